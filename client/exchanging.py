@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from delaylog.client.calls.call import READ_FORM, Call
-from delaylog.client.calls.topics import CLUSTER
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, api_error
 from delaylog.client.leader_route import LeaderRoute
+from delaylog.storage.calls.of_broker import CLUSTER
 
 # Time a call may take beyond what it asked the broker to wait.
 CALL_TIMEOUT_S: Final = 30.0

@@ -174,6 +174,19 @@ class Text(Member[bytes]):
 
 
 @dataclass(frozen=True, slots=True)
+class Name(Text):
+    """A text that has the form of its pattern."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
+        """The name."""
+        assert self.pattern is not None, "a name has a pattern"
+        raw = Text.check(self, value, limits, item)
+        if not re.fullmatch(self.pattern, value) or value.endswith("\n"):
+            raise self.wrong(f"is {self.pattern[1:-1]}", item)
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
 class Base64(Member[bytes]):
     """Bytes as base64 text."""
 
@@ -360,6 +373,7 @@ class Shape:
         self.names = frozenset(member.name for member in members)
         self._rules = rules or {}
         """Schema keywords beyond the members, such as `required`."""
+        self._required: list[str] = self._rules.get("required", [])
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
         """The object itself, without unknown members; its values are not checked here."""
@@ -370,6 +384,14 @@ class Shape:
             known = f"known are {', '.join(sorted(self.names))}" if self.names else "it has none"
             raise MemberError(f"unknown member {name!r}; {known}", field=str(name)[:64], item=item)
         return members
+
+    def take(self, members: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
+        """All members, each checked; None, or the default, for one that is absent."""
+        given = self.check(members, item)
+        for name in self._required:
+            if given.get(name) is None:
+                raise MemberError(f"{name} is missing", field=name, item=item)
+        return {each.name: each.take(given, limits, item) for each in self.members}
 
     def schema(self, limits: object) -> Schema:
         """Its JSON schema."""

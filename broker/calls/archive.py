@@ -6,8 +6,6 @@ from typing import Any
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import COPY_POSITION, COPY_ROWS, RELEASE_ARCHIVE, THROUGH_MS
 from delaylog.broker.engine import archiving
 from delaylog.broker.node import Node
 from delaylog.storage.layout import HOUR_MS
@@ -34,13 +32,9 @@ async def get_archive(ctx: Context) -> Answer:
 
 async def release_archive(ctx: Context) -> Answer:
     """POST /v1/archive/release: these hours may go; again: `already`."""
-    values, node = RELEASE_ARCHIVE.check(await ctx.members()), ctx.node
-    limits, state = node.engine.limits, node.engine.state
-    through_ms = THROUGH_MS.take(values, limits)
-    if through_ms is None:
-        raise Problem("bad_request", "through_ms is missing", field="through_ms")
-    copy = archiving.Copy(COPY_POSITION.take(values, limits), COPY_ROWS.take(values, limits))
-    done = archiving.release(state, through_ms, node.clock.now_ms(), copy)
+    values, node = await ctx.values(), ctx.node
+    state, copy = node.engine.state, archiving.Copy(values["position"], values["rows"])
+    done = archiving.release(state, values["through_ms"], node.clock.now_ms(), copy)
     members = {"result": "done" if done else "already", **_members(node)}
     await node.standing.safe(state.position, None)
     return ctx.answer(members)

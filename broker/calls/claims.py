@@ -13,23 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.claim_shapes import (
-    CLAIM_MAX,
-    EXTEND_CLAIM,
-    FROM,
-    MAKE_CLAIM,
-    ROWS,
-    SETTLE_CLAIM,
-    TO,
-)
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
 from delaylog.broker.calls.handing_out import GATE_SECONDS
-from delaylog.broker.calls.places import seen_by, the_group, the_topic
+from delaylog.broker.calls.places import named_in, seen_by, the_group, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import GROUP, LEASE_MS, TAGS_MODE, WANTED_TAGS, group_name
+from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.claims import (
     SLICE_ROWS,
@@ -88,11 +79,9 @@ def _the_claim(ctx: Context, topic: Topic, group: Group) -> Claim:
 
 async def make_claim(ctx: Context) -> Answer:
     """POST …/claims/{c}: its messages are leased once, and are the same ever after."""
-    values = MAKE_CLAIM.check(await ctx.members())
-    node, limits = ctx.node, ctx.node.engine.limits
-    count_max = CLAIM_MAX.take(values, limits) or limits.claim_rows_max
-    lease_ms = LEASE_MS.take(values, limits)
-    only = TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any")
+    node, values = ctx.node, await ctx.values()
+    count_max = values["max"] or node.engine.limits.claim_rows_max
+    only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
     if not await node.standing.until_may_hand_out(GATE_SECONDS):
         raise Problem("not_ready", "nothing may be handed out at the moment; try again")
@@ -100,17 +89,17 @@ async def make_claim(ctx: Context) -> Answer:
     node.run_due(unpaced=True)
     state, now_ms = node.engine.state, node.clock.now_ms()
     known = state.topics.get(ctx.topic_key)
-    group = the_group(known, group_name(values))
+    name = named_group(values["group"])
+    group = the_group(known, name)
     topic = known or node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
-    group = group or the_group(topic, group_name(values))
-    assert group is not None, "a new topic has its default group"
+    group = group or named_in(topic, name)
     claim = begin_claim(
         state,
         topic,
         group,
         ctx.params["claim"],
         count_max=count_max,
-        lease_ms=lease_ms or topic.settings.lease_ms,
+        lease_ms=values["lease_ms"] or topic.settings.lease_ms,
         now_ms=now_ms,
         only=only,
     )
@@ -141,7 +130,7 @@ async def list_claims(ctx: Context) -> Answer:
 
 async def get_claim(ctx: Context) -> Answer:
     """GET …/claims/{c}: what became of it."""
-    topic, group = _whose(ctx, ctx.query(GROUP))
+    topic, group = _whose(ctx, ctx.asked())
     claim = _the_claim(ctx, topic, group)
     await ctx.node.durable(ctx.node.engine.state.position)
     return ctx.answer(_describe(topic, claim))
@@ -149,11 +138,11 @@ async def get_claim(ctx: Context) -> Answer:
 
 async def read_claim(ctx: Context) -> Answer | Stream:
     """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
-    values = ctx.query(*ROWS)
+    values = ctx.asked()
     limits = ctx.node.engine.limits
     topic, group = _whose(ctx, values)
     claim = _the_claim(ctx, topic, group)
-    start, stop = FROM.take(values, limits), TO.take(values, limits)
+    start, stop = values["from"], values["to"]
     if start > stop:
         raise Problem("bad_request", "from lies behind to", field="from")
     stop = min(stop, claim.count)
@@ -252,13 +241,11 @@ def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
 
 async def extend_claim_(ctx: Context) -> Answer:
     """POST …/claims/{c}/extend: all of it is held longer."""
-    values = EXTEND_CLAIM.check(await ctx.members())
-    node = ctx.node
-    lease_ms = LEASE_MS.take(values, node.engine.limits)
+    node, values = ctx.node, await ctx.values()
     topic, group = _whose(ctx, values)
     claim = _the_claim(ctx, topic, group)
     state = node.engine.state
-    extend_claim(state, claim, lease_ms or claim.lease_ms, node.clock.now_ms())
+    extend_claim(state, claim, values["lease_ms"] or claim.lease_ms, node.clock.now_ms())
     members = _describe(topic, claim)
     node.kick_dispatch()
     await node.durable(state.position)
@@ -267,8 +254,7 @@ async def extend_claim_(ctx: Context) -> Answer:
 
 async def settle_claim(ctx: Context) -> Answer:
     """POST …/claims/{c}/ack, /release: all of it is done, or given back."""
-    values = SETTLE_CLAIM.check(await ctx.members())
-    node = ctx.node
+    node, values = ctx.node, await ctx.values()
     await node.room_for_changes()
     state, now_ms = node.engine.state, node.clock.now_ms()
     expire_claims(state, now_ms)

@@ -7,7 +7,6 @@ from typing import Any
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import ACCEPT, ACCEPT_CLOCK
 from delaylog.broker.node import Node
 
 
@@ -29,7 +28,7 @@ async def get_clock(ctx: Context) -> Answer:
 
 async def accept_clock(ctx: Context) -> Answer:
     """POST /v1/clock: the wall clock was set back and is right; go on from it."""
-    if not ACCEPT.take(ACCEPT_CLOCK.check(await ctx.members())):
+    if not (await ctx.values())["accept"]:
         raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
     if ctx.node.standing.cluster is not None:
         # Each node has a clock of its own, and the tick of a cluster never goes back.

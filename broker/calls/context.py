@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 import msgpack
@@ -16,11 +16,15 @@ import orjson
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.calls.shapes import READ
 from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
-from delaylog.storage.members import Member
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.shapes import READ
+from delaylog.storage.members import Shape
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.routing import Route
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
@@ -34,6 +38,7 @@ class Context(ABC):
 
     __slots__ = (
         "_kind",
+        "call",
         "changes",
         "headers",
         "merger",
@@ -51,6 +56,7 @@ class Context(ABC):
         self.merger = merger
         self.headers = headers
         self.query_text = query_text
+        self.call: ApiCall | None = None
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
         self._kind: str | None = None
@@ -58,6 +64,10 @@ class Context(ABC):
         """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False
         """Whether only the leader may carry the call out, and not while it hands over."""
+
+    def about(self, route: Route) -> None:
+        """The call, and what its path names."""
+        self.call, self.topic_key, self.params = route.call, route.topic_key, route.params
 
     @property
     def content_type(self) -> str:
@@ -137,14 +147,35 @@ class Context(ABC):
                 raise Problem("bad_request", f"the body is not msgpack: {error}") from None
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
-    def query(self, *declared: Member[Any]) -> dict[str, str]:
-        """Query parameters; unknown ones are refused. A read may have `read`, which the carrier
-        has acted on already.
+    async def values(self, values_max: int | None = None) -> dict[str, Any]:
+        """What the query and the body hold by name, each checked as the call declares it; None, or
+        the default, for what is absent. `values_max` as for `members`.
         """
-        known = [member.name for member in declared]
+        values = self.asked()
+        takes = None if self.call is None else self.call.takes
+        if takes is not None and isinstance(takes.shape, Shape):
+            members = await self.members(values_max)
+            values |= takes.shape.take(members, self.node.engine.limits)
+        return values
+
+    def asked(self) -> dict[str, Any]:
+        """What the query holds, likewise. Parameters that the call does not declare are refused. A
+        read may have `read`, which the carrier has acted on already.
+        """
+        declared = () if self.call is None else self.call.query
+        given = self._query([member.name for member in declared])
+        for member in () if self.call is None else self.call.query_needed:
+            if member.name not in given:
+                raise Problem("bad_request", f"{member.name} is missing", field=member.name)
+        limits = self.node.engine.limits
+        return {member.name: member.take(given, limits) for member in declared}
+
+    def _query(self, known: list[str]) -> dict[str, str]:
         if self.reads:
             known.append(READ.name)
-        out = {}
+        out: dict[str, str] = {}
+        if not self.query_text:
+            return out
         try:
             given = parse_qs(self.query_text, keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:

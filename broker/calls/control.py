@@ -14,13 +14,6 @@ from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import (
-    CANCEL_FORCE_QUERY,
-    GROUP,
-    LIFE,
-    NEW_DELAY_MS,
-    RESCHEDULE,
-)
 from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control
 from delaylog.broker.engine.finding import find_ids
@@ -29,7 +22,6 @@ from delaylog.broker.engine.group_control import GroupedResult
 from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.model import Found, Topic
-from delaylog.storage.message_fields import DELIVER_AT_MS, PRIORITY
 from delaylog.storage.records import split_record
 
 
@@ -44,7 +36,7 @@ def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
 
 async def get_message(ctx: Context) -> Answer:
     """GET …/messages/{id}."""
-    values = ctx.query(LIFE, GROUP)
+    values = ctx.asked()
     state = ctx.node.engine.state
     topic, group = seen_by(ctx, values)
     found = _find_one(ctx, topic, group)
@@ -58,7 +50,7 @@ async def get_message(ctx: Context) -> Answer:
         **own_members(record, packed=ctx.packed),
     }
     await ctx.node.durable(state.position)
-    if LIFE.take(values):
+    if values["life"]:
         now_ms = ctx.node.clock.now_ms()
         lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)
         await ctx.node.run(lives.work())
@@ -101,7 +93,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
 
 async def cancel_message(ctx: Context) -> Answer:
     """DELETE …/messages/{id}."""
-    force = CANCEL_FORCE_QUERY.take(ctx.query(CANCEL_FORCE_QUERY))
+    force = ctx.asked()["force"]
     await ctx.node.room_for_changes()
     topic = the_topic(ctx)
     grouped = change(ctx.node, topic, _finder(ctx, topic), Change("cancel", force=force))
@@ -110,8 +102,8 @@ async def cancel_message(ctx: Context) -> Answer:
 
 async def reschedule_message(ctx: Context) -> Answer:
     """PATCH …/messages/{id}."""
-    members = RESCHEDULE.check(await ctx.members())
-    due, priority = take_due(ctx, members), PRIORITY.take(members, ctx.node.engine.limits)
+    values = await ctx.values()
+    due, priority = take_due(ctx, values), values["priority"]
     if due is None and priority is None:
         raise Problem(
             "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
@@ -123,10 +115,10 @@ async def reschedule_message(ctx: Context) -> Answer:
     return await _one_result(ctx, topic, grouped)
 
 
-def take_due(ctx: Context, members: dict[str, Any]) -> int | None:
+def take_due(ctx: Context, values: dict[str, Any]) -> int | None:
     """The new due time, None when neither it nor a delay is given."""
-    limits = ctx.node.engine.limits
-    due, delay = DELIVER_AT_MS.take(members, limits), NEW_DELAY_MS.take(members, limits)
+    due: int | None = values["deliver_at_ms"]
+    delay: int | None = values["delay_ms"]
     if due is not None and delay is not None:
         raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
     return due if delay is None else ctx.node.clock.now_ms() + delay

@@ -18,22 +18,7 @@ from delaylog.broker.calls.control import take_due
 from delaylog.broker.calls.jobs import job_members
 from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import (
-    CANCEL_FORCE,
-    CANCEL_MANY,
-    CONTROL_IDS,
-    DUE_FROM,
-    DUE_TO,
-    FILTER,
-    FILTER_KEY,
-    FILTER_STATE,
-    RATE,
-    REPLAY_MANY,
-    RESCHEDULE_MANY,
-    TAG,
-    check_columns,
-    check_count,
-)
+from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.writes import Change, change
 from delaylog.broker.engine import control
 from delaylog.broker.engine.control import ControlResult
@@ -57,7 +42,6 @@ _PART_ROWS_MIN: Final = 500
 _PART_SECONDS: Final = 0.010
 """How long its other turns take."""
 _COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms", "delay_ms"})
-_SHAPES: Final = {"cancel": CANCEL_MANY, "reschedule": RESCHEDULE_MANY, "replay": REPLAY_MANY}
 
 
 async def control_many(ctx: Context) -> Answer:
@@ -66,14 +50,13 @@ async def control_many(ctx: Context) -> Answer:
         return await _bulk(ctx)
     action = ctx.params["action"]
     limits = ctx.node.engine.limits
-    members = _SHAPES[action].check(await ctx.members(limits.json_values_max))
+    values = await ctx.values(limits.json_values_max)
     due, force = None, False
     if action == "cancel":
-        force = CANCEL_FORCE.take(members)
+        force = values["force"]
     else:
-        due = take_due(ctx, members)
-    ids, filtered = CONTROL_IDS.take(members, limits), FILTER.take(members, limits)
-    rate = RATE.take(members, limits)
+        due = take_due(ctx, values)
+    ids, filtered, rate = values["ids"], values["filter"], values["rate"]
     if (ids is None) == (filtered is None):
         raise Problem("bad_request", "give ids, or a filter", field="ids")
     _check_time(action, due)
@@ -88,7 +71,7 @@ async def control_many(ctx: Context) -> Answer:
     grouped = change(
         ctx.node,
         topic,
-        lambda group: find_ids(state, topic, ids or [], now_ms, group),
+        lambda group: find_ids(state, topic, ids, now_ms, group),
         Change(action, due, force=force),
     )
     await ctx.node.durable(grouped.result.position)
@@ -119,7 +102,7 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 
 
 def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
-    word = members.get(FILTER_STATE.name)
+    word = members.get("state")
     letters = action == "cancel" and word == "dead"
     if letters and not force:
         detail = "to cancel dead messages takes them out of the dead letters: that needs force"
@@ -128,10 +111,7 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
     return Filter(
         None if word is None else MessageState[word.upper()],
-        members.get(DUE_FROM.name),
-        members.get(DUE_TO.name),
-        members.get(TAG.name),
-        members.get(FILTER_KEY.name),
+        *(members.get(name) for name in ("due_from", "due_to", "tag", "key")),
     )
 
 

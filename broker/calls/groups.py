@@ -6,18 +6,9 @@ from typing import Any
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.places import the_group, the_topic
+from delaylog.broker.calls.places import named_in, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import (
-    EPHEMERAL,
-    GROUP,
-    GROUP_SETTINGS,
-    PAUSE,
-    PURGE,
-    PURGE_ERASE,
-    PURGE_FORCE,
-    group_name,
-)
+from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.calls.topics import group_counts
 from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
@@ -35,12 +26,6 @@ def _describe(topic: Topic, group: Group) -> dict[str, Any]:
     }
 
 
-def _named(topic: Topic, name: str) -> Group:
-    group = the_group(topic, name)
-    assert group is not None, "a topic that is there has its group, or the call was refused"
-    return group
-
-
 async def list_groups(ctx: Context) -> Answer:
     """GET …/groups."""
     topic = the_topic(ctx)
@@ -50,12 +35,12 @@ async def list_groups(ctx: Context) -> Answer:
 async def get_group(ctx: Context) -> Answer:
     """GET …/groups/{g}."""
     topic = the_topic(ctx)
-    return ctx.answer(_describe(topic, _named(topic, ctx.params["group"])))
+    return ctx.answer(_describe(topic, named_in(topic, ctx.params["group"])))
 
 
 async def put_group_(ctx: Context) -> Answer:
     """PUT …/groups/{g}: it sees what is sent from now on."""
-    members = GROUP_SETTINGS.check(await ctx.members())
+    values = await ctx.values()
     name = ctx.params["group"]
     if name == DEFAULT_NAME:
         raise Problem("conflict", "the default group comes by the topic's setting default_group")
@@ -63,7 +48,7 @@ async def put_group_(ctx: Context) -> Answer:
     state, now_ms = node.engine.state, node.clock.now_ms()
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     known = topic.group(name) is not None
-    group = put_group(state, topic, name, now_ms, ephemeral=EPHEMERAL.take(members))
+    group = put_group(state, topic, name, now_ms, ephemeral=values["ephemeral"])
     await node.durable(state.position)
     return ctx.answer(_describe(topic, group), status=200 if known else 201)
 
@@ -72,19 +57,19 @@ async def delete_group(ctx: Context) -> Answer:
     """DELETE …/groups/{g}: what waited for it alone has ended."""
     topic = the_topic(ctx)
     node = ctx.node
-    drop_group(node.engine.state, topic, _named(topic, ctx.params["group"]), node.clock.now_ms())
+    drop_group(node.engine.state, topic, named_in(topic, ctx.params["group"]), node.clock.now_ms())
     await node.durable(node.engine.state.position)
     return ctx.answer({"result": "done"})
 
 
 async def purge_topic(ctx: Context) -> Answer:
     """POST …/purge: what waits or is ready has ended, in one group or in all."""
-    members = PURGE.check(await ctx.members())
+    values = await ctx.values()
     topic = the_topic(ctx)
     groups = list(topic.groups.values())
-    if GROUP.take(members) is not None:
-        groups = [_named(topic, group_name(members))]
-    force, erase = PURGE_FORCE.take(members), PURGE_ERASE.take(members)
+    if values["group"] is not None:
+        groups = [named_in(topic, named_group(values["group"]))]
+    force, erase = values["force"], values["erase"]
     if erase and (not force or len(groups) < len(topic.groups)):
         what = "erase needs force: true" if not force else "erase is about all groups of a topic"
         raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
@@ -97,7 +82,7 @@ async def purge_topic(ctx: Context) -> Answer:
 
 async def pause_topic(ctx: Context) -> Answer:
     """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
-    PAUSE.check(await ctx.members())
+    await ctx.values()
     topic = the_topic(ctx)
     node = ctx.node
     pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")

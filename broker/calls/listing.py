@@ -10,46 +10,30 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by
-from delaylog.broker.calls.shapes import (
-    BODIES,
-    CURSOR,
-    DEAD,
-    GROUP,
-    HISTORY,
-    HOURS,
-    LIMIT,
-    LIST,
-    LIST_DUE_FROM,
-    LIST_DUE_TO,
-    MINUTES,
-    STATE,
-    WITH_KEY,
-    WITH_TAG,
-)
 from delaylog.broker.engine.counting import Forecast
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.list_page import Listed, Page
 from delaylog.broker.engine.listing import Listing
+from delaylog.storage.calls.shapes import WITH_TAG
 from delaylog.storage.layout import MessageState
 
 
 async def list_messages(ctx: Context) -> Answer:
     """GET …/messages."""
-    values = ctx.query(*LIST)
-    words = STATE.take(values)
-    page, now_ms = await _page(ctx, values, frozenset(MessageState[w.upper()] for w in words))
+    values = ctx.asked()
+    states = frozenset(MessageState[word.upper()] for word in values["state"])
+    page, now_ms = await _page(ctx, values, states)
     messages = [_members(ctx, listed) for listed in page.messages]
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 
 async def list_dead(ctx: Context) -> Answer:
     """GET …/dead: dead letters, with what happened to each."""
-    values = ctx.query(*DEAD)
-    history = HISTORY.take(values)
+    values = ctx.asked()
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
-    if history and messages:
+    if values["history"] and messages:
         state = ctx.node.engine.state
         topic, group = seen_by(ctx, values)
         lives = Lives(state, topic, page.messages, group=group, now_ms=now_ms, clock=perf_counter)
@@ -60,22 +44,20 @@ async def list_dead(ctx: Context) -> Answer:
 
 
 async def _page(
-    ctx: Context, values: dict[str, str], states: frozenset[MessageState]
+    ctx: Context, values: dict[str, Any], states: frozenset[MessageState]
 ) -> tuple[Page, int]:
     """A page of the topic's messages in some states, and of when it is."""
-    node, limits = ctx.node, ctx.node.engine.limits
-    cursor = CURSOR.take(values)
-    tag = WITH_TAG.take(values)
+    node, cursor, tag = ctx.node, values["cursor"], values["tag"]
     if tag == b"" or (tag is not None and b"\n" in tag):
         raise WITH_TAG.wrong("has one byte or more and no newline", None)
     query = ListQuery(
         states,
-        LIST_DUE_FROM.take(values, limits),
-        LIST_DUE_TO.take(values, limits),
+        values["due_from"],
+        values["due_to"],
         tag,
-        WITH_KEY.take(values),
-        LIMIT.take(values, limits),
-        BODIES.take(values),
+        values["key"],
+        values["limit"],
+        values["bodies"],
     )
     now_ms = node.clock.now_ms()
     topic, group = seen_by(ctx, values)
@@ -103,9 +85,8 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
 
 async def forecast(ctx: Context) -> Answer:
     """GET …/forecast: messages to come, per minute and per hour."""
-    node, limits = ctx.node, ctx.node.engine.limits
-    values = ctx.query(MINUTES, HOURS, GROUP)
-    minutes, hours = MINUTES.take(values, limits), HOURS.take(values, limits)
+    node, values = ctx.node, ctx.asked()
+    minutes, hours = values["minutes"], values["hours"]
     topic, group = seen_by(ctx, values)
     now_ms = node.clock.now_ms()
     counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)

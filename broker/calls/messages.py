@@ -16,18 +16,10 @@ from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
-    ACKS,
-    BACK_MS,
-    EXTEND_MS,
-    FORCE,
-    IDS,
-    RECEIPTS,
-    RECEIVE,
-    SETTLE,
     ReceiveCall,
     check_columns,
     check_count,
-    group_name,
+    named_group,
     parse_message,
     parse_receipt,
     parse_receive,
@@ -41,6 +33,7 @@ from delaylog.broker.engine.receiving import peek
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
+from delaylog.storage.calls.shapes import ACKS, RECEIVE
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
 
 # --------------------------------------------------------------------------- send
@@ -48,7 +41,7 @@ from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
 
 async def send_messages(ctx: Context) -> Answer:
     """POST …/messages: one object, an array, or a bulk or Arrow body."""
-    acks = _take_acks(ctx) if ctx.query_text else None
+    acks = take_acks(ctx.asked()) if ctx.query_text else None
     if ctx.content_type in (BULK, ARROW):
         return await send_body(ctx, acks)
     limits = ctx.node.engine.limits
@@ -81,9 +74,9 @@ async def send_messages(ctx: Context) -> Answer:
     return ctx.answer(_sent(result, row, single, code))
 
 
-def _take_acks(ctx: Context) -> Acks | None:
-    """How safe the send shall be; None = as the cluster file says."""
-    said = ACKS.take(ctx.query(ACKS))
+def take_acks(values: dict[str, Any]) -> Acks | None:
+    """How safe it shall be; None = as the cluster file says."""
+    said = values[ACKS.name]
     return None if said is None else Acks(said)
 
 
@@ -206,20 +199,20 @@ async def settle_messages(ctx: Context) -> Answer:
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)
     limits = ctx.node.engine.limits
-    members = SETTLE.check(await ctx.members(limits.json_values_max))
-    wanted = Settling(action, BACK_MS.take(members, limits), EXTEND_MS.take(members, limits))
+    values = await ctx.values(limits.json_values_max)
+    wanted = Settling(action, values["delay_ms"], values["lease_ms"])
     await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
-    receipts, ids = RECEIPTS.take(members, limits), IDS.take(members, limits)
+    receipts, ids = values["receipts"], values["ids"]
     group = None
-    if ids is not None or members.get("group") is not None:
+    if ids is not None or values["group"] is not None:
         # Receipts know their group, also where there is no default one.
-        group = the_group(topic, group_name(members))
+        group = the_group(topic, named_group(values["group"]))
     unknown: set[int] = set()
     if receipts is not None and ids is None:
         pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]
     elif ids is not None and receipts is None:
-        if not FORCE.take(members):
+        if not values["force"]:
             raise Problem("bad_request", "settling by id needs force: true", field="force")
         pairs, unknown = _forced(ctx, topic, group, ids)
     else:

@@ -6,13 +6,14 @@ A refusal says what is there instead, and what to do.
 from __future__ import annotations
 
 import itertools
-from typing import Final
+from typing import Any, Final
 
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import group_name
+from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
+from delaylog.storage.calls.shapes import GROUP
 
 GROUPS_NAMED: Final = 10
 """So many groups a refusal names."""
@@ -26,12 +27,17 @@ def the_topic(ctx: Context) -> Topic:
     return topic
 
 
-def seen_by(ctx: Context, values: dict[str, str]) -> tuple[Topic, Group]:
+def seen_by(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
     """The topic, and the group whose sight of it is asked for."""
     topic = the_topic(ctx)
-    group = the_group(topic, group_name(values))
+    return topic, named_in(topic, named_group(values[GROUP.name]))
+
+
+def named_in(topic: Topic, name: str) -> Group:
+    """The group of that name in a topic that is there, or 404."""
+    group = the_group(topic, name)
     assert group is not None, "a topic that is there has its group, or the call was refused"
-    return topic, group
+    return group
 
 
 def the_group(topic: Topic | None, name: str) -> Group | None:

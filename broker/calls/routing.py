@@ -1,159 +1,136 @@
-"""Which handler a path of the native API means, and what it names on the way.
+"""Which call a path of the native API means, and what it names on the way.
 
-Paths are matched by their segments in tables that are made from `operations`: a dictionary look-up,
-where a router's regular expressions cost as much as the whole engine call.
+Paths are matched segment by segment in a tree that is made from the table of calls: dictionary
+look-ups, where a router's regular expressions cost as much as the whole engine call.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from delaylog.broker.calls.operations import Handler, by_tail
-from delaylog.broker.calls.operations.of_claims import CLAIM
-from delaylog.broker.calls.operations.of_nodes import (
-    ARCHIVE,
-    CLOCK,
-    CLUSTER,
-    JOB,
-    JOBS,
-    TRANSACTION,
-    TRANSACTIONS,
-)
-from delaylog.broker.calls.operations.of_topics import GROUP, MESSAGE, TOPIC, TOPICS
+from delaylog.broker.calls.operations import HANDLERS, Handler
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.waiters import TopicKey
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.of_topics import IN_NAMESPACES
+from delaylog.storage.calls.table import ALL
 
 T = TypeVar("T")
+_BASE: Final = "/v1/"
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
-CLAIM_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
-NOWHERE: Final[TopicKey] = ("default", "")
-"""The place of a call that is about no topic."""
-
-_UNDER_TOPIC: Final = by_tail(TOPIC)
-_MESSAGE: Final = by_tail(MESSAGE)[""]
-_GROUP: Final = by_tail(GROUP)[""]
-_CLAIM: Final = by_tail(CLAIM)
-_TOPICS: Final = by_tail(TOPICS)[""]
-_ARCHIVE: Final = by_tail(ARCHIVE)
-_CLOCK: Final = by_tail(CLOCK)[""]
-_CLUSTER: Final = by_tail(CLUSTER)
-_JOBS: Final = by_tail(JOBS)[""]
-_JOB: Final = by_tail(JOB)[""]
-_TRANSACTIONS: Final = by_tail(TRANSACTIONS)[""]
-_TRANSACTION: Final = by_tail(TRANSACTION)
+_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
+_NAMES: Final = {
+    "ns": (TOPIC_NAME, "a namespace is [A-Za-z0-9._-]{1,200}", None),
+    "topic": (TOPIC_NAME, "a topic is named [A-Za-z0-9._-]{1,200}", "topic"),
+    "group": (TOPIC_NAME, "a group is named [A-Za-z0-9._-]{1,200}", "group"),
+    "claim": (_ID, "a claim is named [A-Za-z0-9._:-]{1,200}", "claim"),
+    "transaction": (_ID, "a transaction's id is [A-Za-z0-9._:-]{1,200}", "transaction"),
+}
+"""Names in a path that have a form: which, how a refusal says it, and the field that it names."""
 
 
 class Route(NamedTuple):
     """What a path and a method mean."""
 
+    call: ApiCall
     handler: Handler
     topic_key: TopicKey
+    """The topic of the path; of a call that is about none, the default namespace and no name."""
     params: dict[str, str]
-    """Segments of the path that name something, by what they name."""
-    common: bool = False
+    """Segments of the path that name something, by what they name; the call's verb as `action`."""
+    common: bool
     """Whether the path names a topic and nothing else: such calls come again and again."""
 
 
+@dataclass(slots=True)
+class _Place:
+    """What stands behind some segments of a path."""
+
+    calls: dict[str, ApiCall] = field(default_factory=dict)
+    """By method."""
+    under: dict[str, _Place] = field(default_factory=dict)
+    name: str = ""
+    """What the next segment names where it is none of `under`."""
+    named: _Place | None = None
+
+
+def _tree() -> _Place:
+    root = _Place()
+    paths = [(call, call.path.removeprefix(_BASE)) for call in ALL]
+    paths += [(call, "ns/{ns}/" + call.path.removeprefix(_BASE)) for call in IN_NAMESPACES]
+    for call, path in paths:
+        place = root
+        for segment in path.split("/"):
+            if segment.startswith("{"):
+                place.name = segment[1:-1]
+                place.named = place = place.named or _Place()
+            else:
+                place = place.under.setdefault(segment, _Place())
+        place.calls[call.method] = call
+    return root
+
+
+_ROOT: Final = _tree()
+_ACTIONS: Final = {call.name: re.split("[/:]", call.path)[-1] for call in ALL}
+
+
 def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
-    """The handler of a path below /v1. Raises Problem: there is none, or a name is none.
+    """The call of a path below /v1. Raises Problem: there is none, or a name is none.
 
     A topic that exists has any name: camellia's clients choose theirs more freely.
     """
-    parts = path.split("/")
-    if len(parts) < 3 or parts[1] != "v1":
+    if not path.startswith(_BASE):
         raise _nothing(path)
-    found = _of_broker(path, parts, method)
-    if found is not None:
-        return found
-    namespace = "default"
-    at = 2
-    if parts[2] == "ns" and len(parts) >= 5:
-        namespace = _segment(parts[3])
-        if not TOPIC_NAME.match(namespace):
-            raise Problem("bad_request", "a namespace is [A-Za-z0-9._-]{1,200}")
-        at = 4
-    if parts[at] != "topics":
+    place, params, well_named = _ROOT, {}, True
+    for raw in path[len(_BASE) :].split("/"):
+        under = place.under.get(raw)
+        if under is None and "%" in raw:
+            raw = _decoded(raw)
+            under = place.under.get(raw)
+        if under is None:
+            name, under = place.name, place.named
+            if raw == "" and name in ("", "topic"):
+                # A slash at the end.
+                under = _Place(place.calls)
+            elif under is None:
+                raise _nothing(path)
+            else:
+                params[name] = raw
+                known = _NAMES.get(name)
+                if known is not None and not known[0].match(raw):
+                    if name != "topic" or (params.get("ns", "default"), raw) not in topics:
+                        raise Problem("bad_request", known[1], field=known[2])
+                    well_named = False
+        place = under
+    if not place.calls:
         raise _nothing(path)
-    rest = parts[at + 1 :]
-    if not rest or rest == [""]:
-        return Route(pick(_TOPICS, method), (namespace, ""), {})
-    name = _segment(rest[0])
-    if TOPIC_NAME.match(name):
-        return _under_topic(path, (namespace, name), rest, method)
-    if (namespace, name) not in topics:
-        raise Problem("bad_request", "a topic is named [A-Za-z0-9._-]{1,200}", field="topic")
-    # Not remembered: the name is none once the topic has gone.
-    return _under_topic(path, (namespace, name), rest, method)._replace(common=False)
-
-
-def _of_broker(path: str, parts: list[str], method: str) -> Route | None:
-    """What is about the broker as a whole; None where it is about topics."""
-    if path == CLOCK:
-        return Route(pick(_CLOCK, method), NOWHERE, {})
-    if parts[2] in ("cluster", "archive") and len(parts) <= 4:
-        tables = _CLUSTER if parts[2] == "cluster" else _ARCHIVE
-        table = tables.get("/".join(parts[3:]))
-        if table is not None:
-            return Route(pick(table, method), NOWHERE, {})
-    if path == JOBS:
-        return Route(pick(_JOBS, method), NOWHERE, {})
-    if parts[2] == "jobs" and len(parts) == 4:
-        return Route(pick(_JOB, method), NOWHERE, {"job": _segment(parts[3])})
-    if path == TRANSACTIONS:
-        return Route(pick(_TRANSACTIONS, method), NOWHERE, {})
-    if parts[2] == "transactions" and len(parts) in (4, 5):
-        under_one = _TRANSACTION.get("/".join(parts[4:]))
-        if under_one is not None:
-            params = {"transaction": _segment(parts[3])}
-            return Route(pick(under_one, method), NOWHERE, params)
-    return None
-
-
-def _under_topic(path: str, key: TopicKey, rest: list[str], method: str) -> Route:
-    """What stands below a topic; `rest` begins with its name."""
-    under = rest[1] if len(rest) > 1 else ""
-    if under == "messages" and len(rest) == 3:
-        return Route(pick(_MESSAGE, method), key, {"id": _segment(rest[2])})
-    if under == "groups" and len(rest) == 3:
-        group = _segment(rest[2])
-        if not TOPIC_NAME.match(group):
-            raise Problem("bad_request", "a group is named [A-Za-z0-9._-]{1,200}", field="group")
-        return Route(pick(_GROUP, method), key, {"group": group})
-    if under == "claims" and 3 <= len(rest) <= 4:
-        claim = _segment(rest[2])
-        if not CLAIM_NAME.match(claim):
-            raise Problem("bad_request", "a claim is named [A-Za-z0-9._:-]{1,200}", field="claim")
-        action = _segment("/".join(rest[3:]))
-        if action not in _CLAIM:
-            raise _nothing(path)
-        return Route(pick(_CLAIM[action], method), key, {"claim": claim, "action": action})
-    table = _UNDER_TOPIC.get(_segment(under)) if len(rest) <= 2 else None
-    if table is None:
-        raise _nothing(path)
-    action = _segment(under).rpartition(":")[2]
-    return Route(pick(table, method), key, {"action": action}, common=True)
+    call = pick(place.calls, method)
+    key = (params.pop("ns", "default"), params.pop("topic", ""))
+    # What a topic of another form is named is not remembered: it is none once the topic has gone.
+    common = well_named and key[1] != "" and not params
+    params["action"] = _ACTIONS[call.name]
+    return Route(call, HANDLERS[call.name], key, params, common)
 
 
 def pick(table: dict[str, T], method: str) -> T:
-    """The handler of a method, or a Problem that says which there are."""
-    handler = table.get(method)
-    if handler is None:
+    """What belongs to a method, or a Problem that says which there are."""
+    found = table.get(method)
+    if found is None:
         allow = ", ".join(sorted(table))
         raise Problem("method", f"{method} is not offered here; use {allow}", allow=allow)
-    return handler
+    return found
 
 
 def _nothing(path: str) -> Problem:
     return Problem("unknown", f"there is nothing at {path[:200]}")
 
 
-def _segment(raw: str) -> str:
+def _decoded(raw: str) -> str:
     """A path segment, percent-decoded; every legal id works."""
-    if "%" not in raw:
-        return raw
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:

@@ -10,14 +10,6 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import (
-    CURSOR,
-    DELAY_BUCKETS,
-    DROP_FORCE,
-    GROUP,
-    PREFIX,
-    TOPICS_LIMIT,
-)
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_filter import ListQuery
@@ -65,13 +57,13 @@ def _settings(settings: TopicSettings) -> dict[str, Any]:
 
 async def list_topics(ctx: Context) -> Answer:
     """GET /v1/topics: a page of them, by name."""
-    values = ctx.query(TOPICS_LIMIT, CURSOR, PREFIX)
+    values = ctx.asked()
     node, namespace = ctx.node, ctx.topic_key[0]
     names, cursor = node.engine.state.names.page(
         namespace,
-        TOPICS_LIMIT.take(values, node.engine.limits),
-        after=(CURSOR.take(values) or b"").decode(),
-        prefix=(PREFIX.take(values) or b"").decode(),
+        values["limit"],
+        after=(values["cursor"] or b"").decode(),
+        prefix=(values["prefix"] or b"").decode(),
     )
     topics = node.engine.state.topics
     page = [_describe(topics[namespace, name]) for name in names]
@@ -95,7 +87,7 @@ async def put_topic(ctx: Context) -> Answer:
 
 async def delete_topic(ctx: Context) -> Answer:
     """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
-    force = DROP_FORCE.take(ctx.query(DROP_FORCE))
+    force = ctx.asked()["force"]
     topic = the_topic(ctx)
     if topic.pending and not force:
         raise Problem(
@@ -112,11 +104,10 @@ async def delete_topic(ctx: Context) -> Answer:
 
 async def topic_stats(ctx: Context) -> Answer:
     """GET /v1/topics/{t}/stats."""
-    values = ctx.query(DELAY_BUCKETS, GROUP)
-    wanted = DELAY_BUCKETS.take(values)
+    values = ctx.asked()
     topic, group = seen_by(ctx, values)
     members: dict[str, Any] = {}
-    if wanted:
+    if values["delay_buckets"]:
         waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)
         await ctx.node.run(waiting.work())
         members["delay_buckets"] = waiting.buckets(topic)

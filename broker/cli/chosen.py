@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.remote import WHEN, emit, given
 from delaylog.broker.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
+from delaylog.storage.calls.shapes import FILTER
 
 LOOK_SECONDS: Final = 0.1
-_FILTERS: Final = ("state", "due_from", "due_to", "tag", "key")
 
 
 async def cancel_command(args: argparse.Namespace) -> int:
@@ -39,25 +39,20 @@ async def reschedule_command(args: argparse.Namespace) -> int:
 
     def reschedule(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.reschedule(
-            args.topic, message_id, deliver_at_ms=args.at_ms, delay_ms=args.delay_ms
+            args.topic, message_id, deliver_at_ms=args.deliver_at_ms, delay_ms=args.delay_ms
         )
 
-    return await _control(args, reschedule, _time(args))
+    return await _control(args, reschedule, given(args, *WHEN))
 
 
 async def replay_command(args: argparse.Namespace) -> int:
     """`delaylog replay`: 0 when all live again, 1 otherwise."""
 
     async def replay(client: AsyncPlainClient, message_id: str) -> dict[str, Any]:
-        (result,) = await client.replay(args.topic, [message_id], **_time(args))
+        (result,) = await client.replay(args.topic, [message_id], **given(args, *WHEN))
         return result
 
-    return await _control(args, replay, _time(args))
-
-
-def _time(args: argparse.Namespace) -> dict[str, Any]:
-    times = {"deliver_at_ms": args.at_ms, "delay_ms": args.delay_ms}
-    return {name: value for name, value in times.items() if value is not None}
+    return await _control(args, replay, given(args, *WHEN))
 
 
 async def _control(
@@ -65,7 +60,7 @@ async def _control(
     act: Callable[[AsyncPlainClient, str], Awaitable[dict[str, Any]]],
     members: dict[str, Any],
 ) -> int:
-    wanted = {name: value for name in _FILTERS if (value := getattr(args, name)) is not None}
+    wanted = given(args, *FILTER.shape.members)
     if args.all and wanted:
         raise ConfigError("give a filter or --all, not both")
     if bool(args.id) == (args.all or bool(wanted)):

@@ -14,14 +14,14 @@ from typing import Any, Final
 from delaylog.broker.cli.doctor import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.local import held_folder
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.remote import emit, given
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
 from delaylog.broker.cluster.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
+from delaylog.storage.calls.shapes import MEMBERS_CONTACT
 from delaylog.storage.file_system import OsFileSystem
 
-CONTACT: Final = ("name", "peer", "election_port", "http", "resp")
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5
 
@@ -81,9 +81,8 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
 
 
 async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[str, Any]:
-    contact = {name: getattr(args, name, None) for name in CONTACT}
-    given = {name: value for name, value in contact.items() if value is not None}
-    answer = await client.change_members(args.action, args.nodes, **given)
+    contact = given(args, *MEMBERS_CONTACT)
+    answer = await client.change_members(args.action, args.nodes, **contact)
     if args.action != "add" or args.learner:
         return answer
     print(

@@ -6,23 +6,16 @@ import argparse
 from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.remote import emit, given
 from delaylog.client import AsyncPlainClient
+from delaylog.storage.calls.shapes import LIST
 
 _PAGE: Final = 1_000
 
 
 async def list_command(args: argparse.Namespace) -> int:
     """`delaylog list`: page after page until it is enough."""
-    query: dict[str, Any] = {
-        "state": args.state,
-        "due_from": args.due_from_ms,
-        "due_to": args.due_to_ms,
-        "tag": args.tag,
-        "key": args.key,
-        "group": args.group,
-        "bodies": "true" if args.bodies else None,
-    }
+    query = given(args, *LIST)
     cursor: str | None = None
     left: int = args.max
     async with AsyncPlainClient(args.url) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import shtab
 
@@ -12,8 +12,9 @@ from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.config import OPTIONS
 from delaylog.broker.drills.kinds import DRILLS
-from delaylog.storage.members import Choice, TextMap
-from delaylog.storage.message_fields import BACKOFF, FIELDS, TAGS, Field
+from delaylog.storage.calls import shapes
+from delaylog.storage.members import Choice, Flag, Int, Member, TextList, TextMap
+from delaylog.storage.message_fields import BACKOFF, DELIVER_AT_MS, FIELDS, TAGS, Field
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -59,147 +60,115 @@ def _add_serve(verbs: Any) -> None:
 
 
 def _add_messages(verbs: Any) -> None:
-    """Verbs that talk to a running broker."""
-    send = verbs.add_parser("send", help="send one message, or one per line of standard input")
-    _add_remote(send)
+    """Verbs about messages of a running broker."""
+    send = _verb(verbs, "send", "send one message, or one per line of standard input")
     send.add_argument("body", nargs="?", help="the body; '-' or nothing reads lines")
-    when = send.add_mutually_exclusive_group()
-    when.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
-    when.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+    _add_time(send)
     for field in FIELDS:
         _add_field(send, field)
 
-    receive = verbs.add_parser("receive", help="receive messages and print them")
-    _add_remote(receive)
-    receive.add_argument("--max", type=int, default=1, help="messages a call (default 1)")
+    receive = _verb(verbs, "receive", "receive messages and print them")
+    _option(receive, shapes.MAX, default=1, help="messages a call (default 1)")
+    _option(receive, shapes.WAIT_MS, default=0)
+    _options(receive, shapes.LEASE_MS, shapes.GROUP)
+    _option(receive, shapes.WANTED_TAGS, "--tag", help="only with this tag; may be given again")
     receive.add_argument(
-        "--wait-ms", type=int, default=0, metavar="MS", help="wait for one so long"
+        "--all-tags",
+        action="store_const",
+        const="all",
+        dest=shapes.TAGS_MODE.name,
+        help="with all the tags, not any",
     )
-    receive.add_argument("--lease-ms", type=int, metavar="MS")
-    _add_group(receive)
-    receive.add_argument("--tag", action="append", help="only with this tag; may be given again")
-    receive.add_argument("--all-tags", action="store_true", help="with all the tags, not any")
     receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
     receive.add_argument("--follow", action="store_true", help="go on until interrupted")
 
-    listing = verbs.add_parser("list", help="messages in due order, by state, time, tag or key")
-    _add_remote(listing)
-    listing.add_argument(
-        "--state", metavar="STATE,…", help="waiting, ready, leased, acked, expired, dead, deleted"
-    )
-    listing.add_argument("--due-from-ms", type=int, metavar="MS", help="due then or later")
-    listing.add_argument("--due-to-ms", type=int, metavar="MS", help="due before then")
-    listing.add_argument("--tag", help="with this tag")
-    listing.add_argument("--key", help="with this ordering key")
-    _add_group(listing)
-    listing.add_argument("--bodies", action="store_true", help="with bodies (with --json)")
+    listing = _verb(verbs, "list", "messages in due order, by state, time, tag or key")
+    _option(listing, shapes.STATE, metavar="STATE,…", help=", ".join(shapes.STATE.words))
+    _option(listing, shapes.LIST_DUE_FROM, "--due-from-ms")
+    _option(listing, shapes.LIST_DUE_TO, "--due-to-ms")
+    _options(listing, shapes.WITH_TAG, shapes.WITH_KEY, shapes.GROUP)
+    _option(listing, shapes.BODIES, help="with bodies (with --json)")
     listing.add_argument(
         "--max", type=int, default=100, metavar="N", help="at most so many; 0: all (default 100)"
     )
 
-    show = verbs.add_parser("show", help="all that is known of a message")
-    _add_remote(show)
+    show = _verb(verbs, "show", "all that is known of a message")
     show.add_argument("id")
-    _add_group(show)
-    show.add_argument("--life", action="store_true", help="with what happened to it")
+    _options(show, shapes.GROUP, shapes.LIFE)
 
-    stats = verbs.add_parser("stats", help="counts of a topic, or of all topics")
-    stats.add_argument("topic", nargs="?")
-    _add_url(stats)
-    _add_group(stats)
+    stats = _verb(verbs, "stats", "counts of a topic, or of all topics", topic="?")
+    _options(stats, shapes.GROUP)
+    _verb(verbs, "topics", "the topics and their settings", topic=None)
+    clock = _verb(verbs, "clock", "the broker's clock; accept that it was set back", topic=None)
+    _options(clock, shapes.ACCEPT)
 
-    topics = verbs.add_parser("topics", help="the topics and their settings")
-    _add_url(topics)
-
-    clock = verbs.add_parser("clock", help="the broker's clock; accept that it was set back")
-    clock.add_argument("--accept", action="store_true", help="wall time is right: go back to it")
-    _add_url(clock)
-
-    cancel = verbs.add_parser("cancel", help="cancel messages, by id or by filter")
+    cancel = _verb(verbs, "cancel", "cancel messages, by id or by filter")
     _add_chosen(cancel, ("waiting", "ready", "leased", "dead"))
-    cancel.add_argument(
-        "--force", action="store_true", help="also while a consumer has it, and dead letters"
-    )
-
-    reschedule = verbs.add_parser(
-        "reschedule", help="give messages another time, by id or by filter"
-    )
+    _options(cancel, shapes.CANCEL_FORCE)
+    reschedule = _verb(verbs, "reschedule", "give messages another time, by id or by filter")
     _add_chosen(reschedule, ("waiting", "ready", "leased"))
-    _add_time(reschedule.add_mutually_exclusive_group(required=True))
-
-    replay = verbs.add_parser("replay", help="let dead messages live again, by id or by filter")
+    _add_time(reschedule, required=True)
+    replay = _verb(verbs, "replay", "let dead messages live again, by id or by filter")
     _add_chosen(replay, ("dead",))
-    _add_time(replay.add_mutually_exclusive_group())
+    _add_time(replay)
 
 
 def _add_field(send: argparse.ArgumentParser, field: Field) -> None:
     """The option of a message's field; what it holds goes through `message_fields.from_text`."""
-    member, flag = field.member, f"--{field.name.replace('_', '-')}"
+    member = field.member
     if member is TAGS:
-        said = "a tag; may be given again"
-        send.add_argument("--tag", action="append", dest=field.name, help=said)
-    elif isinstance(member, Choice):
-        send.add_argument(flag, choices=member.words, help=member.doc)
+        _option(send, member, "--tag", help="a tag; may be given again")
     elif member is BACKOFF:
         said = f"{member.doc} A number of ms before the first retry, or a JSON object."
-        send.add_argument(flag, "--backoff-ms", dest=field.name, metavar="MS|JSON", help=said)
+        _option(send, member, "--backoff", "--backoff-ms", metavar="MS|JSON", help=said)
+    elif isinstance(member, Choice):
+        _option(send, member)
     else:
         metavar = "JSON" if isinstance(member, TextMap) else field.name.upper()
-        send.add_argument(flag, metavar=metavar, help=member.doc)
+        _option(send, member, type=str, metavar=metavar)
 
 
 def _add_topics(verbs: Any) -> None:
     """Verbs about a topic as a whole."""
     groups = verbs.add_parser("groups", help="a topic's groups of consumers")
     actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_remote(actions.add_parser("list", help="the groups and their counts"))
-    make = actions.add_parser("make", help="make a group: it sees what is sent from now on")
-    _add_remote(make)
+    _verb(actions, "list", "the groups and their counts")
+    make = _verb(actions, "make", "make a group: it sees what is sent from now on")
     make.add_argument("group", help="its name")
-    make.add_argument(
-        "--ephemeral", action="store_true", help="it goes when nobody has asked for a while"
-    )
-    drop = actions.add_parser("drop", help="drop a group; what waited for it alone has ended")
-    _add_remote(drop)
+    _options(make, shapes.EPHEMERAL)
+    drop = _verb(actions, "drop", "drop a group; what waited for it alone has ended")
     drop.add_argument("group", help="its name")
 
-    purge = verbs.add_parser("purge", help="end what waits or is ready, in one group or in all")
-    _add_remote(purge)
-    purge.add_argument("--group", metavar="NAME", help="only there (default: in every group)")
-    purge.add_argument("--force", action="store_true", help="also what is under lease")
-    purge.add_argument(
-        "--erase",
-        action="store_true",
-        help="by force, and every byte of the messages leaves the data folders",
-    )
-    _add_remote(verbs.add_parser("pause", help="hand nothing out; sends and settles go on"))
-    _add_remote(verbs.add_parser("resume", help="hand out again"))
+    purge = _verb(verbs, "purge", "end what waits or is ready, in one group or in all")
+    _option(purge, shapes.GROUP, help="only there (default: in every group)")
+    _options(purge, shapes.PURGE_FORCE)
+    erase = "by force, and every byte of the messages leaves the data folders"
+    _option(purge, shapes.PURGE_ERASE, help=erase)
+    _verb(verbs, "pause", "hand nothing out; sends and settles go on")
+    _verb(verbs, "resume", "hand out again")
 
 
 def _add_cluster(verbs: Any) -> None:
     """Verbs about a running cluster."""
     cluster = verbs.add_parser("cluster", help="who leads, how far the others are, hand over")
     actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_url(actions.add_parser("status", help="what the node that is asked knows"))
-    _add_url(actions.add_parser("members", help="the nodes, as the leader sees them"))
-    _add_url(actions.add_parser("doctor", help="ask every node, and say what is wrong"))
-    add = actions.add_parser("add", help="let a node join; it votes once it has caught up")
+    _verb(actions, "status", "what the node that is asked knows", topic=None)
+    _verb(actions, "members", "the nodes, as the leader sees them", topic=None)
+    _verb(actions, "doctor", "ask every node, and say what is wrong", topic=None)
+    add = _verb(actions, "add", "let a node join; it votes once it has caught up", topic=None)
     add.add_argument("nodes", nargs=1, metavar="INDEX", help="of the new node")
     add.add_argument("--learner", action="store_true", help="it does not vote until it is promoted")
     add.add_argument(
         "--wait-s", type=float, default=600, metavar="S", help="for it to catch up (default: 600)"
     )
     _add_contact(add, needed=True)
-    promote = actions.add_parser("promote", help="let learners that have caught up vote")
+    promote = _verb(actions, "promote", "let learners that have caught up vote", topic=None)
     promote.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
-    _add_url(promote)
-    remove = actions.add_parser("remove", help="take nodes out of the cluster for good")
+    remove = _verb(actions, "remove", "take nodes out of the cluster for good", topic=None)
     remove.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
-    _add_url(remove)
-    change = actions.add_parser("replace", help="let a learner vote in the place of a voter")
+    change = _verb(actions, "replace", "let a learner vote in the place of a voter", topic=None)
     change.add_argument("nodes", nargs=2, metavar="NODE", help="the old one, then the new one")
-    _add_url(change)
-    move = actions.add_parser("move", help="have a node reached at other addresses")
+    move = _verb(actions, "move", "have a node reached at other addresses", topic=None)
     move.add_argument("nodes", nargs=1, metavar="NODE", help="index or name")
     _add_contact(move, needed=False)
     recover = actions.add_parser(
@@ -214,19 +183,15 @@ def _add_cluster(verbs: Any) -> None:
         "--accept-loss", action="store_true", help="do it; without, only say what would be lost"
     )
     _add_json(recover, "report as JSON")
-    handover = actions.add_parser("handover", help="have another node lead")
-    handover.add_argument("--to", metavar="NODE", help="its index or name (default: the fittest)")
-    _add_url(handover)
+    handover = _verb(actions, "handover", "have another node lead", topic=None)
+    _option(handover, shapes.TO, metavar="NODE")
 
 
 def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
     """Where a node of a cluster is reached: the keys of a cluster file."""
-    parser.add_argument("--peer", required=needed, metavar="HOST:PORT", help="by the other nodes")
-    parser.add_argument("--http", required=needed, metavar="HOST:PORT", help="by HTTP clients")
-    parser.add_argument("--resp", metavar="HOST:PORT", help="by Redis clients")
-    parser.add_argument("--name", help="for people")
-    parser.add_argument("--election-port", type=int, metavar="PORT", help="UDP, if not the peer's")
-    _add_url(parser)
+    for member in shapes.MEMBERS_CONTACT:
+        required = needed and member.name in ("peer", "http")
+        _option(parser, member, required=required)
 
 
 def _add_spark(verbs: Any) -> None:
@@ -239,27 +204,44 @@ def _add_spark(verbs: Any) -> None:
     spark.add_argument("words", nargs=argparse.REMAINDER, metavar="JOB …", help="and its words")
 
 
-def _add_group(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--group", metavar="NAME", help="as this group (default: the default one)")
-
-
-def _add_time(new: Any) -> None:
-    new.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now; 0 = now")
-    new.add_argument("--at-ms", type=int, metavar="MS", help="due at this Unix time")
+def _add_time(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """When messages are due."""
+    when = parser.add_mutually_exclusive_group(required=required)
+    _option(when, shapes.NEW_DELAY_MS)
+    _option(when, DELIVER_AT_MS, "--at-ms")
 
 
 def _add_chosen(parser: argparse.ArgumentParser, states: tuple[str, ...]) -> None:
     """Which messages: ids, or a filter, which makes a job."""
-    _add_remote(parser)
     parser.add_argument("id", nargs="*", help="ids; none: a filter, or --all")
     parser.add_argument("--all", action="store_true", help="every message that can be changed")
-    parser.add_argument("--state", choices=states, help="only those in this state")
-    parser.add_argument("--tag", help="only those with this tag")
-    parser.add_argument("--key", help="only those with this ordering key")
-    parser.add_argument("--due-from", type=int, metavar="MS", help="due at this Unix time or later")
-    parser.add_argument("--due-to", type=int, metavar="MS", help="due before this Unix time")
-    parser.add_argument("--rate", type=int, metavar="N", help="at most so many messages a second")
+    for member in shapes.FILTER.shape.members:
+        own = {"choices": states} if member is shapes.FILTER_STATE else {}
+        _option(parser, member, **own)
+    _options(parser, shapes.RATE)
     parser.add_argument("--no-wait", action="store_true", help="begin the job and leave")
+
+
+def _options(parser: Any, *members: Member[Any]) -> None:
+    """The options of some members of calls, in the words of the table."""
+    for member in members:
+        _option(parser, member)
+
+
+def _option(parser: Any, member: Member[Any], *flags: str, **own: Any) -> None:
+    """The option of a member of a call; `own` is what argparse is told of it otherwise."""
+    words: dict[str, Any] = {"dest": member.name, "help": member.doc}
+    if isinstance(member, Flag):
+        words["action"] = "store_true"
+    elif isinstance(member, Choice):
+        words["choices"] = member.words
+    elif isinstance(member, TextList):
+        words |= {"action": "append", "metavar": member.name.upper().removesuffix("S")}
+    elif isinstance(member, Int):
+        words |= {"type": int, "metavar": "MS" if " ms" in member.doc else "N"}
+    else:
+        words["metavar"] = member.name.upper()
+    parser.add_argument(*(flags or (f"--{member.name.replace('_', '-')}",)), **words | own)
 
 
 def _add_folders(verbs: Any) -> None:
@@ -308,16 +290,18 @@ def _add_json(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def _add_url(parser: argparse.ArgumentParser) -> None:
+def _verb(
+    verbs: Any, name: str, doc: str, *, topic: Literal[1, "?", None] = 1
+) -> argparse.ArgumentParser:
+    """A verb that asks a running broker about a topic, about one or all ("?"), or about none."""
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=doc)
+    if topic is not None:
+        parser.add_argument("topic", nargs=None if topic == 1 else topic)
     parser.add_argument(
         "--url", default="http://127.0.0.1:8711", help="the broker (default %(default)s)"
     )
     _add_json(parser, "print JSON lines")
-
-
-def _add_remote(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic")
-    _add_url(parser)
+    return parser
 
 
 def _file(argument: argparse.Action) -> None:

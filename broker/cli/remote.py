@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,10 +15,13 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
+from delaylog.storage.calls.shapes import NEW_DELAY_MS, RECEIVE
 from delaylog.storage.errors import MemberError
-from delaylog.storage.message_fields import FIELDS, from_text, pack_fields
+from delaylog.storage.members import Member
+from delaylog.storage.message_fields import BY_NAME, DELIVER_AT_MS, FIELDS, from_text, pack_fields
 
 _LINES_A_CALL = 1_000
+WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)
 
 
 def emit(members: Any) -> None:
@@ -26,18 +29,20 @@ def emit(members: Any) -> None:
     sys.stdout.flush()
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    if args.at_ms is not None:
-        members["deliver_at_ms"] = args.at_ms
-    else:
-        members["delay_ms"] = args.delay_ms or 0
+def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
+    """Those members of a call that were said."""
+    values = {member.name: getattr(args, member.name, None) for member in members}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _members(args: argparse.Namespace) -> dict[str, Any]:
+    """Of the messages to send: all but the body."""
+    members = given(args, *WHEN) or {"delay_ms": 0}
     try:
-        given = [(field, getattr(args, field.name)) for field in FIELDS]
+        said = given(args, *(field.member for field in FIELDS))
         fields = {
-            field.name: from_text(field, value) if isinstance(value, str) else value
-            for field, value in given
-            if value is not None
+            name: from_text(BY_NAME[name], value) if isinstance(value, str) else value
+            for name, value in said.items()
         }
         # The broker packs them; here only what is wrong with one is found.
         pack_fields(fields)
@@ -59,7 +64,7 @@ def _lines() -> Iterator[list[bytes]]:
 
 async def send_command(args: argparse.Namespace) -> int:
     """`delaylog send`."""
-    members = _options(args)
+    members = _members(args)
     one = args.body is not None and args.body != "-"
     if args.id is not None and not one:
         raise ConfigError("--id goes with one body, not with lines")
@@ -93,18 +98,12 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
 
 async def receive_command(args: argparse.Namespace) -> int:
     """`delaylog receive`: 0, or 3 when nothing came."""
-    options: dict[str, Any] = {"wait_ms": args.wait_ms}
-    if args.lease_ms is not None:
-        options["lease_ms"] = args.lease_ms
-    if args.group is not None:
-        options["group"] = args.group
-    if args.tag:
-        options |= {"tags": args.tag, "tags_mode": "all" if args.all_tags else "any"}
-    elif args.all_tags:
+    members = given(args, *RECEIVE.members)
+    if args.tags_mode and not args.tags:
         raise ConfigError("--all-tags goes with --tag")
     async with AsyncPlainClient(args.url) as client:
         while True:
-            received = await client.receive(args.topic, max=args.max, **options)
+            received = await client.receive(args.topic, **members)
             for message in received.messages:
                 _print_message(message, args)
             if received.messages and not args.no_ack:

@@ -20,12 +20,7 @@ from delaylog.broker.cli.remote import (
     stats_command,
     topics_command,
 )
-from delaylog.broker.cli.whole_topics import (
-    groups_command,
-    pause_command,
-    purge_command,
-    resume_command,
-)
+from delaylog.broker.cli.whole_topics import groups_command, pause_command, purge_command
 
 _COMMANDS: Final = {
     "send": send_command,
@@ -42,7 +37,7 @@ _COMMANDS: Final = {
     "groups": groups_command,
     "purge": purge_command,
     "pause": pause_command,
-    "resume": resume_command,
+    "resume": pause_command,
 }
 
 

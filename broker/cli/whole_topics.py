@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.remote import emit, given
 from delaylog.client import AsyncPlainClient
+from delaylog.storage.calls.shapes import PURGE
 
 
 async def groups_command(args: argparse.Namespace) -> int:
@@ -35,26 +36,18 @@ def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
 async def purge_command(args: argparse.Namespace) -> int:
     """`delaylog purge`: what waits or is ready has ended; by force what is leased too."""
     async with AsyncPlainClient(args.url) as client:
-        answer = await client.purge(
-            args.topic, group=args.group, force=args.force or args.erase, erase=args.erase
-        )
+        members = given(args, *PURGE.members)
+        answer = await client.purge(args.topic, **members | {"force": args.force or args.erase})
     _say({"topic": args.topic, **answer}, f"{args.topic} purged {answer['purged']}", args)
     return DONE
 
 
 async def pause_command(args: argparse.Namespace) -> int:
-    """`delaylog pause`: hand nothing out."""
+    """`delaylog pause`, `resume`: hand nothing out; hand out again."""
     async with AsyncPlainClient(args.url) as client:
-        answer = await client.pause(args.topic)
-    _say({"topic": args.topic, **answer}, f"{args.topic} paused", args)
-    return DONE
-
-
-async def resume_command(args: argparse.Namespace) -> int:
-    """`delaylog resume`: hand out again."""
-    async with AsyncPlainClient(args.url) as client:
-        answer = await client.resume(args.topic)
-    _say({"topic": args.topic, **answer}, f"{args.topic} resumed", args)
+        act = client.pause if args.verb == "pause" else client.resume
+        answer = await act(args.topic)
+    _say({"topic": args.topic, **answer}, f"{args.topic} {args.verb}d", args)
     return DONE
 
 

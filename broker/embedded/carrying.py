@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, Context, too_large
 from delaylog.broker.calls.messages import receive_members, receive_messages, received_answer
-from delaylog.broker.calls.operations import TAKES_QUERY
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.calls.shapes import parse_receive
 from delaylog.broker.embedded.hot import DirectMerger, receive_or_wait
@@ -54,10 +53,9 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
     ctx = DirectContext(node, call, query)
-    ctx.topic_key = route.topic_key
-    ctx.params.update(route.params)
-    if query and route.handler not in TAKES_QUERY:
-        ctx.query()
+    ctx.about(route)
+    if query and not route.call.query:
+        ctx.asked()
     answered: Answer | Stream
     if route.handler is receive_messages:
         # The handler would wait on an event loop; here the steps of `hot` wait.

@@ -18,7 +18,7 @@ from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import BACK_MS, EXTEND_MS, ReceiveCall
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single, build_wire
 from delaylog.broker.calls.writes import Settling, send_batch, send_singles
 from delaylog.broker.embedded.node import EmbeddedNode
@@ -36,6 +36,7 @@ from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
+from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
 from delaylog.storage.layout import Int64Array, ref_to_id
 
 Verb = str

@@ -44,9 +44,6 @@ BORDERS_MS: Final = (
 """Where one stretch ends and the next begins, counted from now. A message due exactly on a border
 is counted on both sides of it."""
 STRETCHES: Final = len(BORDERS_MS) + 1
-MINUTES_MAX: Final = 120
-HOURS_MAX: Final = 744
-"""A month: the numbers come as one list."""
 
 
 def waiting(

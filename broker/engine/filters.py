@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.errors import BadRequestError
+from delaylog.storage.calls.shapes import TAG_MODES
 from delaylog.storage.columns import Mask
 from delaylog.storage.message_fields import TAG_BYTES_MAX, TAGS_MAX
 from delaylog.storage.rows import tag_bits
-
-TAG_MODES: Final = ("any", "all")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,11 @@ from aiohttp.web_protocol import RequestHandler
 from delaylog.broker import descriptors
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, Context
-from delaylog.broker.calls.operations import CLUSTER_CALLS, READS, TAKES_QUERY
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
-from delaylog.broker.calls.routing import pick, resolve
+from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
-from delaylog.broker.waiters import TopicKey
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
@@ -146,11 +144,7 @@ class HttpFace:
             "/openapi.json": self._openapi,
             "/": self._root,
         }
-        self._local = frozenset(
-            [*self._ops.values(), *(operation.handler for operation in CLUSTER_CALLS)]
-        )
-        """Handlers that every node runs itself, leader or not."""
-        self._routes: dict[tuple[str, str], tuple[HttpHandler, TopicKey, str]] = {}
+        self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
 
@@ -226,27 +220,31 @@ class HttpFace:
             return response
         ctx.budget = self._budget
         try:
-            known = self._routes.get((request.method, path))
-            if known is None:
-                handler = self._route(ctx, path, request.method)
+            route = self._routes.get((request.method, path))
+            handler: HttpHandler
+            if route is not None:
+                handler = route.handler
+                ctx.about(route)
             else:
-                handler, ctx.topic_key, ctx.params["action"] = known
-            standing = self._node.standing
-            if not standing.settled and handler not in self._local:
-                await standing.until_settled(SETTLE_SECONDS)
+                handler = self._route(ctx, path, request.method)
+            call, standing = ctx.call, self._node.standing
             if path.startswith(CAMELLIA):
-                if not self._node.standing.leading and not path.startswith(CAMELLIA_LOCAL):
+                if not standing.settled:
+                    await standing.until_settled(SETTLE_SECONDS)
+                if not standing.leading and not path.startswith(CAMELLIA_LOCAL):
                     return await self._send(request, await self._camellia.carry(ctx, path))
                 return await self._send(request, await handler(ctx))
-            if handler not in self._local:
-                ctx.reads = handler in READS
+            if call is not None and not call.local:
+                if not standing.settled:
+                    await standing.until_settled(SETTLE_SECONDS)
+                ctx.reads = call.reads
                 ctx.changes = not ctx.reads
                 away = elsewhere(ctx)
                 if away is not None:
                     return away
-            if query and handler not in TAKES_QUERY:
+            if query and (call is None or not call.query):
                 # Refuses unknown parameters: a filter with a typo must not be ignored.
-                ctx.query()
+                ctx.asked()
             return await self._send(request, await handler(ctx))
         except asyncio.CancelledError:
             raise
@@ -314,12 +312,11 @@ class HttpFace:
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method)
         found = resolve(path, method, self._node.engine.state.topics)
-        ctx.topic_key = found.topic_key
-        ctx.params.update(found.params)
+        ctx.about(found)
         if found.common:
             if len(self._routes) >= ROUTES_KEPT:
                 self._routes.clear()
-            self._routes[method, path] = (found.handler, found.topic_key, found.params["action"])
+            self._routes[method, path] = found
         return found.handler
 
     # ------------------------------------------------------------------ operations

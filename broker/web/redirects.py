@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from delaylog.broker.calls.shapes import READ
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.web.http_context import HttpContext
+from delaylog.storage.calls.shapes import READ
 
 
 def reads_locally(query: str) -> bool:

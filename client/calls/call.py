@@ -122,8 +122,3 @@ def with_query(path: str, **query: str | int | bool | None) -> str:
         if value is not None
     }
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def given(**members: Any) -> dict[str, Any]:
-    """Those members that are not None."""
-    return {name: value for name, value in members.items() if value is not None}

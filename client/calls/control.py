@@ -3,48 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from delaylog.client.bulk import ChangeAnswer, Numbers, Texts, decode_changed, encode_change
-from delaylog.client.calls.call import BULK_FORM, Call, given, json_call, segment, with_query
+from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import path_of, request
+
+_PAGES: Final = {"messages": "listMessages", "dead": "listDead"}
 
 
 def get(
     places: Places, /, topic: str, message_id: str, *, life: bool = False, group: str | None = None
 ) -> Call[dict[str, Any]]:
     """The message with its state as a group sees it; `life` adds its steps. NotFound."""
-    path = places.of(topic, "messages", message_id)
-    return json_call("GET", with_query(path, life=life or None, group=group))
+    return request("getMessage", places, topic, message_id, life=life, group=group)
 
 
 def page(
     places: Places, /, topic: str, kind: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
     """A page of the topic's `messages`, or of its letters that are `dead`."""
-    return json_call("GET", with_query(places.of(topic, kind), **query))
+    return request(_PAGES[kind], places, topic, **query)
 
 
 def messages_page(
     places: Places, /, topic: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
     """A page of the topic's messages; pass its `cursor` for the next one until it is None."""
-    return page(places, topic, "messages", **query)
+    return request("listMessages", places, topic, **query)
 
 
 def dead_page(
     places: Places, /, topic: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
     """A page of the topic's dead letters, likewise."""
-    return page(places, topic, "dead", **query)
+    return request("listDead", places, topic, **query)
 
 
 def cancel(
     places: Places, /, topic: str, message_id: str, *, force: bool = False
 ) -> Call[dict[str, Any]]:
     """Cancel before delivery. TooLate (with `state`), NotFound."""
-    path = places.of(topic, "messages", message_id)
-    return json_call("DELETE", with_query(path, force=force or None))
+    return request("cancel", places, topic, message_id, force=force)
 
 
 def reschedule(
@@ -53,15 +54,14 @@ def reschedule(
     """Another time (`deliver_at_ms`, 0 = now; `delay_ms`) or `priority` for one; fails as `cancel`
     does.
     """
-    return json_call("PATCH", places.of(topic, "messages", message_id), given(**members))
+    return request("reschedule", places, topic, message_id, **members)
 
 
 def change_many(
     places: Places, /, topic: str, action: str, ids: Sequence[str], **members: Any
 ) -> Call[list[dict[str, Any]]]:
     """cancel, reschedule or replay by ids, with a result each."""
-    shape = {"ids": list(ids)} | given(**members)
-    call = json_call("POST", places.of(topic, f"messages:{action}"), shape)
+    call = request(f"{action}Many", places, topic, ids=list(ids), **members)
     return call.read(lambda answer: list(answer["results"]))
 
 
@@ -114,27 +114,27 @@ def replay_columns(
 
 
 def _change_columns(places: Places, /, topic: str, action: str, wire: bytes) -> Call[ChangeAnswer]:
-    return Call("POST", places.of(topic, f"messages:{action}"), wire, BULK_FORM, decode_changed)
+    path = path_of(f"{action}Many", places, topic)
+    return Call("POST", path, wire, BULK_FORM, decode_changed)
 
 
 def begin_job(
     places: Places, /, topic: str, action: str, filter: Mapping[str, Any], **members: Any
 ) -> Call[dict[str, Any]]:
     """cancel, reschedule or replay whatever matches: the job that does it."""
-    shape = {"filter": dict(filter), **given(**members)}
-    return json_call("POST", places.of(topic, f"messages:{action}"), shape)
+    return request(f"{action}Many", places, topic, filter=dict(filter), **members)
 
 
 def job(name: str) -> Call[dict[str, Any]]:
     """How far a job is."""
-    return json_call("GET", f"/v1/jobs/{segment(name)}")
+    return request("getJob", name)
 
 
 def jobs() -> Call[dict[str, Any]]:
     """All jobs, the newest first."""
-    return json_call("GET", "/v1/jobs")
+    return request("listJobs")
 
 
 def stop_job(name: str) -> Call[dict[str, Any]]:
     """Stop a job."""
-    return json_call("DELETE", f"/v1/jobs/{segment(name)}")
+    return request("stopJob", name)

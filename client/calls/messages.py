@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Unpack
 
 from delaylog.client.bulk import (
@@ -27,10 +27,10 @@ from delaylog.client.calls.call import (
     JSON_TYPE,
     Call,
     Form,
-    given,
     json_call,
 )
 from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import path_of, request
 from delaylog.client.checks import answer_wait_s, check_sendable
 from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
 from delaylog.client.receiving import Wanted
@@ -49,10 +49,9 @@ def send(
     **members: Any,
 ) -> Call[Sent]:
     """Send one message; `members` are those of the API (deliver_at_ms, delay_ms, id, key, …)."""
-    shape = with_body(given(**members), body)
-    headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-    path = places.of(topic, "messages")
-    call = json_call("POST", path, shape, repeatable=bool(headers), headers=headers)
+    call = request("send", places, topic, **with_body(members, body))
+    if idempotency_key:
+        call = replace(call, repeatable=True, headers={"Idempotency-Key": idempotency_key})
     return call.read(_sent)
 
 
@@ -64,7 +63,7 @@ def send_many(
     for each in shapes:
         rest = {name: value for name, value in each.items() if name != "body"}
         messages.append(with_body(rest, each.get("body", b"")))
-    call = json_call("POST", places.of(topic, "messages"), messages)
+    call = json_call("POST", path_of("send", places, topic), messages)
     return call.read(lambda answer: list(map(_sent, answer["messages"])))
 
 
@@ -95,7 +94,7 @@ def send_wire(
     headers: Mapping[str, str] | None = None,
 ) -> Call[SendAnswer]:
     """A bulk body that is made already; `repeatable` where it has a producer and a sequence."""
-    path = places.of(topic, "messages")
+    path = path_of("send", places, topic)
     return Call(
         "POST", path, wire, BULK_FORM, decode_send_answer, repeatable, headers=headers or {}
     )
@@ -112,9 +111,8 @@ def receive(
     **members: Any,
 ) -> Call[Received]:
     """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
-    shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
-    call = json_call("POST", places.of(topic, "receive"), shape, extra_s=answer_wait_s(wait_ms))
-    return call.read(
+    call = request("receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members)
+    return replace(call, extra_s=answer_wait_s(wait_ms)).read(
         lambda answer: Received(list(map(Delivered.of, answer["messages"])), answer["now_ms"])
     )
 
@@ -130,10 +128,11 @@ def receive_columns(
     **members: Any,
 ) -> Call[ReceivedBatch]:
     """Lease up to `max` ready messages as columns, all under one lease."""
-    shape = {"max": max, "wait_ms": wait_ms, **members} | given(lease_ms=lease_ms)
-    body = json.dumps(shape).encode()
-    path = places.of(topic, "receive")
-    return Call("POST", path, body, _JSON_TO_BULK, decode_received, extra_s=answer_wait_s(wait_ms))
+    asked = request(
+        "receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members
+    )
+    wait_s = answer_wait_s(wait_ms)
+    return Call("POST", asked.path, asked.body, _JSON_TO_BULK, decode_received, extra_s=wait_s)
 
 
 def receive_batch(
@@ -151,7 +150,7 @@ def receive_batch(
         ids=list(wanted.ids) or None,
         columns=ALL_COLUMNS,
     )
-    path = places.of(wanted.topic, "receive")
+    path = path_of("receive", places, wanted.topic)
     return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
 
 
@@ -159,8 +158,7 @@ def peek(
     places: Places, /, topic: str, *, max: int = 1, **members: Any
 ) -> Call[list[dict[str, Any]]]:
     """What is ready now, without leasing it."""
-    shape = {"max": max, **members}
-    call = json_call("POST", places.of(topic, "peek"), shape, repeatable=True)
+    call = request("peek", places, topic, max=max, **members)
     return call.read(lambda answer: list(answer["messages"]))
 
 
@@ -168,8 +166,7 @@ def settle(
     places: Places, /, topic: str, verb: str, receipts: Sequence[str], **members: Any
 ) -> Call[list[str]]:
     """ack, nack or extend by receipts: per receipt done, gone or unknown."""
-    shape = {"receipts": list(receipts)} | given(**members)
-    call = json_call("POST", places.of(topic, verb), shape)
+    call = request(verb, places, topic, receipts=list(receipts), **members)
     return call.read(lambda answer: list(answer["results"]))
 
 
@@ -177,8 +174,7 @@ def settle_forced(
     places: Places, /, topic: str, verb: str, ids: Sequence[str], **members: Unpack[SettleKeywords]
 ) -> Call[list[str]]:
     """ack, nack or extend by bare ids, whoever has the messages."""
-    shape = {"ids": list(ids), "force": True} | given(**members)
-    call = json_call("POST", places.of(topic, verb), shape)
+    call = request(verb, places, topic, ids=list(ids), force=True, **members)
     return call.read(lambda answer: list(answer["results"]))
 
 
@@ -194,7 +190,7 @@ def settle_columns(
     """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
     check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
     wire = encode_settle(lease, refs, **members)
-    return Call("POST", places.of(topic, verb), wire, BULK_FORM, decode_settled)
+    return Call("POST", path_of(verb, places, topic), wire, BULK_FORM, decode_settled)
 
 
 def _sent(shape: Mapping[str, Any]) -> Sent:

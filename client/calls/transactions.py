@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from delaylog.client.bulk import BULK_TYPE, SendColumns, Texts, encode_send
-from delaylog.client.calls.call import (
-    JSON_TYPE,
-    Call,
-    Form,
-    given,
-    json_call,
-    json_object,
-    segment,
-    with_query,
-)
+from delaylog.client.calls.call import JSON_TYPE, Call, Form
 from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import request
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
-ROOT = "/v1/transactions"
 
 
 def begin(transaction: str | None = None, *, ttl_ms: int | None = None) -> Call[dict[str, Any]]:
@@ -27,8 +19,8 @@ def begin(transaction: str | None = None, *, ttl_ms: int | None = None) -> Call[
 
     It may be repeated where it is named.
     """
-    shape = given(transaction=transaction, ttl_ms=ttl_ms)
-    return json_call("POST", ROOT, shape, repeatable=transaction is not None)
+    call = request("begin", transaction=transaction, ttl_ms=ttl_ms)
+    return call if transaction is None else call.again()
 
 
 class StageKeywords(SendColumns, total=False):
@@ -53,14 +45,11 @@ def stage(
     """
     columns = dict[str, Any](members)
     name = {each: columns.pop(each, 0) for each in ("part", "attempt", "number")}
-    path = with_query(
-        f"{ROOT}/{segment(transaction)}/parts",
-        topic=topic,
-        ns=places.namespace,
-        producer=columns.pop("staged_by", None),
-        **name,
+    producer = columns.pop("staged_by", None)
+    call = request(
+        "stage", transaction, topic=topic, ns=places.namespace, producer=producer, **name
     )
-    return Call("POST", path, encode_send(bodies, **columns), _STAGE_FORM, json_object, True)
+    return replace(call, body=encode_send(bodies, **columns), form=_STAGE_FORM)
 
 
 def commit(transaction: str, winners: Sequence[Mapping[str, Any]]) -> Call[dict[str, Any]]:
@@ -68,20 +57,19 @@ def commit(transaction: str, winners: Sequence[Mapping[str, Any]]) -> Call[dict[
 
     Again it is `already`.
     """
-    shape = {"winners": [dict(each) for each in winners]}
-    return json_call("POST", f"{ROOT}/{segment(transaction)}/commit", shape, repeatable=True)
+    return request("commit", transaction, winners=[dict(each) for each in winners])
 
 
 def abort(transaction: str) -> Call[dict[str, Any]]:
     """Drop all that was staged; again it is `already`."""
-    return json_call("POST", f"{ROOT}/{segment(transaction)}/abort", {}, repeatable=True)
+    return request("abort", transaction)
 
 
 def get(transaction: str) -> Call[dict[str, Any]]:
     """How a transaction stands."""
-    return json_call("GET", f"{ROOT}/{segment(transaction)}")
+    return request("getTransaction", transaction)
 
 
 def listed(limit: int | None = None) -> Call[dict[str, Any]]:
     """Open ones, those on their way, the newest that ended."""
-    return json_call("GET", with_query(ROOT, limit=limit))
+    return request("listTransactions", limit=limit)

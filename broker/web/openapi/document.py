@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from delaylog import __version__
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
-from delaylog.broker.calls.operations import (
-    CLUSTER_CALLS,
-    IN_NAMESPACES,
-    NODE_CALLS,
-    READS,
-    Operation,
-    Takes,
-)
-from delaylog.broker.calls.shapes import READ, TRANSACTION_ID_PATTERN
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
+from delaylog.storage.calls.call import ApiCall, Takes
+from delaylog.storage.calls.of_broker import OF_BROKER
+from delaylog.storage.calls.of_topics import IN_NAMESPACES
+from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
 from delaylog.storage.members import Schema, Shape
 from delaylog.storage.message_fields import ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
-_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,200}$"}
+_NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
 _MEANINGS: Final = {
     200: "Done.",
     201: "Made.",
@@ -62,16 +58,15 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     """The OpenAPI 3.1 document of a node with these limits."""
     schemas = answer_schemas(limits)
     paths: dict[str, Any] = {}
-    for operation in IN_NAMESPACES:
-        for prefix, suffix in (("/v1/", ""), ("/v1/ns/{ns}/", "InNamespace")):
-            path = operation.path.replace("/v1/", prefix, 1)
-            entry = _operation(operation, limits, schemas, operation.name + suffix)
-            paths.setdefault(path, _path_item(path))[operation.method.lower()] = entry
-    for operation in (*NODE_CALLS, *CLUSTER_CALLS):
-        entry = _operation(operation, limits, schemas, operation.name)
-        paths.setdefault(operation.path, _path_item(operation.path))[operation.method.lower()] = (
-            entry
+    within = [
+        replace(
+            call, name=f"{call.name}InNamespace", path=call.path.replace("/v1", "/v1/ns/{ns}", 1)
         )
+        for call in IN_NAMESPACES
+    ]
+    for call in (*IN_NAMESPACES, *within, *OF_BROKER):
+        item = paths.setdefault(call.path, _path_item(call.path))
+        item[call.method.lower()] = _operation(call, limits, schemas)
     for path, (name, doc, answers) in _PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths.update(_camellia_paths())
@@ -99,7 +94,7 @@ def _path_item(path: str) -> dict[str, Any]:
         "topic": _NAME,
         "group": _NAME,
         "ns": _NAME,
-        "claim": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,200}$"},
+        "claim": {"type": "string", "pattern": TRANSACTION_ID_PATTERN},
         "id": {"type": "string", "minLength": 1, "maxLength": 255},
         "job": {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"},
         "transaction": {"type": "string", "pattern": TRANSACTION_ID_PATTERN},
@@ -128,26 +123,24 @@ def _path_item(path: str) -> dict[str, Any]:
     }
 
 
-def _operation(
-    operation: Operation, limits: Limits, schemas: dict[str, Schema], name: str
-) -> dict[str, Any]:
+def _operation(call: ApiCall, limits: Limits, schemas: dict[str, Schema]) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "operationId": name,
-        "summary": operation.doc,
+        "operationId": call.name,
+        "summary": call.doc,
         "tags": ["native"],
         "parameters": [
             {
                 "name": member.name,
                 "in": "query",
-                "required": member in operation.query_needed,
+                "required": member in call.query_needed,
                 "schema": member.schema(limits),
             }
-            for member in (*operation.query, *((READ,) if operation.handler in READS else ()))
+            for member in (*call.query, *((READ,) if call.reads else ()))
         ],
     }
-    if operation.takes is not None:
-        entry["requestBody"] = _request(operation.takes, limits, schemas)
-    if operation.name == "send":
+    if call.takes is not None:
+        entry["requestBody"] = _request(call.takes, limits, schemas)
+    if call.path.endswith("/messages") and call.method == "POST":
         entry["parameters"].append(
             {
                 "name": "Idempotency-Key",
@@ -157,16 +150,16 @@ def _operation(
             }
         )
     responses: dict[str, Any] = {}
-    for status, schema in operation.answers.items():
+    for status, schema in ((200, call.answer), *((call.other,) if call.other else ())):
         content = {kind: {"schema": _ref(schema)} for kind in (JSON, MSGPACK)}
-        if operation.bulk_answer:
+        if call.bulk_answer:
             content[BULK] = {"schema": {}}
-        if operation.arrow_answer:
+        if call.arrow_answer:
             content[ARROW] = {"schema": {}}
         responses[str(status)] = {"description": _MEANINGS[status], "content": content}
-    for status in (*_ANY_PROBLEM, *operation.problems):
+    for status in (*_ANY_PROBLEM, *call.refusals):
         responses[str(status)] = _problem(status)
-    if operation not in CLUSTER_CALLS:
+    if not call.local:
         responses["307"] = {
             "description": _MEANINGS[307],
             "headers": {"Location": {"schema": {"type": "string", "format": "uri"}}},

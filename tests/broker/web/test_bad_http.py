@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.operations import IN_NAMESPACES, NODE_CALLS
+from delaylog.storage.calls.table import ALL
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000
@@ -379,7 +379,7 @@ def test_old_http(broker: Any) -> None:
 
 
 CALLS = [
-    *((each.method, each.path) for each in (*IN_NAMESPACES, *NODE_CALLS)),
+    *((each.method, each.path) for each in ALL if not each.local),
     *(("GET", path) for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json")),
 ]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.operations import ALL, CLUSTER_CALLS, READS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.web.redirects import elsewhere, reads_locally
+from delaylog.storage.calls.table import ALL
 from delaylog.storage.errors import MemberError
 
 URL = "http://10.0.0.2:8711"
@@ -94,6 +94,7 @@ def test_unknown_words(query: str) -> None:
 
 def test_only_what_looks_is_read_locally() -> None:
     """The table of operations says it: GET looks, everything else changes or hands out."""
-    for operation in ALL:
-        looks = operation.method == "GET" and operation not in CLUSTER_CALLS
-        assert (operation.handler in READS) == looks, operation.name
+    for call in ALL:
+        looks = call.method == "GET" and call.name != "getCluster"
+        assert call.reads == looks, call.name
+        assert call.local == (call.name in ("getCluster", "handOver", "changeMembers")), call.name

@@ -7,32 +7,38 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import urlencode
 
+import orjson
 import pytest
 
 from delaylog.broker.calls import transactions
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.operations import HANDLERS
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
+from delaylog.storage.calls.table import BY_NAME
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
 
 NOW_MS = 450_000 * 3_600_000
 
 
-class Stub:
-    """What a handler needs of its context, node, clock and standing; the log is never safe."""
+class Stub(Context):
+    """A call with what a handler needs of its node, clock and standing; the log is never safe."""
 
-    def __init__(self, engine: Engine, query: dict[str, str], members: Any) -> None:
+    def __init__(self, engine: Engine, name: str, query: dict[str, str], members: Any) -> None:
+        itself: Any = self
+        super().__init__(itself, itself, {}, urlencode(query))
         self.engine, self.params = engine, {"transaction": "x"}
-        self.node = self.clock = self.standing = self
-        self._query, self._members = query, members
+        self.node = self.clock = self.standing = itself
+        self.call = BY_NAME[name]
+        self._wire = orjson.dumps(members)
         self.waits_for = 0
 
-    def query(self, *_declared: Any) -> dict[str, str]:
-        return self._query
-
-    async def members(self, _values_max: int | None = None) -> Any:
-        return self._members
+    async def _body(self, size_max: int) -> bytes:
+        assert len(self._wire) <= size_max
+        return self._wire
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -62,20 +68,20 @@ WINNERS = {"winners": [{"part": 0, "attempt": 0, "rows": 2}]}
 
 
 @pytest.mark.parametrize(
-    ("end", "handler", "query", "members", "refusal"),
+    ("end", "name", "query", "members", "refusal"),
     [
-        ("commit", transactions.abort_transaction, {}, {}, ConflictError),
-        ("commit", transactions.stage_part, STAGE, {}, GoneError),
-        ("abort", transactions.commit_transaction, {}, WINNERS, GoneError),
-        ("", transactions.commit_transaction, {}, WINNERS, ConflictError),
-        ("", transactions.stage_part, STAGE, {}, ConflictError),
+        ("commit", "abort", {}, {}, ConflictError),
+        ("commit", "stage", STAGE, {}, GoneError),
+        ("abort", "commit", {}, WINNERS, GoneError),
+        ("", "commit", {}, WINNERS, ConflictError),
+        ("", "stage", STAGE, {}, ConflictError),
     ],
 )
 def test_it_waits(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
     end: str,
-    handler: Any,
+    name: str,
     query: dict[str, str],
     members: Any,
     refusal: type[EngineError],
@@ -87,7 +93,7 @@ def test_it_waits(
         calls.commit("x", NOW_MS, (0, 0, 1))
     elif end == "abort":
         calls.abort("x", NOW_MS)
-    stub = Stub(engine, query, members)
+    stub = Stub(engine, name, query, members)
 
     async def read(_ctx: Any) -> Any:
         return batch_of([b"other"])
@@ -95,7 +101,7 @@ def test_it_waits(
     monkeypatch.setattr(transactions, "read_batch", read)
 
     async def call() -> None:
-        task = asyncio.create_task(handler(stub))
+        task = asyncio.ensure_future(HANDLERS[name](stub))
         done, _ = await asyncio.wait([task], timeout=0.05)
         if done:
             with pytest.raises(refusal):
@@ -111,7 +117,7 @@ def test_a_commit_looks_again_whether_this_node_leads(engine: Engine) -> None:
     """Many winners are looked through in slices, between which another node may come to lead."""
     Transactions(engine).begin("x", NOW_MS)
     before = engine.state.position
-    stub = Stub(engine, {}, {"winners": [{"part": 0, "attempt": 0, "rows": 2}] * 1_200})
+    stub = Stub(engine, "commit", {}, {"winners": [{"part": 0, "attempt": 0, "rows": 2}] * 1_200})
     slices = 0
 
     def check() -> None:
@@ -128,9 +134,8 @@ def test_a_commit_looks_again_whether_this_node_leads(engine: Engine) -> None:
 
     async def call() -> None:
         counting = asyncio.create_task(others())
-        ctx: Any = stub
         with pytest.raises(NotLeadingError):
-            await transactions.commit_transaction(ctx)
+            await transactions.commit_transaction(stub)
         counting.cancel()
 
     asyncio.run(call())

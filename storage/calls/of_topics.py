@@ -1,134 +1,131 @@
-"""Calls of a topic, its messages and its groups, in any namespace."""
+"""Calls of a topic, its messages, groups and claims, in any namespace."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.calls import control, control_many, groups, listing, messages, shapes, topics
-from delaylog.broker.calls.operations.operation import Operation, Takes
+from delaylog.storage.calls import shapes
+from delaylog.storage.calls.call import ApiCall, Takes
 
 TOPICS: Final = "/v1/topics"
 TOPIC: Final = "/v1/topics/{topic}"
 MESSAGE: Final = "/v1/topics/{topic}/messages/{id}"
 GROUPS: Final = "/v1/topics/{topic}/groups"
 GROUP: Final = "/v1/topics/{topic}/groups/{group}"
+CLAIMS: Final = "/v1/topics/{topic}/claims"
+CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 
-TOPIC_CALLS: Final = (
-    Operation(
+IN_NAMESPACES: Final = (
+    ApiCall(
+        "listTopics",
         "GET",
         TOPICS,
-        topics.list_topics,
-        "listTopics",
+        "read",
         "Topics by name, page by page.",
-        {200: "Topics"},
+        "Topics",
         query=(shapes.TOPICS_LIMIT, shapes.CURSOR, shapes.PREFIX),
     ),
-    Operation(
-        "GET", TOPIC, topics.get_topic, "getTopic", "A topic.", {200: "Topic"}, problems=(404,)
-    ),
-    Operation(
+    ApiCall("getTopic", "GET", TOPIC, "read", "A topic.", "Topic"),
+    ApiCall(
+        "putTopic",
         "PUT",
         TOPIC,
-        topics.put_topic,
-        "putTopic",
+        "admin",
         "Make a topic, or replace its settings.",
-        {200: "Topic", 201: "Topic"},
+        "Topic",
         Takes("Settings", needed=False),
-        problems=(409, 415, 429),
+        problems=(409,),
+        other=(201, "Topic"),
+        makes=True,
     ),
-    Operation(
+    ApiCall(
+        "deleteTopic",
         "DELETE",
         TOPIC,
-        topics.delete_topic,
-        "deleteTopic",
+        "admin",
         "Drop a topic in which nothing lives, or any by force.",
-        {200: "Done"},
+        "Done",
         query=(shapes.DROP_FORCE,),
-        problems=(404, 409),
+        problems=(409,),
     ),
-    Operation(
+    ApiCall(
+        "getStats",
         "GET",
         f"{TOPIC}/stats",
-        topics.topic_stats,
-        "getStats",
+        "read",
         "Counts of a topic.",
-        {200: "Stats"},
+        "Stats",
         query=(shapes.DELAY_BUCKETS, shapes.GROUP),
-        problems=(404,),
     ),
-    Operation(
+    ApiCall(
+        "getForecast",
         "GET",
         f"{TOPIC}/forecast",
-        listing.forecast,
-        "getForecast",
+        "read",
         "Messages to come, per minute and per hour.",
-        {200: "Forecast"},
+        "Forecast",
         query=(shapes.MINUTES, shapes.HOURS, shapes.GROUP),
-        problems=(404,),
     ),
-    Operation(
+    ApiCall(
+        "listMessages",
         "GET",
         f"{TOPIC}/messages",
-        listing.list_messages,
-        "listMessages",
+        "read",
         "Messages in due order, page by page.",
-        {200: "Listed"},
+        "Listed",
         query=shapes.LIST,
-        problems=(404,),
     ),
-    Operation(
+    ApiCall(
+        "listDead",
         "GET",
         f"{TOPIC}/dead",
-        listing.list_dead,
-        "listDead",
+        "read",
         "Dead letters with why and how they died.",
-        {200: "DeadLetters"},
+        "DeadLetters",
         query=shapes.DEAD,
-        problems=(404,),
     ),
-    Operation(
+    ApiCall(
+        "send",
         "POST",
         f"{TOPIC}/messages",
-        messages.send_messages,
         "send",
         "Send one message, several, or a bulk or Arrow body.",
-        {200: "Sent"},
+        "Sent",
         Takes(shapes.MESSAGE, many=True, bulk=True, arrow=True),
         query=(shapes.ACKS,),
-        problems=(409, 415, 429, 507),
+        problems=(409, 507),
         bulk_answer=True,
+        makes=True,
     ),
-    Operation(
+    ApiCall(
+        "receive",
         "POST",
         f"{TOPIC}/receive",
-        messages.receive_messages,
         "receive",
         "Take what is ready under a lease, or wait for it.",
-        {200: "Received"},
+        "Received",
         Takes(shapes.RECEIVE, bulk=True, needed=False),
-        problems=(404, 415),
         bulk_answer=True,
     ),
-    Operation(
+    ApiCall(
+        "peek",
         "POST",
         f"{TOPIC}/peek",
-        messages.peek_messages,
-        "peek",
+        "read",
         "Look at what is ready.",
-        {200: "Peeked"},
+        "Peeked",
         Takes(shapes.RECEIVE, needed=False),
-        problems=(404, 415),
+        repeatable=True,
     ),
     *(
-        Operation(
+        ApiCall(
+            action,
             "POST",
             f"{TOPIC}/{action}",
-            messages.settle_messages,
-            action,
+            "receive",
             doc,
-            {200: "Settled"},
+            "Settled",
             Takes(shapes.SETTLE, bulk=True),
-            problems=(404, 415),
             bulk_answer=True,
         )
         for action, doc in (
@@ -138,15 +135,16 @@ TOPIC_CALLS: Final = (
         )
     ),
     *(
-        Operation(
+        ApiCall(
+            f"{action}Many",
             "POST",
             f"{TOPIC}/messages:{action}",
-            control_many.control_many,
-            f"{action}Many",
+            "change",
             doc,
-            {200: "ControlledMany", 202: "Job"},
+            "ControlledMany",
             Takes(shape, bulk=True),
-            problems=(404, 415, 429),
+            problems=(429,),
+            other=(202, "Job"),
             bulk_answer=True,
         )
         for action, shape, doc in (
@@ -155,94 +153,130 @@ TOPIC_CALLS: Final = (
             ("replay", shapes.REPLAY_MANY, "Let dead messages live again."),
         )
     ),
-    Operation(
+    ApiCall(
+        "getMessage",
         "GET",
         MESSAGE,
-        control.get_message,
-        "getMessage",
+        "read",
         "Look at a message, living or lately ended.",
-        {200: "Message"},
+        "Message",
         query=(shapes.LIFE, shapes.GROUP),
-        problems=(404,),
     ),
-    Operation(
+    ApiCall(
+        "reschedule",
         "PATCH",
         MESSAGE,
-        control.reschedule_message,
-        "reschedule",
+        "change",
         "Give a message another time or priority.",
-        {200: "Controlled"},
+        "Controlled",
         Takes(shapes.RESCHEDULE),
-        problems=(404, 409, 415),
+        problems=(409,),
     ),
-    Operation(
+    ApiCall(
+        "cancel",
         "DELETE",
         MESSAGE,
-        control.cancel_message,
-        "cancel",
+        "change",
         "Cancel a message.",
-        {200: "Controlled"},
+        "Controlled",
         query=(shapes.CANCEL_FORCE_QUERY,),
-        problems=(404, 409),
+        problems=(409,),
     ),
-)
-
-GROUP_CALLS: Final = (
-    Operation(
-        "GET",
-        GROUPS,
-        groups.list_groups,
-        "listGroups",
-        "A topic's groups.",
-        {200: "Groups"},
-        problems=(404,),
-    ),
-    Operation(
-        "GET", GROUP, groups.get_group, "getGroup", "A group.", {200: "Group"}, problems=(404,)
-    ),
-    Operation(
+    ApiCall("listGroups", "GET", GROUPS, "read", "A topic's groups.", "Groups"),
+    ApiCall("getGroup", "GET", GROUP, "read", "A group.", "Group"),
+    ApiCall(
+        "putGroup",
         "PUT",
         GROUP,
-        groups.put_group_,
-        "putGroup",
+        "admin",
         "Make a group, which sees what is sent from now on.",
-        {200: "Group", 201: "Group"},
+        "Group",
         Takes(shapes.GROUP_SETTINGS, needed=False),
-        problems=(409, 415, 429),
+        problems=(409,),
+        other=(201, "Group"),
+        makes=True,
     ),
-    Operation(
+    ApiCall(
+        "deleteGroup",
         "DELETE",
         GROUP,
-        groups.delete_group,
-        "deleteGroup",
+        "admin",
         "Drop a group; what waited for it alone has ended.",
-        {200: "Done"},
-        problems=(404, 409),
+        "Done",
+        problems=(409,),
     ),
-    Operation(
+    ApiCall(
+        "purge",
         "POST",
         f"{TOPIC}/purge",
-        groups.purge_topic,
-        "purge",
+        "change",
         "End what waits or is ready.",
-        {200: "Purged"},
+        "Purged",
         Takes(shapes.PURGE, needed=False),
-        problems=(404, 415),
     ),
     *(
-        Operation(
+        ApiCall(
+            action,
             "POST",
             f"{TOPIC}/{action}",
-            groups.pause_topic,
-            action,
+            "change",
             doc,
-            {200: "Paused"},
+            "Paused",
             Takes(shapes.PAUSE, needed=False),
-            problems=(404, 415),
         )
         for action, doc in (
             ("pause", "Hand nothing out; sends and settles go on."),
             ("resume", "Hand out again."),
         )
     ),
+    ApiCall("listClaims", "GET", CLAIMS, "read", "A topic's claims that have not ended.", "Claims"),
+    ApiCall(
+        "getClaim",
+        "GET",
+        CLAIM,
+        "receive",
+        "A claim, ended or not.",
+        "Claim",
+        query=(shapes.GROUP,),
+    ),
+    ApiCall(
+        "makeClaim",
+        "POST",
+        CLAIM,
+        "receive",
+        "Hold what is ready under a name; again: the same messages.",
+        "Claim",
+        Takes(shapes.MAKE_CLAIM, needed=False),
+        problems=(410, 429),
+    ),
+    ApiCall(
+        "readClaim",
+        "GET",
+        f"{CLAIM}/rows",
+        "receive",
+        "Some of a claim's messages, the same ones each time.",
+        "ClaimRows",
+        query=shapes.CLAIM_ROWS,
+        problems=(409, 410, 415),
+        bulk_answer=True,
+        arrow_answer=True,
+    ),
+    *(
+        ApiCall(
+            f"{action}Claim",
+            "POST",
+            f"{CLAIM}/{action}",
+            "receive",
+            doc,
+            "SettledClaim",
+            Takes(shape, needed=False),
+            problems=(409, 410),
+        )
+        for action, shape, doc in (
+            ("extend", shapes.EXTEND_CLAIM, "Hold all of a claim longer."),
+            ("ack", shapes.SETTLE_CLAIM, "End all of a claim as done."),
+            ("release", shapes.SETTLE_CLAIM, "Give all of a claim back."),
+        )
+    ),
 )
+"""Calls of a topic in any namespace: also below /v1/ns/{ns}."""

@@ -1,0 +1,56 @@
+"""Requests made from the table of calls (`storage/calls`): where they go, and in which form.
+
+What a path names comes first, in its order; everything else goes by name into the query or the
+body, as the table declares it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delaylog.client.calls.call import Call, json_call, segment, with_query
+from delaylog.client.calls.places import Places
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.of_topics import TOPIC, TOPICS
+from delaylog.storage.calls.table import ALL, BY_NAME
+
+
+def _tail(call: ApiCall) -> tuple[str, ...]:
+    """The segments of a path behind its topic; an empty one is named by the caller."""
+    segments = call.path.removeprefix(TOPIC).strip("/").split("/")
+    return tuple("" if each.startswith("{") else each for each in segments if each)
+
+
+_TAILS: Final = {call.name: _tail(call) for call in ALL}
+_FLAGS: Final = {call.name: call.flags for call in ALL}
+_QUERIES: Final = {call.name: frozenset(each.name for each in call.query) for call in ALL}
+
+
+def path_of(name: str, /, *place: Places | str) -> str:
+    """The path of a call. Below a namespace its places come first."""
+    tail = _TAILS[name]
+    names = iter([each for each in place if isinstance(each, str)])
+    if not place or not isinstance(place[0], Places):
+        return "/" + "/".join(each or segment(next(names)) for each in tail)
+    if BY_NAME[name].path == TOPICS:
+        return place[0].topics
+    return place[0].of(next(names), *(each or next(names) for each in tail))
+
+
+def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:
+    """A call in JSON. What is None, or a flag that is as it is without saying so, stays out."""
+    call, flags = BY_NAME[name], _FLAGS[name]
+    given = {
+        key: value
+        for key, value in given.items()
+        if value is not None and (key not in flags or value != flags[key])
+    }
+    query = given
+    if call.takes is not None and not call.takes.columns:
+        query = {key: given.pop(key) for key in _QUERIES[name] & given.keys()}
+    return json_call(
+        call.method,
+        with_query(path_of(name, *place), **query),
+        None if query is given else given,
+        repeatable=call.repeatable,
+    )

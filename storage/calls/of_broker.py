@@ -1,0 +1,144 @@
+"""Calls in no namespace: of the broker, its jobs, transactions, archive and cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.calls import shapes
+from delaylog.storage.calls.call import ApiCall, Takes
+
+CLUSTER: Final = "/v1/cluster"
+ARCHIVE: Final = "/v1/archive"
+CLOCK: Final = "/v1/clock"
+JOBS: Final = "/v1/jobs"
+JOB: Final = "/v1/jobs/{job}"
+TRANSACTIONS: Final = "/v1/transactions"
+TRANSACTION: Final = "/v1/transactions/{transaction}"
+
+OF_BROKER: Final = (
+    ApiCall("getClock", "GET", CLOCK, "read", "The broker's clock.", "Clock"),
+    ApiCall(
+        "acceptClock",
+        "POST",
+        CLOCK,
+        "operate",
+        "Go back to wall time after the wall clock was set back.",
+        "AcceptedClock",
+        Takes(shapes.ACCEPT_CLOCK),
+        problems=(409,),
+    ),
+    ApiCall(
+        "getArchive", "GET", ARCHIVE, "operate", "How far the archive of ended hours is.", "Archive"
+    ),
+    ApiCall(
+        "releaseArchive",
+        "POST",
+        f"{ARCHIVE}/release",
+        "operate",
+        "Let ended hours go, of which there is a copy.",
+        "ReleasedArchive",
+        Takes(shapes.RELEASE_ARCHIVE),
+        problems=(409,),
+    ),
+    ApiCall("listJobs", "GET", JOBS, "read", "Jobs, newest first.", "Jobs"),
+    ApiCall("getJob", "GET", JOB, "read", "How far a job is.", "Job"),
+    ApiCall("stopJob", "DELETE", JOB, "change", "Stop a job; what it did stays done.", "Job"),
+    ApiCall(
+        "listTransactions",
+        "GET",
+        TRANSACTIONS,
+        "read",
+        "Transactions: open ones first, then those that ended, newest first.",
+        "Transactions",
+        query=(shapes.LISTED_MAX,),
+    ),
+    ApiCall(
+        "begin",
+        "POST",
+        TRANSACTIONS,
+        "send",
+        "Begin a transaction, or give an open one more time.",
+        "Begun",
+        Takes(shapes.TRANSACTION, needed=False),
+        query=(shapes.ACKS,),
+        problems=(429,),
+    ),
+    ApiCall(
+        "getTransaction",
+        "GET",
+        TRANSACTION,
+        "send",
+        "How far a transaction is, or how it ended.",
+        "Transaction",
+    ),
+    ApiCall(
+        "stage",
+        "POST",
+        f"{TRANSACTION}/parts",
+        "send",
+        "Stage messages; nobody sees them before the commit.",
+        "Staged",
+        Takes("", columns=True),
+        query=shapes.PARTS,
+        query_needed=(shapes.PART_TOPIC, shapes.PART),
+        problems=(409, 410, 429, 507),
+        repeatable=True,
+    ),
+    ApiCall(
+        "commit",
+        "POST",
+        f"{TRANSACTION}/commit",
+        "send",
+        "Send what these attempts have staged; they count at once.",
+        "Committed",
+        Takes(shapes.COMMIT),
+        query=(shapes.ACKS,),
+        problems=(409, 410, 507),
+        repeatable=True,
+    ),
+    ApiCall(
+        "abort",
+        "POST",
+        f"{TRANSACTION}/abort",
+        "send",
+        "Drop what was staged.",
+        "Aborted",
+        Takes(shapes.ABORT, needed=False),
+        query=(shapes.ACKS,),
+        problems=(409,),
+        repeatable=True,
+    ),
+    ApiCall(
+        "getCluster",
+        "GET",
+        CLUSTER,
+        "read",
+        "What this node knows of its cluster.",
+        "Cluster",
+        problems=(404,),
+        local=True,
+    ),
+    ApiCall(
+        "handOver",
+        "POST",
+        f"{CLUSTER}/handover",
+        "operate",
+        "Have another node lead.",
+        "HandedOver",
+        Takes(shapes.HAND_OVER, needed=False),
+        problems=(404, 409),
+        local=True,
+    ),
+    ApiCall(
+        "changeMembers",
+        "POST",
+        f"{CLUSTER}/members",
+        "operate",
+        "Add, promote, remove, replace or move nodes.",
+        "ClusterMembers",
+        Takes(shapes.MEMBERS_CHANGE),
+        problems=(404, 409),
+        local=True,
+    ),
+)
+"""Calls in no namespace."""

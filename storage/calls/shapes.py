@@ -1,0 +1,327 @@
+"""The members of requests, and the shapes of bodies: names, bounds and documentation.
+
+`broker/calls/shapes.py` says what those of a send, a receive and a settle come to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delaylog.storage.members import (
+    INT64_MAX,
+    Choice,
+    Flag,
+    Int,
+    IntOrText,
+    Name,
+    Nested,
+    ObjectList,
+    QueryFlag,
+    QueryInt,
+    QueryWords,
+    Shape,
+    Text,
+    TextList,
+)
+from delaylog.storage.message_fields import (
+    BODY,
+    BODY_BASE64,
+    DELAY_MS,
+    DELIVER_AT_MS,
+    FIELDS,
+    KEY_BYTES_MAX,
+    PRIORITY,
+    TAG_BYTES_MAX,
+    TAGS_MAX,
+)
+
+TAG_MODES: Final = ("any", "all")
+MINUTES_MAX: Final = 120
+HOURS_MAX: Final = 744
+"""A month: the numbers of a forecast come as one list."""
+
+MESSAGE: Final = Shape(
+    "Message to send",
+    "a message",
+    BODY,
+    BODY_BASE64,
+    DELIVER_AT_MS,
+    DELAY_MS,
+    *(field.member for field in FIELDS),
+    rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
+)
+
+GROUP: Final = Text(
+    "group", "The consumer group; absent: the default one.", 200, "^[A-Za-z0-9._-]{1,200}$"
+)
+MAX: Final = Int("max", "At most this many messages.", 1, "receive_max")
+WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, "wait_ms_max")
+LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, "lease_ms_max")
+COLUMNS: Final = TextList(
+    "columns",
+    "Columns wanted in a bulk answer beyond the usual ones.",
+    0,
+    16,
+    ("headers", "key", "priority", "tags"),
+)
+WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
+TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
+CHOSEN_IDS: Final = TextList("ids", "Only these messages.", 1, "receive_max")
+RECEIVE: Final = Shape(
+    "Receive or peek",
+    "the body",
+    MAX,
+    WAIT_MS,
+    LEASE_MS,
+    COLUMNS,
+    GROUP,
+    WANTED_TAGS,
+    TAGS_MODE,
+    CHOSEN_IDS,
+)
+
+RECEIPTS: Final = TextList(
+    "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
+)
+IDS: Final = TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max")
+FORCE: Final = Flag("force", "Settle by id, whichever consumer has the lease.")
+BACK_MS: Final = Int(
+    "delay_ms",
+    "nack: ms until the retry; absent: the message's backoff, else the topic's.",
+    0,
+    "horizon_ms",
+)
+EXTEND_MS: Final = Int(
+    "lease_ms",
+    "extend: the lease from now, in ms; 0 returns the message at once.",
+    0,
+    "lease_ms_max",
+)
+SETTLE: Final = Shape(
+    "Settle",
+    "the body",
+    RECEIPTS,
+    IDS,
+    FORCE,
+    BACK_MS,
+    EXTEND_MS,
+    GROUP,
+    rules={
+        "oneOf": [
+            {"required": ["receipts"]},
+            {"required": ["ids", "force"], "properties": {"force": {"const": True}}},
+        ]
+    },
+)
+
+CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
+NEW_DELAY_MS: Final = Int("delay_ms", "Due this many ms from now; 0: now.", 0, "horizon_ms")
+CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
+FILTER_STATE: Final = Choice(
+    "state",
+    "Its state; absent: any that can be changed.",
+    ("waiting", "ready", "leased", "dead"),
+)
+DUE_FROM: Final = Int("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
+DUE_TO: Final = Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX)
+TAG: Final = Text("tag", "Has this tag.", TAG_BYTES_MAX)
+FILTER_KEY: Final = Text("key", "Has this ordering key.", KEY_BYTES_MAX)
+FILTER: Final = Nested(
+    "filter",
+    "Which messages, instead of ids: all that match every member. Creates a job.",
+    Shape("Filter", "a filter", FILTER_STATE, DUE_FROM, DUE_TO, TAG, FILTER_KEY),
+)
+RATE: Final = Int("rate", "At most this many messages a second.", 1, 10_000_000)
+_WHICH: Final[dict[str, Any]] = {
+    "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}],
+    "dependentRequired": {"rate": ["filter"]},
+}
+CANCEL_MANY: Final = Shape(
+    "Cancel many", "the body", CONTROL_IDS, FILTER, RATE, CANCEL_FORCE, rules=_WHICH
+)
+_ONE_TIME: Final = [{"required": ["deliver_at_ms"]}, {"required": ["delay_ms"]}]
+RESCHEDULE_MANY: Final = Shape(
+    "Reschedule many",
+    "the body",
+    CONTROL_IDS,
+    FILTER,
+    RATE,
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    rules={**_WHICH, "anyOf": _ONE_TIME},
+)
+REPLAY_MANY: Final = Shape(
+    "Replay many",
+    "the body",
+    CONTROL_IDS,
+    FILTER,
+    RATE,
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    rules=_WHICH,
+)
+RESCHEDULE: Final = Shape(
+    "Reschedule one",
+    "the body",
+    DELIVER_AT_MS,
+    NEW_DELAY_MS,
+    PRIORITY,
+    rules={"anyOf": [*_ONE_TIME, {"required": ["priority"]}]},
+)
+
+
+ACCEPT: Final = Flag("accept", "Wall time is right: go back to it.")
+ACCEPT_CLOCK: Final = Shape(
+    "Accept the clock",
+    "the body",
+    ACCEPT,
+    rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
+)
+THROUGH_MS: Final = Int("through_ms", "Hours that end at or before this time.", 0, 2**53)
+COPY_POSITION: Final = Int(
+    "position", "Where the log stood in the copy: no hour may have changed behind it.", 0, 2**53
+)
+COPY_ROWS: Final = Int("rows", "Rows of the copy in the hours to release.", 0, 2**53)
+RELEASE_ARCHIVE: Final = Shape(
+    "Release hours",
+    "the body",
+    THROUGH_MS,
+    COPY_POSITION,
+    COPY_ROWS,
+    rules={"required": ["through_ms"]},
+)
+NAME_PATTERN: Final = "^[A-Za-z0-9._-]{1,200}$"
+TRANSACTION_ID_PATTERN: Final = "^[A-Za-z0-9._:-]{1,200}$"
+TRANSACTION_ID: Final = Name(
+    "transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN
+)
+TRANSACTION_TTL_MS: Final = Int(
+    "ttl_ms",
+    "It expires so long after the last call that gave it more time: begin or a part.",
+    1,
+    "transaction_age_ms",
+)
+TRANSACTION: Final = Shape("Begin", "the body", TRANSACTION_ID, TRANSACTION_TTL_MS)
+PART_TOPIC: Final = Name("topic", "Where the messages go.", 200, NAME_PATTERN)
+PART_NAMESPACE: Final = Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN)
+PRODUCER: Final = Text("producer", "Who stages: parts are counted for each.", 255)
+PART: Final = QueryInt("part", "A share of the work, such as a partition.", 0, 2**32 - 1)
+ATTEMPT: Final = QueryInt("attempt", "Which try at this part.", 0, 2**64 - 1)
+NUMBER: Final = QueryInt("number", "Which body of this attempt.", 0, 2**32 - 1)
+WINNER_PART: Final = Int("part", "A part.", 0, 2**32 - 1)
+WINNER_ATTEMPT: Final = Int("attempt", "The attempt that counts.", 0, 2**64 - 1)
+WINNER_ROWS: Final = Int("rows", "Rows that it has staged.", 0, INT64_MAX)
+WINNERS: Final = ObjectList(
+    "winners",
+    "The attempt of each part that is sent; all others are dropped.",
+    Shape(
+        "Winner",
+        "a winner",
+        PRODUCER,
+        WINNER_PART,
+        WINNER_ATTEMPT,
+        WINNER_ROWS,
+        rules={"required": ["part", "attempt", "rows"]},
+    ),
+    "staged_parts_max",
+)
+COMMIT: Final = Shape("Commit", "the body", WINNERS, rules={"required": ["winners"]})
+ABORT: Final = Shape("Abort", "the body")
+ACKS: Final = Choice(
+    "acks", "Which nodes hold the message when it is answered.", ("leader", "quorum", "all")
+)
+PARTS: Final = (PART_TOPIC, PART_NAMESPACE, PRODUCER, PART, ATTEMPT, NUMBER, ACKS)
+LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, "list_max", 100)
+READ: Final = Choice(
+    "read",
+    "Whose state is read: the leader's, or what this node has applied, which may be old.",
+    ("local", "leader"),
+)
+TO: Final = IntOrText("to", "Index or name of who is to lead; absent: the fittest.", 0, 2**16)
+HAND_OVER: Final = Shape("Hand over", "the body", TO)
+MEMBERS_ACTION: Final = Choice(
+    "action",
+    "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; move "
+    "a node to other addresses.",
+    ("add", "promote", "remove", "replace", "move"),
+)
+MEMBERS_NODES: Final = TextList(
+    "nodes",
+    "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
+    1,
+    7,
+    length_max=64,
+)
+MEMBERS_CONTACT: Final = (
+    Text("name", "Of a node to add or move: its name.", 64),
+    Text("peer", "Its address for other nodes, HOST:PORT.", 300),
+    Int("election_port", "Its UDP port for elections, if it is another one.", 1, 65_535),
+    Text("http", "Its address for HTTP clients.", 300),
+    Text("resp", "Its address for Redis clients.", 300),
+)
+MEMBERS_CHANGE: Final = Shape(
+    "Change of members",
+    "the body",
+    MEMBERS_ACTION,
+    MEMBERS_NODES,
+    *MEMBERS_CONTACT,
+    rules={"required": ["action", "nodes"]},
+)
+CANCEL_FORCE_QUERY: Final = QueryFlag(
+    "force", "Also while a consumer has it, and as a dead letter."
+)
+DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
+EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
+GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
+PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
+PURGE_ERASE: Final = Flag(
+    "erase",
+    "Also remove every byte of the topic's messages, ended ones too, from the data folder of each "
+    "node; the topic says when that is done. Needs force, and takes no group.",
+)
+PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE, PURGE_ERASE)
+PAUSE: Final = Shape("Pause or resume", "the body")
+DELAY_BUCKETS: Final = QueryFlag(
+    "delay_buckets", "Count waiting messages by how far off they are.", True
+)
+
+STATE: Final = QueryWords(
+    "state",
+    "Only messages in these states.",
+    ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
+)
+LIST_DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
+LIST_DUE_TO: Final = QueryInt(
+    "due_to", "Due before this Unix time in ms.", 0, INT64_MAX, default=INT64_MAX
+)
+WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
+WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
+BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
+CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
+LIMIT: Final = QueryInt("limit", "At most this many messages.", 1, "list_max", default=100)
+LIST: Final = (STATE, LIST_DUE_FROM, LIST_DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
+TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
+PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
+HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
+DEAD: Final = (*LIST[1:], HISTORY)
+LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")
+MINUTES: Final = QueryInt("minutes", "So many minutes, one by one.", 0, MINUTES_MAX, default=60)
+HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, default=24)
+
+CLAIM_MAX: Final = Int(
+    "max", "At most so many messages; absent: as many as a claim may have.", 1, "claim_rows_max"
+)
+MAKE_CLAIM: Final = Shape(
+    "Make a claim", "the body", GROUP, CLAIM_MAX, LEASE_MS, WANTED_TAGS, TAGS_MODE
+)
+EXTEND_CLAIM: Final = Shape("Extend a claim", "the body", GROUP, LEASE_MS)
+SETTLE_CLAIM: Final = Shape("Settle a claim", "the body", GROUP)
+FROM_ROW: Final = QueryInt("from", "From this row, counted from 0.", 0, INT64_MAX)
+TO_ROW: Final = QueryInt(
+    "to",
+    "Up to but not with this row; beyond the last one means all.",
+    0,
+    INT64_MAX,
+    default=INT64_MAX,
+)
+CLAIM_ROWS: Final = (GROUP, FROM_ROW, TO_ROW)

@@ -1,0 +1,60 @@
+"""Every call of the table has a right and a handler, and the reference pages name all of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, get_args
+
+import pytest
+
+from delaylog.broker.calls.operations import HANDLERS
+from delaylog.storage.calls.call import ApiCall, Right
+from delaylog.storage.calls.table import ALL, BY_NAME
+from delaylog.storage.members import Shape
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
+LETTERS: Final = {
+    "topic": "t",
+    "group": "g",
+    "claim": "c",
+    "job": "j",
+    "transaction": "x",
+    "id": "id",
+}
+"""What the page calls the names in a path."""
+
+
+def documented() -> set[tuple[str, str]]:
+    """Methods and paths in the page's table: `GET/PUT /a/{t}`, and `/b` behind `/a/c` is /a/b."""
+    found: set[tuple[str, str]] = set()
+    for row in re.findall(r"^\| (`.*?) \| ", PAGE[: PAGE.index("\n## ")], re.MULTILINE):
+        methods, path = [""], ""
+        for code in re.findall(r"`([^`{][^`]*)`", row):
+            said, _, where = code.partition("?")[0].rpartition(" ")
+            methods = said.split("/") if said else methods
+            path = where if said else path[: path.rindex(where[0])] + where
+            found |= {(method, path) for method in methods}
+    return found
+
+
+@pytest.mark.parametrize("call", ALL, ids=lambda call: call.name)
+def test_a_call_has_all_that_belongs_to_it(call: ApiCall) -> None:
+    assert call.right in get_args(Right)
+    assert call.name in HANDLERS
+    path = re.sub(r"{(\w+)}", lambda name: f"{{{LETTERS[name[1]]}}}", call.path)
+    assert (call.method, path) in documented()
+
+
+def test_names_are_unique_and_every_handler_has_its_call() -> None:
+    assert len(BY_NAME) == len(ALL)
+    assert HANDLERS.keys() == BY_NAME.keys()
+
+
+@pytest.mark.parametrize("call", ALL, ids=lambda call: call.name)
+def test_the_page_names_every_parameter(call: ApiCall) -> None:
+    members = list(call.query)
+    if call.takes is not None and isinstance(call.takes.shape, Shape):
+        members += call.takes.shape.members
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
+    assert [each.name for each in members if each.name not in words] == []
