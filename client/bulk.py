@@ -212,6 +212,15 @@ def encode_settle(
     return _pack(fields, delay_ms=delay_ms, lease_ms=lease_ms)
 
 
+class ChangeColumns(TypedDict, total=False):
+    """What a bulk change takes: refs or ids, and the new times."""
+
+    refs: Numbers | None
+    ids: Texts | None
+    deliver_at_ms: Numbers | None
+    delay_ms: Numbers | None
+
+
 def encode_change(
     *,
     refs: Numbers | None = None,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Self, TypedDict
+from functools import cache
+from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 
 from delaylog.storage.message_fields import SendFields
 
+T = TypeVar("T")
 MergeMode = Literal["keep", "replace", "reject"]
 TagsMode = Literal["any", "all"]
 
@@ -135,12 +137,7 @@ class Changed:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(
-            shape["result"],
-            shape.get("state"),
-            shape.get("deliver_at_ms"),
-            tuple(shape.get("groups") or ()),
-        )
+        return _read(cls, shape, groups=tuple(shape.get("groups") or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +170,14 @@ class MessageInfo:
     def of(cls, shape: Mapping[str, Any], shard: str = "") -> Self:
         """From the API's JSON: of a get, a list, the dead letters, or a peek."""
         name = "history" if "history" in shape else "life"
-        return cls(
-            id=shape["id"],
-            state=shape.get("state", "ready"),
-            deliver_at_ms=shape["deliver_at_ms"],
-            attempts=shape["attempts"],
+        return _read(
+            cls,
+            {"state": "ready", **shape},
             priority=shape.get("priority") or 0,
             key=shape.get("key"),
             tags=tuple(shape.get("tags") or ()),
-            cause=shape.get("cause"),
-            sent_at_ms=shape.get("sent_at_ms"),
-            expires_at_ms=shape.get("expires_at_ms"),
-            max_retry=shape.get("max_retry"),
-            lease_until_ms=shape.get("lease_until_ms"),
-            ended_at_ms=shape.get("ended_at_ms"),
             body=body_of(shape) if "body" in shape or "body_base64" in shape else None,
             headers=shape.get("headers") or {},
-            backoff=shape.get("backoff"),
             life=tuple(shape.get(name) or ()),
             life_complete=shape.get(f"{name}_complete", True),
             shard=shard,
@@ -262,13 +250,12 @@ class TopicInfo:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(
-            shape["topic"],
-            shape["namespace"],
-            TopicSettings.of(shape["settings"]),
-            shape["paused"],
-            tuple(shape["groups"]),
-            Counts.of(shape["counts"]),
+        return _read(
+            cls,
+            shape,
+            settings=TopicSettings.of(shape["settings"]),
+            groups=tuple(shape["groups"]),
+            counts=Counts.of(shape["counts"]),
         )
 
 
@@ -285,13 +272,7 @@ class GroupInfo:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(
-            shape["group"],
-            shape["topic"],
-            shape["ephemeral"],
-            Counts.of(shape["counts"]),
-            shape["delivered"],
-        )
+        return _read(cls, shape, counts=Counts.of(shape["counts"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,17 +293,7 @@ class Stats:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(
-            shape["topic"],
-            shape["group"],
-            Counts.of(shape["counts"]),
-            shape["oldest_due_ms"],
-            dict(shape["rates"]),
-            shape["sent"],
-            shape["delivered"],
-            shape["now_ms"],
-            shape.get("delay_buckets"),
-        )
+        return _read(cls, shape, counts=Counts.of(shape["counts"]), rates=dict(shape["rates"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,18 +350,35 @@ class Delivered:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return cls(
-            id=shape["id"],
-            receipt=shape["receipt"],
+        return _read(
+            cls,
+            shape,
             body=body_of(shape),
-            deliver_at_ms=shape["deliver_at_ms"],
-            attempts=shape["attempts"],
-            lease_until_ms=shape["lease_until_ms"],
             priority=shape.get("priority") or 0,
             tags=tuple(shape.get("tags") or ()),
             key=shape.get("key"),
             headers=shape.get("headers") or {},
         )
+
+
+def _read(kind: type[T], shape: Mapping[str, Any], **made: Any) -> T:
+    """A value of a dataclass: each member by its name, but for those that are `made` of others.
+
+    One that has a default may be absent.
+    """
+    of: Any = kind
+    for name, is_needed in _members_of(of):
+        if name not in made and (is_needed or name in shape):
+            made[name] = shape[name]
+    return kind(**made)
+
+
+@cache
+def _members_of(kind: Any) -> tuple[tuple[str, bool], ...]:
+    return tuple(
+        (each.name, each.default is MISSING and each.default_factory is MISSING)
+        for each in fields(kind)
+    )
 
 
 def body_of(shape: Mapping[str, Any]) -> bytes:

@@ -91,7 +91,7 @@ class Consumer:
     async def _ack(self, batch: ReceivedBatch, leases: list[str]) -> None:
         t0 = now_ms()
         try:
-            answer = await self._client.ack_bulk(TOPIC, batch.lease)
+            answer = await self._client.settle_bulk(TOPIC, "ack", batch.lease)
         except ClientError as error:
             self.acks_lost += batch.n
             ok = None if was_possibly_done(error) else False

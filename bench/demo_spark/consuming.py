@@ -58,7 +58,7 @@ async def _loop(
             found.late_ms.append(late)
             found.early += int(np.count_nonzero(late < 0))
             # Without an answer they come again when the lease is over, and are counted again.
-            await client.ack_bulk(topic, batch.lease)
+            await client.settle_bulk(topic, "ack", batch.lease)
         except ClientError:
             # The topic is made by the first commit.
             await asyncio.sleep(_PAUSE_S)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from heapq import merge
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypedDict, Unpack, cast
+from typing import BinaryIO, Self, TypedDict, Unpack, cast
 
 import orjson
 
@@ -74,11 +74,6 @@ class HistoryRecorder:
         self._process = os.getpid()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o644)
-
-    @classmethod
-    def in_folder(cls, folder: str | Path, name: str, **options: Any) -> "HistoryRecorder":
-        """A recorder on a file named for this process: `NAME-PID.jsonl`."""
-        return cls(Path(folder) / f"{name}-{os.getpid()}.jsonl", client=name, **options)
 
     def call(
         self, op: str, t0: int, t1: int, ok: bool | None, **fields: Unpack[CallFields]

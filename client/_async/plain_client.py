@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
-from delaylog.client.bulk import Numbers, SettleAnswer
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
 from delaylog.client.exchanging import FAILOVER_S
@@ -104,44 +103,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
         )
 
     settle_forced = carried(messages.settle_forced)
-
-    async def ack_bulk(
-        self,
-        topic: str,
-        lease: int,
-        refs: Numbers | None = None,
-        *,
-        except_refs: Numbers | None = None,
-    ) -> SettleAnswer:
-        """Settle refs of a lease, or without refs all of it (but `except_refs`)."""
-        return await self._carry(
-            messages.settle_columns(
-                self._places, topic, "ack", lease, refs, except_refs=except_refs
-            )
-        )
-
-    async def nack_bulk(
-        self,
-        topic: str,
-        lease: int,
-        refs: Numbers | None = None,
-        *,
-        except_refs: Numbers | None = None,
-        delay_ms: int | None = None,
-    ) -> SettleAnswer:
-        """Give refs of a lease back, or without refs all of it (but `except_refs`)."""
-        call = messages.settle_columns(
-            self._places, topic, "nack", lease, refs, except_refs=except_refs, delay_ms=delay_ms
-        )
-        return await self._carry(call)
-
-    async def extend_bulk(
-        self, topic: str, lease: int, refs: Numbers | None = None, *, lease_ms: int
-    ) -> SettleAnswer:
-        """Hold refs of a lease, or all of it, `lease_ms` from now."""
-        return await self._carry(
-            messages.settle_columns(self._places, topic, "extend", lease, refs, lease_ms=lease_ms)
-        )
+    settle_bulk = carried(messages.settle_columns)
 
     # One message, many messages
 
@@ -151,6 +113,4 @@ class AsyncPlainClient(AsyncBrokerCalls):
     cancel = carried(control.cancel)
     reschedule = carried(control.reschedule)
     replay = carried(control.replay)
-    cancel_bulk = carried(control.cancel_columns)
-    reschedule_bulk = carried(control.reschedule_columns)
-    replay_bulk = carried(control.replay_columns)
+    change_bulk = carried(control.change_columns)

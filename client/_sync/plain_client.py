@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from delaylog.client._sync.broker_calls import BrokerCalls
 from delaylog.client._sync.carried import carried
-from delaylog.client.bulk import Numbers, SettleAnswer
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
 from delaylog.client.exchanging import FAILOVER_S
@@ -106,44 +105,7 @@ class PlainClient(BrokerCalls):
         )
 
     settle_forced = carried(messages.settle_forced)
-
-    def ack_bulk(
-        self,
-        topic: str,
-        lease: int,
-        refs: Numbers | None = None,
-        *,
-        except_refs: Numbers | None = None,
-    ) -> SettleAnswer:
-        """Settle refs of a lease, or without refs all of it (but `except_refs`)."""
-        return self._carry(
-            messages.settle_columns(
-                self._places, topic, "ack", lease, refs, except_refs=except_refs
-            )
-        )
-
-    def nack_bulk(
-        self,
-        topic: str,
-        lease: int,
-        refs: Numbers | None = None,
-        *,
-        except_refs: Numbers | None = None,
-        delay_ms: int | None = None,
-    ) -> SettleAnswer:
-        """Give refs of a lease back, or without refs all of it (but `except_refs`)."""
-        call = messages.settle_columns(
-            self._places, topic, "nack", lease, refs, except_refs=except_refs, delay_ms=delay_ms
-        )
-        return self._carry(call)
-
-    def extend_bulk(
-        self, topic: str, lease: int, refs: Numbers | None = None, *, lease_ms: int
-    ) -> SettleAnswer:
-        """Hold refs of a lease, or all of it, `lease_ms` from now."""
-        return self._carry(
-            messages.settle_columns(self._places, topic, "extend", lease, refs, lease_ms=lease_ms)
-        )
+    settle_bulk = carried(messages.settle_columns)
 
     # One message, many messages
 
@@ -153,6 +115,4 @@ class PlainClient(BrokerCalls):
     cancel = carried(control.cancel)
     reschedule = carried(control.reschedule)
     replay = carried(control.replay)
-    cancel_bulk = carried(control.cancel_columns)
-    reschedule_bulk = carried(control.reschedule_columns)
-    replay_bulk = carried(control.replay_columns)
+    change_bulk = carried(control.change_columns)

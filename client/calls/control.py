@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from delaylog.client.bulk import ChangeAnswer, Numbers, Texts, decode_changed, encode_change
+from delaylog.client.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
@@ -78,42 +78,11 @@ def replay(
     return change_many(places, topic, "replay", ids, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
 
 
-def cancel_columns(
-    places: Places, /, topic: str, *, refs: Numbers | None = None, ids: Texts | None = None
+def change_columns(
+    places: Places, /, topic: str, action: str, **columns: Unpack[ChangeColumns]
 ) -> Call[ChangeAnswer]:
-    """Cancel many, with a result each."""
-    return _change_columns(places, topic, "cancel", encode_change(refs=refs, ids=ids))
-
-
-def reschedule_columns(
-    places: Places,
-    /,
-    topic: str,
-    *,
-    deliver_at_ms: Numbers,
-    refs: Numbers | None = None,
-    ids: Texts | None = None,
-) -> Call[ChangeAnswer]:
-    """Give many a new time, with a result each."""
-    wire = encode_change(refs=refs, ids=ids, deliver_at_ms=deliver_at_ms)
-    return _change_columns(places, topic, "reschedule", wire)
-
-
-def replay_columns(
-    places: Places,
-    /,
-    topic: str,
-    *,
-    refs: Numbers | None = None,
-    ids: Texts | None = None,
-    deliver_at_ms: Numbers | None = None,
-) -> Call[ChangeAnswer]:
-    """Let many dead messages live again, at a time or now, with a result each."""
-    wire = encode_change(refs=refs, ids=ids, deliver_at_ms=deliver_at_ms)
-    return _change_columns(places, topic, "replay", wire)
-
-
-def _change_columns(places: Places, /, topic: str, action: str, wire: bytes) -> Call[ChangeAnswer]:
+    """cancel, reschedule or replay many, with a result each; see `encode_change`."""
+    wire = encode_change(**columns)
     path = path_of(f"{action}Many", places, topic)
     return Call("POST", path, wire, BULK_FORM, decode_changed)
 

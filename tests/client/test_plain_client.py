@@ -183,11 +183,11 @@ def test_settling_a_lease_whole() -> None:
     script = Script(msgpack.packb({"n": 3, "done": 3, "gone": b"", "unknown": b""}))
 
     async def scene(client: AsyncPlainClient) -> None:
-        assert (await client.ack_bulk("t", 7)).done == 3
+        assert (await client.settle_bulk("t", "ack", 7)).done == 3
         assert script.columns == {"v": 1, "n": 0, "lease": 7, "all": True}
-        await client.nack_bulk("t", 7, except_refs=[1], delay_ms=5)
+        await client.settle_bulk("t", "nack", 7, except_refs=[1], delay_ms=5)
         assert script.columns["delay_ms"] == 5
-        await client.extend_bulk("t", 7, [1], lease_ms=6)
+        await client.settle_bulk("t", "extend", 7, [1], lease_ms=6)
         assert script.columns["lease_ms"] == 6
 
     play(script, scene)
@@ -212,9 +212,9 @@ def test_many_messages_by_ref() -> None:
     script = Script(msgpack.packb({"n": 1, "result": 1}))
 
     async def scene(client: AsyncPlainClient) -> None:
-        assert (await client.cancel_bulk("t", refs=[1])).result.tolist() == [1]
+        assert (await client.change_bulk("t", "cancel", refs=[1])).result.tolist() == [1]
         assert script.path.endswith("/topics/t/messages:cancel")
-        await client.reschedule_bulk("t", ids=["a"], deliver_at_ms=4)
+        await client.change_bulk("t", "reschedule", ids=["a"], deliver_at_ms=4)
         assert script.path.endswith("/topics/t/messages:reschedule")
 
     play(script, scene)

@@ -276,7 +276,7 @@ class RecordedCalls:
         t0 = now_ms()
         oks: list[bool | None]
         try:
-            answer = await self.client.ack_bulk(leased[0].topic, lease)
+            answer = await self.client.settle_bulk(leased[0].topic, "ack", lease)
             refused = {*answer.gone.tolist(), *answer.unknown.tolist()}
             refused = {f"{lease:016x}{ref % 2**64:016x}" for ref in refused}
             oks = [each.receipt not in refused for each in leased]
@@ -321,9 +321,11 @@ class RecordedCalls:
         oks: list[bool] | None = None
         try:
             if due_ms is None:
-                answer = await self.client.cancel_bulk(topic, ids=ids)
+                answer = await self.client.change_bulk(topic, "cancel", ids=ids)
             else:
-                answer = await self.client.reschedule_bulk(topic, ids=ids, deliver_at_ms=due_ms)
+                answer = await self.client.change_bulk(
+                    topic, "reschedule", ids=ids, deliver_at_ms=due_ms
+                )
             oks = [result == DONE for result in answer.result.tolist()]
         except ClientError as error:
             if self._failed(op, error) is False:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,20 +75,20 @@ def test_lines_wait_in_the_buffer_until_it_is_full(tmp_path: Path) -> None:
 
 
 def test_a_later_recorder_appends(tmp_path: Path) -> None:
+    path = tmp_path / "client.jsonl"
     for name in ("a", "b"):
-        with HistoryRecorder.in_folder(tmp_path, "client") as recorder:
+        with HistoryRecorder(path, client="client") as recorder:
             recorder.call("ack", 1, 2, True, id=name)
-    (path,) = tmp_path.iterdir()
-    assert path.name == f"client-{os.getpid()}.jsonl"
     assert path.read_bytes().count(b"\n") == 2
 
 
 CLIENT = """
-import sys, threading
+import os, sys, threading
 from delaylog.broker.history import HistoryRecorder
 
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with HistoryRecorder.in_folder(folder, name, buffer_bytes=1_000) as recorder:
+path = f"{folder}/{name}-{os.getpid()}.jsonl"
+with HistoryRecorder(path, client=name, buffer_bytes=1_000) as recorder:
     def record(thread):
         for number in range(count):
             recorder.call("send", number, number + 1, True, id=f"{name}-{thread}-{number}")
