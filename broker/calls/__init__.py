@@ -1,7 +1,8 @@
 """What each call of the API means: a `Context` in, an `Answer` out.
 
-Read `operations/` first: it is the table of calls. `routing` finds the call of a path, `shapes`
-declares the members that calls take, `forms/` decodes and encodes bodies. No module here imports a
-network library: `broker/web` carries calls over HTTP, `broker/embedded` within the process, and
-`broker/resp` uses `writes` and other parts for its `DL.*` verbs.
+Read `storage/calls/` first: it is the table of calls; `operations` has their handlers. `routing`
+finds the call of a path, `context` checks what was asked as its row says, `forms/` decodes and
+encodes bodies. No module here imports a network library: `broker/web` carries calls over HTTP,
+`broker/embedded` within the process, and `broker/resp` uses `writes` and other parts for its `DL.*`
+verbs.
 """

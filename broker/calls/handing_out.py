@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
+from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.receiving import receive
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
@@ -19,28 +18,14 @@ GATE_SECONDS: Final = 0.25
 """Who does not wait for messages still waits that long for a cluster to let them out."""
 
 
-async def hand_out(
-    node: Node,
-    topic_key: TopicKey,
-    group_name: str,
-    find_group: Callable[[Topic | None], Group | None],
-    *,
-    count_max: int,
-    lease_ms: int | None,
-    wait_ms: int,
-    only: TagFilter | None = None,
-    ids: tuple[str, ...] | None = None,
-) -> Delivery | None:
-    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
-
-    `find_group` says what a topic (None = it is not there yet) has by the name, or refuses.
-    """
+async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
+    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came."""
     state = node.engine.state
     loop = asyncio.get_running_loop()
-    until = loop.time() + wait_ms / 1000
-    key = ((*topic_key, group_name), ids or only)
+    until = loop.time() + call.wait_ms / 1000
+    key = ((*topic_key, call.group), call.ids or call.only)
     asked_ms, due_until = node.clock.now_ms(), loop.time() + DUE_SECONDS
-    if wait_ms == 0:
+    if call.wait_ms == 0:
         # Who does not wait is told of everything that is due: a send that was answered counts.
         node.run_due(unpaced=True)
     while True:
@@ -57,18 +42,18 @@ async def hand_out(
         if node.engine.state is not state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")
         topic = state.topics.get(topic_key)
-        group = find_group(topic)
+        group = the_group(topic, call.group)
         if topic is not None and group is not None:
             now_ms = node.clock.now_ms()
             delivery = receive(
                 state,
                 topic,
                 group,
-                count_max=count_max,
-                lease_ms=lease_ms or topic.settings.lease_ms,
+                count_max=call.count_max,
+                lease_ms=call.lease_ms or topic.settings.lease_ms,
                 now_ms=now_ms,
-                only=only,
-                chosen=ids,
+                only=call.only,
+                chosen=call.ids,
             )
             # Who finds something leaves the rest to the next one; who finds nothing does not,
             # or they would wake each other for messages that are not for them.
@@ -90,7 +75,7 @@ async def hand_out(
                 await asyncio.sleep(0)
                 if loop.time() < until:
                     continue
-            if wait_ms == 0 and loop.time() < due_until and node.engine.has_due(asked_ms):
+            if call.wait_ms == 0 and loop.time() < due_until and node.engine.has_due(asked_ms):
                 loading = node.engine.dispatcher.unloaded_ms() is not None
                 await asyncio.sleep(LOADING_SECONDS if loading else 0)
                 node.run_due(unpaced=True)

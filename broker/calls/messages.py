@@ -125,7 +125,7 @@ async def _send_keyed(
 async def receive_messages(ctx: Context) -> Answer:
     """POST …/receive: lease what is ready, or wait for it."""
     call = parse_receive(await receive_members(ctx), ctx.node.engine.limits)
-    return received_answer(ctx, call, await receive_or_wait(ctx, call))
+    return received_answer(ctx, call, await hand_out(ctx.node, ctx.topic_key, call))
 
 
 def received_answer(ctx: Context, call: ReceiveCall, delivery: Delivery | None) -> Answer:
@@ -146,21 +146,6 @@ async def receive_members(ctx: Context) -> Any:
     # It has members and no rows.
     check_count(fields, 0)
     return {name: value for name, value in fields.items() if name not in ("v", "n")}
-
-
-async def receive_or_wait(ctx: Context, call: ReceiveCall) -> Delivery | None:
-    """Take what is ready in the topic of the context, waiting for it up to `wait_ms`."""
-    return await hand_out(
-        ctx.node,
-        ctx.topic_key,
-        call.group,
-        lambda topic: the_group(topic, call.group),
-        count_max=call.count_max,
-        lease_ms=call.lease_ms,
-        wait_ms=call.wait_ms,
-        only=call.only,
-        ids=call.ids,
-    )
 
 
 async def peek_messages(ctx: Context) -> Answer:

@@ -96,10 +96,10 @@ class ReceiveCall:
     """Parameters of receive and peek."""
 
     count_max: int
-    wait_ms: int
-    lease_ms: int | None
-    columns: frozenset[str]
-    group: str
+    wait_ms: int = 0
+    lease_ms: int | None = None
+    columns: frozenset[str] = frozenset()
+    group: str = DEFAULT_NAME
     only: TagFilter | None = None
     ids: tuple[str, ...] | None = None
 

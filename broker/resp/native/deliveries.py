@@ -9,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.calls.handing_out import hand_out
-from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.writes import Settling, settle
 from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
@@ -45,10 +44,8 @@ def dl_receive(run: Run, argv: Args) -> Reply:
     key = topic_key(argv[1])
     options: dict[str, Any] = {
         "count_max": take_number(argv[2], b"max", 1, limits.receive_max),
-        "wait_ms": 0,
-        "lease_ms": None,
     }
-    group, meta, at = DEFAULT_NAME, False, 3
+    meta, at = False, 3
     while at < len(argv):
         option = argv[at].upper()
         at += 1
@@ -68,18 +65,17 @@ def dl_receive(run: Run, argv: Args) -> Reply:
         elif option == b"LEASE":
             options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
         else:
-            group = take_text(argv[at], b"GROUP")
+            options["group"] = take_text(argv[at], b"GROUP")
         at += 1
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
-    return host.answer_later(run, _receive(host, key, group, options, write, owed=owed))
+    return host.answer_later(run, _receive(host, key, ReceiveCall(**options), write, owed=owed))
 
 
 async def _receive(
     host: NativeHost,
     key: TopicKey,
-    group: str,
-    options: dict[str, Any],
+    call: ReceiveCall,
     write: Callable[[Delivery], bytes],
     *,
     owed: bool,
@@ -87,9 +83,7 @@ async def _receive(
     if owed:
         # What the client itself sent before, and has no answer to yet, counts too.
         await host.node.durable(host.node.engine.state.position)
-    delivery = await hand_out(
-        host.node, key, group, lambda topic: the_group(topic, group), **options
-    )
+    delivery = await hand_out(host.node, key, call)
     if delivery is None:
         return []
     return Wire(write(delivery))

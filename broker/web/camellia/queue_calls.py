@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.messages import receive_or_wait, settled
+from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.messages import settled
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single
@@ -143,11 +144,11 @@ class QueueCalls:
             await node.durable(state.position)
             return result, row, shown
 
-    async def pull_msg(self, ctx: Context, values: Values) -> Values:
+    async def pull_msg(self, _ctx: Context, values: Values) -> Values:
         """pullMsg: what is ready now."""
-        return await self._pull(ctx, values, 0)
+        return await self._pull(values, 0)
 
-    async def long_polling_msg(self, ctx: Context, values: Values) -> Values:
+    async def long_polling_msg(self, _ctx: Context, values: Values) -> Values:
         """longPollingMsg: what is ready, or becomes ready while the call waits."""
         wait_ms = values["longPollingTimeoutMillis"]
         wait_ms = LONG_POLL_MS if wait_ms <= 0 else wait_ms
@@ -156,9 +157,9 @@ class QueueCalls:
             >= WAITERS_MAX
         ):
             wait_ms = 0
-        return await self._pull(ctx, values, min(wait_ms, self._node.engine.limits.wait_ms_max))
+        return await self._pull(values, min(wait_ms, self._node.engine.limits.wait_ms_max))
 
-    async def _pull(self, ctx: Context, values: Values, wait_ms: int) -> Values:
+    async def _pull(self, values: Values, wait_ms: int) -> Values:
         name, lease_ms, batch = values["topic"], values["ackTimeoutMillis"], values["batch"]
         if not name:
             return {"code": 400}
@@ -167,10 +168,8 @@ class QueueCalls:
         if lease_ms > limits.lease_ms_max:
             raise Problem("bad_request", f"ackTimeoutMillis is at most {limits.lease_ms_max}")
         batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
-        ctx.topic_key = (DEFAULT_NAMESPACE, name)
-        delivery = await receive_or_wait(
-            ctx, ReceiveCall(batch, wait_ms, lease_ms, frozenset(), DEFAULT_NAME)
-        )
+        call = ReceiveCall(batch, wait_ms, lease_ms)
+        delivery = await hand_out(self._node, (DEFAULT_NAMESPACE, name), call)
         if delivery is None:
             return {"delayMsgList": []}
         self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())

@@ -9,6 +9,7 @@ from delaylog import __version__
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
+from delaylog.broker.engine.errors import CODES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
@@ -26,19 +27,9 @@ _MEANINGS: Final = {
     200: "Done.",
     201: "Made.",
     202: "Begun: a job does it.",
-    400: "The request is malformed; `field` and `item` say where.",
     307: "Another node leads: `Location` says where. Send it again there.",
-    404: "There is no such thing.",
-    405: "The method is not offered; `Allow` names those that are.",
-    408: "The request did not arrive in time.",
-    409: "It contradicts what is there, or comes too late.",
-    410: "It has ended; `state` says how.",
-    413: "Too large.",
-    415: "The content type is not read here.",
-    429: "A quota is used up; ask again after `Retry-After`.",
     500: "Not now.",
-    503: "Not ready.",
-    507: "The disk has no room for more messages; deliveries go on.",
+    **{kind.status: f"{kind.title}." for kind in reversed(CODES.values())},
 }
 _PAGES: Final = {
     "/healthz": ("health", "Liveness.", {200: (JSON, "Health")}),

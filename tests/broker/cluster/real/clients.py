@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from delaylog.broker.calls import messages as web_messages
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine import control
 from delaylog.broker.engine.errors import NotLeadingError
@@ -126,8 +125,7 @@ class Clients(Lives):
     async def _receive(self, life: Life, call: ReceiveCall) -> Any:
         if not life.leading:
             raise NotLeadingError("not here")
-        ctx: Any = SimpleNamespace(node=life.node, topic_key=TOPIC)
-        delivery = await web_messages.receive_or_wait(ctx, call)
+        delivery = await hand_out(life.node, TOPIC, call)
         if delivery is None or life.over:
             return None
         out, at = [], 0
