@@ -255,6 +255,23 @@ class Node:
         await self.background.finished()
         await self.run(self.checkpoint_work())
 
+    # ------------------------------------------------------------------ what calls wait for
+
+    turns_in_calls = False
+    """The wheel turns by timers, whoever calls."""
+
+    def time_s(self) -> float:
+        """The time of the loop, in seconds."""
+        return self._loop.time()
+
+    def seconds_left(self, until_s: float, until_ms: int) -> float:  # noqa: ARG002
+        """How long a call may wait yet, which began to wait by both clocks."""
+        return until_s - self._loop.time()
+
+    async def pause(self, seconds: float = 0.0) -> None:
+        """Let others have their turn, for so long."""
+        await asyncio.sleep(seconds)
+
     @property
     def stopping(self) -> bool:
         """Whether the node is on its way out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from delaylog.broker.calls.places import the_group
@@ -19,19 +18,22 @@ GATE_SECONDS: Final = 0.25
 
 
 async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
-    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came."""
-    state = node.engine.state
-    loop = asyncio.get_running_loop()
-    until = loop.time() + call.wait_ms / 1000
+    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
+
+    Nothing here waits on an event loop by itself: the node does, or an embedded broker's.
+    """
+    state, waits = node.engine.state, call.wait_ms > 0
+    asked_ms, now_s = node.clock.now_ms(), node.time_s()
+    until, until_ms = now_s + call.wait_ms / 1000, asked_ms + call.wait_ms
+    looks_until = until if waits else now_s + DUE_SECONDS
     key = ((*topic_key, call.group), call.ids or call.only)
-    asked_ms, due_until = node.clock.now_ms(), loop.time() + DUE_SECONDS
-    if call.wait_ms == 0:
-        # Who does not wait is told of everything that is due: a send that was answered counts.
-        node.run_due(unpaced=True)
     while True:
+        if not waits or node.turns_in_calls:
+            # Who does not wait is told of everything that is due: a send that was answered counts.
+            node.run_due(unpaced=True)
         may = False
         try:
-            gate_s = max(until - loop.time(), GATE_SECONDS)
+            gate_s = max(until - node.time_s(), GATE_SECONDS)
             may = await node.standing.until_may_hand_out(gate_s)
         finally:
             if not may:
@@ -44,14 +46,13 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
         topic = state.topics.get(topic_key)
         group = the_group(topic, call.group)
         if topic is not None and group is not None:
-            now_ms = node.clock.now_ms()
             delivery = receive(
                 state,
                 topic,
                 group,
                 count_max=call.count_max,
                 lease_ms=call.lease_ms or topic.settings.lease_ms,
-                now_ms=now_ms,
+                now_ms=node.clock.now_ms(),
                 only=call.only,
                 chosen=call.ids,
             )
@@ -72,13 +73,12 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
             if (topic.number, group.number) in state.woken:
                 # There was more than one call looks through.
                 node.wake_ready()
-                await asyncio.sleep(0)
-                if loop.time() < until:
+                await node.pause()
+                if node.time_s() < looks_until:
                     continue
-            if call.wait_ms == 0 and loop.time() < due_until and node.engine.has_due(asked_ms):
+            elif not waits and node.time_s() < looks_until and node.engine.has_due(asked_ms):
                 loading = node.engine.dispatcher.unloaded_ms() is not None
-                await asyncio.sleep(LOADING_SECONDS if loading else 0)
-                node.run_due(unpaced=True)
+                await node.pause(LOADING_SECONDS if loading else 0.0)
                 continue
-        if not await node.waiters.wait(key, until - loop.time()):
+        if not await node.waiters.wait(key, node.seconds_left(until, until_ms)):
             return None

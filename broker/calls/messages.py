@@ -16,7 +16,6 @@ from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
-    ReceiveCall,
     check_columns,
     check_count,
     named_group,
@@ -124,19 +123,15 @@ async def _send_keyed(
 
 async def receive_messages(ctx: Context) -> Answer:
     """POST …/receive: lease what is ready, or wait for it."""
-    call = parse_receive(await receive_members(ctx), ctx.node.engine.limits)
-    return received_answer(ctx, call, await hand_out(ctx.node, ctx.topic_key, call))
-
-
-def received_answer(ctx: Context, call: ReceiveCall, delivery: Delivery | None) -> Answer:
-    """What is answered to a receive, in the form that was asked for."""
-    now_ms, found = ctx.node.clock.now_ms(), delivery or NOTHING
+    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
+    found = await hand_out(ctx.node, ctx.topic_key, call) or NOTHING
+    now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms))
     return ctx.answer({"messages": message_objects(found, packed=ctx.packed), "now_ms": now_ms})
 
 
-async def receive_members(ctx: Context) -> Any:
+async def _receive_members(ctx: Context) -> Any:
     """Members of a receive: JSON, msgpack, or a bulk body without rows."""
     if ctx.content_type != BULK:
         return await ctx.members(ctx.node.engine.limits.json_values_max)

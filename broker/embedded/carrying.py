@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, Context, too_large
-from delaylog.broker.calls.messages import receive_members, receive_messages, received_answer
 from delaylog.broker.calls.routing import resolve
-from delaylog.broker.calls.shapes import parse_receive
-from delaylog.broker.embedded.hot import DirectMerger, receive_or_wait
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.hot import DirectMerger
+from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls import Call
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.singles import SingleMerger
-    from delaylog.broker.node import Node
 
 Decoded = TypeVar("Decoded")
 
@@ -36,10 +33,8 @@ class DirectContext(Context):
             "Content-Type": form.content_type or JSON,
             "Accept": form.accept or JSON,
         }
-        # Handlers use only what these share with a server's node and merger; a test calls every
-        # handler with them.
         merger = cast("SingleMerger", DirectMerger(node))
-        super().__init__(cast("Node", node), merger, headers, query)
+        super().__init__(as_host(node), merger, headers, query)
         self._wire = call.body or b""
 
     async def _body(self, size_max: int) -> bytes:
@@ -56,16 +51,6 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     ctx.about(route)
     if query and not route.call.query:
         ctx.asked()
-    answered: Answer | Stream
-    if route.handler is receive_messages:
-        # The handler would wait on an event loop; here the steps of `hot` wait.
-        answered = await _receive(node, ctx)
-    else:
-        answered = await route.handler(ctx)
+    answered = await route.handler(ctx)
     assert isinstance(answered, Answer), "no client of an embedded broker asks for a stream"
     return call.decoded(answered.body)
-
-
-async def _receive(node: EmbeddedNode, ctx: DirectContext) -> Answer:
-    call = parse_receive(await receive_members(ctx), node.engine.limits)
-    return received_answer(ctx, call, await receive_or_wait(node, ctx.topic_key, call))

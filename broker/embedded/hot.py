@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import TypeAlias
 
 import numpy as np
@@ -16,17 +15,15 @@ import numpy as np
 from delaylog.broker.calls import writes
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
-from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single, build_wire
 from delaylog.broker.calls.writes import Settling, send_batch, send_singles
-from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.steps import Begun, News, Pause, Safe
-from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
+from delaylog.broker.embedded.node import EmbeddedNode, as_host
+from delaylog.broker.embedded.steps import Begun, Safe
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.model import Delivery, SendResult
-from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import check_batch
 from delaylog.broker.waiters import TopicKey
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, received
@@ -161,60 +158,10 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 
 async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
     """Lease what is ready, or wait for it; empty when nothing came."""
-    delivery = await receive_or_wait(node, key, call) or NOTHING
+    delivery = await hand_out(as_host(node), key, call) or NOTHING
     # The lease may have the very same array: nobody else may change it.
     delivery.origins.flags.writeable = False
     return received(bulk_fields(delivery, COLUMNS, node.clock.now_ms()), delivery.count)
-
-
-async def receive_or_wait(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> Delivery | None:
-    """Take what is ready in a topic, waiting for it up to `wait_ms`."""
-    until = monotonic() + call.wait_ms / 1000
-    due_until = 0.0 if call.wait_ms else monotonic() + DUE_SECONDS
-    begun_ms = now_ms = node.clock.now_ms()
-    while True:
-        state = node.engine.state
-        if state.exposures:
-            # Whoever committed a send may not have come to show it; its sender knows it is safe.
-            node.show_committed(now_ms)
-        node.run_due_by(now_ms)
-        topic = state.topics.get(key)
-        group = the_group(topic, call.group)
-        if topic is not None and group is not None:
-            delivery = receive(
-                state,
-                topic,
-                group,
-                count_max=call.count_max,
-                lease_ms=call.lease_ms or topic.settings.lease_ms,
-                now_ms=now_ms,
-                only=call.only,
-                chosen=call.ids,
-            )
-            if delivery is not None:
-                if group.has_ready:
-                    node.tell_news()
-                # In the file before anybody sees it, as in a broker that serves.
-                if not state.log.write_pending(wait=False):
-                    await Safe(delivery.position)
-                return delivery
-            if state.log.pending_size:
-                node.appended()
-            if (topic.number, group.number) in state.woken:
-                # There was more than one call looks through.
-                await Pause()
-                now_ms = node.clock.now_ms()
-                continue
-            if monotonic() < due_until and node.engine.has_due(begun_ms):
-                # What was due when the call came is being loaded.
-                await News(LOADING_SECONDS)
-                now_ms = node.clock.now_ms()
-                continue
-        left = until - monotonic()
-        if left <= 0 or (node.manual and now_ms - begun_ms >= call.wait_ms):
-            return None
-        await News(left)
-        now_ms = node.clock.now_ms()
 
 
 # --------------------------------------------------------------------------- settle

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.embedded.chores import Chores
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
@@ -22,9 +22,13 @@ from delaylog.broker.embedded.commits import GroupCommit
 from delaylog.broker.embedded.steps import Job, News, Pause, Safe
 from delaylog.broker.engine import Engine
 from delaylog.broker.folder_lock import retention_held
+from delaylog.broker.waiters import WaitKey
 from delaylog.replication.leader import Acks
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
 
 DISK_LOOK_SECONDS: Final = 0.5
 _TURNS_MAX: Final = 64
@@ -45,6 +49,9 @@ class Place:
     def check(self) -> None:
         """It may always."""
 
+    def appended(self, *, at_once: bool = False) -> None:
+        """There is nobody to ship it to."""
+
     async def until_may_hand_out(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
         """It may always."""
         return True
@@ -54,16 +61,38 @@ class Place:
         await Safe(position)
 
 
+class Waiting:
+    """Who waits for messages, of whatever topic: all look again at any news."""
+
+    def __init__(self, tell_news: Callable[[], None]) -> None:
+        self._tell_news = tell_news
+
+    def wake(self, key: WaitKey) -> None:  # noqa: ARG002 (the form of `Waiters`)
+        """Let everybody who waits look again."""
+        self._tell_news()
+
+    async def wait(self, key: WaitKey, seconds: float) -> bool:  # noqa: ARG002 (likewise)
+        """Wait for news; False if there is no time left for that."""
+        if seconds <= 0:
+            return False
+        await News(seconds)
+        return True
+
+
 class EmbeddedNode:
     """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
 
     stopping = False
     suspended = False
+    turns_in_calls = True
+    """Who waits turns the wheel."""
+    time_s = staticmethod(monotonic)
 
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
         self.engine = engine
         self.clock = clock
         self.standing = Place()
+        self.waiters = Waiting(self.tell_news)
         self.manual = isinstance(clock, ManualClock)
         """The clock stands still: nothing happens but in somebody's turn."""
         self.lock = threading.Lock()
@@ -154,7 +183,11 @@ class EmbeddedNode:
 
     def run_due(self, *, unpaced: bool = False) -> None:  # noqa: ARG002 (the node's form)
         """Release what is due by now and tell who waits for it."""
-        self.run_due_by(self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        if self.engine.state.exposures:
+            # Whoever committed a send may not have come to show it; its sender knows it is safe.
+            self.show_committed(now_ms)
+        self.run_due_by(now_ms)
 
     def run_due_by(self, now_ms: int) -> None:
         """The same for who has just looked at the clock."""
@@ -378,9 +411,19 @@ class EmbeddedNode:
         await Safe(self.engine.state.log.end_position)
         return step_ms
 
-    async def news(self, seconds: float) -> None:
-        """Wait until something may have become ready."""
-        await News(seconds)
+    def seconds_left(self, until_s: float, until_ms: int) -> float:
+        """How long a call may wait yet; a manual clock that went so far ends a wait, too."""
+        if self.manual and self.clock.now_ms() >= until_ms:
+            return 0.0
+        return until_s - monotonic()
+
+    async def pause(self, seconds: float = 0.0) -> None:
+        """Let others have their turn, for so long."""
+        await Pause(seconds)
+
+    def write_through(self) -> bool:
+        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        return self.engine.state.log.write_pending(wait=False)
 
     # ------------------------------------------------------------------ the end
 
@@ -418,6 +461,14 @@ class EmbeddedNode:
         self.lock = threading.Lock()
         self._news = threading.Condition(self.lock)
         self.forked = self.closed = True
+
+
+def as_host(node: EmbeddedNode) -> Node:
+    """The node as handlers of `broker/calls` see it.
+
+    They use only what it shares with a server's; a test calls every handler with it.
+    """
+    return cast("Node", node)
 
 
 _nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()

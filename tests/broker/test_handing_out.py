@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.waiters import Waiters
 
 TOPIC = ("default", "t")
@@ -26,6 +27,8 @@ def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
         waiters=waiters,
         standing=SimpleNamespace(until_may_hand_out=until_may_hand_out),
         clock=SimpleNamespace(now_ms=lambda: 0),
+        time_s=asyncio.get_running_loop().time,
+        turns_in_calls=False,
     )
 
 
@@ -35,11 +38,7 @@ def test_what_woke_it_wakes_the_next_one(cancelled: bool) -> None:
         waiters = Waiters()
         gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         node = closed(waiters, gate)
-        call = asyncio.create_task(
-            hand_out(
-                node, TOPIC, "default", lambda _: None, count_max=1, lease_ms=None, wait_ms=9_000
-            )
-        )
+        call = asyncio.create_task(hand_out(node, TOPIC, ReceiveCall(1, wait_ms=9_000)))
         behind = asyncio.create_task(waiters.wait(KEY, 5))
         await asyncio.sleep(0)
         if cancelled:

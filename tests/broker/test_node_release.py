@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.dispatching import RELEASE_MAX
@@ -67,15 +68,7 @@ def test_older_messages_of_other_topics_do_not_hide_what_is_due(
         node = Node(engine, clock, fatal.append)
         node.log_commits.start()
         for found in (1, 0):
-            delivery = await hand_out(
-                node,
-                ("default", "t"),
-                "default",
-                lambda topic: None if topic is None else topic.default,
-                count_max=10,
-                lease_ms=30_000,
-                wait_ms=0,
-            )
+            delivery = await hand_out(node, ("default", "t"), ReceiveCall(10))
             assert (0 if delivery is None else len(delivery.rows)) == found
         assert not fatal
         node.log_commits.stop()
