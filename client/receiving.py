@@ -51,22 +51,6 @@ class Wanted:
     ids: tuple[str, ...] = ()
 
     @classmethod
-    def checked(
-        cls,
-        topic: str,
-        group: str | None,
-        tags: Sequence[str],
-        tags_mode: str,
-        exact_tags: bool,
-        ids: Sequence[str],
-    ) -> Wanted:
-        """The arguments of a receive. TypeError and ValueError say which is wrong."""
-        check_topic(topic)
-        check_text("group", group)
-        wanted, chosen = check_texts("tags", tags), check_texts("ids", ids)
-        return cls(topic, group, wanted, tags_mode, exact_tags, chosen)
-
-    @classmethod
     def split(cls, topic: str, keywords: ReceiveKeywords | PeekKeywords) -> tuple[Wanted, HowMuch]:
         """The keywords of a receive, in two. TypeError and ValueError say which is wrong."""
         members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}

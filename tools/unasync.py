@@ -13,8 +13,8 @@ under the same names (`BY_HAND`; package `__init__` files too):
                      cancelled
 
 Outside the two folders only the modules in `ALONE` are generated. `sending/async_sender` and
-`sending/thread_sender` have little in common, and the calls of `broker/embedded/async_broker` and
-`broker/embedded/broker` have different parameters: these pairs are written by hand.
+`sending/thread_sender`, `broker/embedded/async_broker` and `broker/embedded/broker` have little in
+common, tasks in the one and threads in the other: these pairs are written by hand.
 """
 
 from __future__ import annotations

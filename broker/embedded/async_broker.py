@@ -8,35 +8,22 @@ while it decides; for the disk, and for messages to come, it is awaited, and the
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import threading
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
-from delaylog.broker.embedded.broker import ClockT
-from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
+from delaylog.broker.embedded.calls import Steps
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.driving import LoopDriver
-from delaylog.broker.embedded.hot import ToSettle
-from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
+from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.embedded.sendings import EmbeddedSending
-from delaylog.broker.embedded.taking import Taking
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
-from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.errors import SendFailed
 from delaylog.client.message import MessageBatch
-from delaylog.client.models import (
-    NewMessage,
-    SendKeywords,
-    Sent,
-    Settled,
-)
+from delaylog.client.models import SendKeywords
+from delaylog.client.receiving import Wanted
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient
@@ -44,46 +31,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PENDING_MAX: Final = 10_000
 """Sends under way for which `room` lets another one come; each is a task."""
-log = logging.getLogger("delaylog.embedded")
 
 
-class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
+class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     """One folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
 
-    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
-        """Over a node that runs, inside the loop; `lock` is what keeps the folder."""
-        self._node = node
-        self._lock: int | None = lock
-        self._closing = threading.Lock()
-        self._calls = EmbeddedCalls(node, namespace)
+    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
+        super().__init__(opened, namespace)
+        AsyncWorker.__init__(self, async_queue_ports(self))
         self._loop = asyncio.get_running_loop()
-        self._driver = LoopDriver(node, self._loop)
+        self._driver = LoopDriver(opened.node, self._loop)
         self._sends: set[EmbeddedSending] = set()
         self._failures: list[BaseException] = []
-        AsyncWorker.__init__(self, async_queue_ports(self))
-        self.clock = clock
-        """Its clock. `await broker.advance(days=30)` moves a manual one without blocking."""
-
-    def __repr__(self) -> str:
-        state = "closed" if self._node.closed else "open"
-        return f"<AsyncEmbeddedBroker {self._node.engine.folder} {state}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            await self.close()
-        except ClientError:
-            # What went wrong inside says more than what it took along.
-            if error is None:
-                raise
-            log.exception("while leaving by an error")
 
     async def close(self) -> None:
         """Stop consuming, then end: everything is on the disk, and the folder is free.
@@ -101,20 +60,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
                     raise
                 await self.flush()
         finally:
-            await asyncio.to_thread(self._close)
+            await asyncio.to_thread(self._opened.close)
             self._driver.close()
-
-    def _close(self) -> None:
-        # The folder is free when the first of several that close it has written everything.
-        with self._closing:
-            try:
-                if isinstance(self.clock, ManualClock) and not self._node.closed:
-                    self.clock.detach(self._node)
-                self._node.close()
-            finally:
-                lock, self._lock = self._lock, None
-                if lock is not None:
-                    os.close(lock)
 
     async def advance(self, by: timedelta | None = None, **passed: float) -> int:
         """Move a manual clock, as its own `advance` does, while the loop goes on."""
@@ -125,8 +72,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
 
     async def _run(self, steps: Steps[T]) -> T:
         return await self._driver.run(steps)
-
-    # ------------------------------------------------------------------ send
 
     def send(
         self,
@@ -156,19 +101,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
         if failure is not None:
             self._failures.append(failure)
 
-    async def send_many(
-        self,
-        topic: str,
-        messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
-    ) -> list[Sent]:
-        """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
-        return await self._run(self._calls.send_many(topic, messages, **defaults))
-
-    async def send_columns(self, topic: str, bodies: Texts, **columns: Any) -> SendAnswer:
-        """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
-        return await self._run(self._calls.send_columns(topic, bodies, **columns))
-
     async def room(self) -> None:
         """Wait until another send may be handed over: at once unless very many are under way."""
         while len(self._sends) >= PENDING_MAX:
@@ -188,57 +120,14 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls, AsyncWorker, Generic[ClockT]):
         if failures:
             raise SendFailed(failures)
 
-    # ------------------------------------------------------------------ receive and settle
-
-    async def receive_columns(
-        self,
-        topic: str,
-        *,
-        max: int = 1_000,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        ids: Sequence[str] = (),
+    async def _receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> MessageBatch:
-        """The same as columns: nothing is made for each message. It is settled as a whole."""
-        taking = Taking(
-            self._calls.receive(
-                topic,
-                max=max,
-                wait_ms=wait_ms,
-                lease_ms=lease_ms,
-                group=group,
-                tags=tags,
-                tags_mode=tags_mode,
-                ids=ids,
-            )
-        )
-        try:
-            return await self._run(taking)
-        except asyncio.CancelledError:
-            if taking.taken:
-                await self._give_back(taking)
-            raise
+        steps = self._calls.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        return await self._driver.run(steps, give_back=self._give_back)
 
-    async def _give_back(self, taking: Taking[MessageBatch]) -> None:
-        """End a receive that nobody waits for any more; this waits for nothing itself."""
-        with suppress(ClosedError):
-            batch = await self._run(taking)
-            await self._run(self._calls.settle("extend", batch, lease_ms=0, wait=False))
-
-    async def ack(self, messages: ToSettle) -> list[Settled]:
-        """They are done with; a result for each."""
-        return await self._run(self._calls.settle("ack", messages))
-
-    async def nack(self, messages: ToSettle, *, delay_ms: int | None = None) -> list[Settled]:
-        """They come again after a while; None = the topic's backoff."""
-        return await self._run(self._calls.settle("nack", messages, delay_ms=delay_ms))
-
-    async def extend(self, messages: ToSettle, *, lease_ms: int) -> list[Settled]:
-        """They are held so long from now; 0 gives them back."""
-        return await self._run(self._calls.settle("extend", messages, lease_ms=lease_ms))
+    def _give_back(self, batch: MessageBatch) -> Steps[Any]:
+        return self._calls.settle("extend", batch, lease_ms=0, wait=False)
 
 
 if TYPE_CHECKING:

@@ -1,232 +1,168 @@
-"""Calls of the embedded brokers, for both of them: messages, topics, groups, the broker itself.
+"""The calls of an embedded broker: those of a client of one shard, which is this process.
 
-The one rule: all of them go the way of the API, so that there is one reading of each call.
+What is made for every message goes straight to the engine (`calls`); everything else is what the
+clients have, on a link whose transport is the broker itself.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
-from delaylog.broker.embedded.calls import EmbeddedCalls, Settings, Steps
-from delaylog.broker.embedded.direct import async_plain_client
-from delaylog.client import AsyncPlainClient
-from delaylog.client._async.transaction import AsyncTransaction
-from delaylog.client.calls import Call, topics
+from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
+from delaylog.broker.embedded.hot import ToSettle
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.opened import ClockT, Opened
+from delaylog.client._async.control_calls import AsyncControlCalls
+from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.topic_calls import AsyncTopicCalls
+from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client.bulk import SendAnswer, Texts
+from delaylog.client.calls import Call
+from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import (
-    Changed,
-    Forecast,
-    GroupInfo,
-    MessageInfo,
-    Settled,
-    Stats,
-    TopicInfo,
-)
+from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
 from delaylog.client.receiving import Wanted
+from delaylog.client.sharding import ByKey, Shard, Topology
 
 T = TypeVar("T")
 
 
-class AsyncBrokerCalls(ABC):
-    """The calls; the class that inherits them knows the broker."""
+class _ThisProcess(Shard):
+    """A shard without an address."""
 
-    _calls: EmbeddedCalls
+    def __post_init__(self) -> None:
+        pass
+
+
+_HERE: Final = _ThisProcess("")
+_ONE_SHARD: Final = Topology((_HERE,), ByKey(), None)
+log = logging.getLogger("delaylog.embedded")
+
+
+class AsyncBrokerCalls(AsyncControlCalls, AsyncTopicCalls, AsyncWorker, Generic[ClockT]):
+    """The calls; the class that inherits them carries them out."""
+
+    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
+        """Over a folder that was opened, and whose node runs."""
+        self._opened = opened
+        self._node: EmbeddedNode = opened.node
+        self.clock = opened.clock
+        """Its clock; a manual one is moved by `clock.advance(days=30)`."""
+        self._calls = EmbeddedCalls(opened.node, namespace)
+        self._places = self._calls.places
+        self._topology = _ONE_SHARD
+        self._links = [AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)))]
 
     @abstractmethod
     async def _run(self, steps: Steps[T]) -> T:
         """Carry a call out."""
 
     @abstractmethod
-    async def receive_columns(
+    async def close(self) -> None:
+        """Everything is on the disk, and the folder is free."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._node.closed else "open"
+        return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
         self,
-        topic: str,
-        *,
-        max: int = 1_000,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        ids: Sequence[str] = (),
-    ) -> MessageBatch:
-        """Lease messages as columns."""
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except ClientError:
+            # What went wrong inside says more than what it took along.
+            if error is None:
+                raise
+            log.exception("while leaving by an error")
 
     async def call(self, call: Call[T]) -> T:
         """Carry out any call of the API (`delaylog.client.calls`)."""
         return await self._run(self._calls.carry(call))
 
-    # ------------------------------------------------------------------ messages
+    # ------------------------------------------------------------------ send
 
-    async def receive(
+    async def send_many(
         self,
         topic: str,
+        messages: Iterable[NewMessage | bytes | str],
         *,
-        max: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        exact_tags: bool = False,
-        ids: Sequence[str] = (),
-    ) -> list[Message]:
+        wait: bool = True,
+        **defaults: Unpack[SendKeywords],
+    ) -> list[Sent]:
+        """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
+        return await self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
+
+    async def send_columns(
+        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
+    ) -> SendAnswer:
+        """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
+        return await self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
+
+    # ------------------------------------------------------------------ receive and settle
+
+    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, all under one lease.
 
         With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
         too when so much of that clock's time has passed. A task that is cancelled has taken
         nothing, or given back what had come.
         """
-        # It always looks at the tags themselves, but what a client refuses is refused here too.
-        Wanted.checked(topic, group, tags, tags_mode, exact_tags, ids)
-        batch = await self.receive_columns(
-            topic,
-            max=max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            group=group,
-            tags=tags,
-            tags_mode=tags_mode,
-            ids=ids,
-        )
-        return batch.messages()
+        # The broker looks at the tags themselves, so `exact_tags` asks for nothing more.
+        wanted, how_much = Wanted.split(topic, asked)
+        return (await self._receive(wanted, **how_much)).messages()
 
-    async def settle_ids(
-        self, topic: str, verb: str, ids: Sequence[str], **members: int | str | None
-    ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
-        return await self._run(self._calls.settle_ids(topic, verb, ids, members))
-
-    async def peek(self, topic: str, *, max: int = 1, **members: Any) -> list[MessageInfo]:
-        """What is ready, without leasing it; `members` as of `receive`."""
-        return await self._run(self._calls.peek(topic, {"max": max, **members}))
-
-    async def get(
-        self, topic: str, id: str, *, group: str | None = None, life: bool = False
-    ) -> MessageInfo:
-        """One message as a group sees it; `life` adds its steps. NotFound."""
-        return await self._run(self._calls.get(topic, id, group=group, life=life))
-
-    def messages(self, topic: str, **filter: Any) -> AsyncIterator[MessageInfo]:
-        """The topic's messages in due order, those that a filter wants; see GET …/messages."""
-        return self._pages(topic, "messages", filter)
-
-    def dead(self, topic: str, **filter: Any) -> AsyncIterator[MessageInfo]:
-        """Dead letters, with why and how they died."""
-        return self._pages(topic, "dead", filter)
-
-    async def _pages(
-        self, topic: str, kind: str, filter: dict[str, Any]
-    ) -> AsyncIterator[MessageInfo]:
-        cursor: str | None = None
-        while True:
-            wanted = filter if cursor is None else {**filter, "cursor": cursor}
-            found, cursor = await self._run(self._calls.page(topic, kind, wanted))
-            for each in found:
-                yield each
-            if cursor is None:
-                return
-
-    async def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
-        """End one before its delivery. NotFound, TooLate."""
-        return await self._run(self._calls.cancel(topic, id, force=force))
-
-    async def reschedule(
-        self,
-        topic: str,
-        id: str,
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        priority: int | None = None,
-    ) -> Changed:
-        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
-        return await self._run(
-            self._calls.reschedule(topic, id, deliver_at_ms, delay_ms, at, delay, priority)
-        )
-
-    async def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        *,
-        deliver_at_ms: int | None = None,
-        delay_ms: int | None = None,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-    ) -> list[Changed]:
-        """Let dead ones live again, at a time or now, with a result each."""
-        return await self._run(self._calls.replay(topic, ids, deliver_at_ms, delay_ms, at, delay))
-
-    # ------------------------------------------------------------------ topics, groups, the broker
-
-    async def topics(self) -> list[TopicInfo]:
-        """The topics of the namespace."""
-        return await self._run(self._calls.topics())
-
-    async def get_topic(self, topic: str) -> TopicInfo:
-        """A topic and its settings. NotFound."""
-        return await self._run(self._calls.get_topic(topic))
-
-    async def put_topic(self, topic: str, settings: Settings = None) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where slots differ."""
-        return await self._run(self._calls.put_topic(topic, settings))
-
-    async def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Drop a topic: an empty one, or any by force. NotFound, Conflict."""
-        await self._run(self._calls.drop_topic(topic, force=force))
-
-    async def stats(
-        self, topic: str, *, group: str | None = None, delay_buckets: bool = False
-    ) -> Stats:
-        """Counts by state as a group sees them. NotFound."""
-        return await self._run(self._calls.stats(topic, group=group, delay_buckets=delay_buckets))
-
-    async def forecast(self, topic: str, **members: Any) -> Forecast:
-        """Messages to come, by `minutes` and `hours`. NotFound."""
-        shape = await self.call(topics.forecast(self._calls.places, topic, **members))
-        return Forecast.of(shape)
-
-    async def purge(
-        self, topic: str, *, group: str | None = None, force: bool = False, erase: bool = False
-    ) -> int:
-        """End what waits or is ready, by `force` what is leased too; how many. NotFound.
-
-        `erase`, with `force` and no group: every byte of the messages leaves the folder.
+    async def receive_columns(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> MessageBatch:
+        """The same as columns, up to 1,000 messages where `max` does not say it: nothing is made
+        for each message. It is settled as a whole.
         """
-        call = self._calls.purge(topic, group=group, force=force, erase=erase)
-        return await self._run(call)
+        wanted, how_much = Wanted.split(topic, {"max": 1_000, **asked})
+        return await self._receive(wanted, **how_much)
 
-    async def pause(self, topic: str) -> None:
-        """Hand nothing out; sends and settles go on. NotFound."""
-        await self.call(topics.pause(self._calls.places, topic))
+    @abstractmethod
+    async def _receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
+    ) -> MessageBatch:
+        """Lease what is ready, or wait for it."""
 
-    async def resume(self, topic: str) -> None:
-        """Hand out again. NotFound."""
-        await self.call(topics.resume(self._calls.places, topic))
+    async def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+        """They are done with; a result for each."""
+        return await self._run(self._calls.settle("ack", messages, wait=wait))
 
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        """A topic's groups. NotFound."""
-        return await self._run(self._calls.groups(topic))
+    async def nack(
+        self, messages: ToSettle, *, delay_ms: int | None = None, wait: bool = True
+    ) -> list[Settled]:
+        """They come again after a while; None = the topic's backoff."""
+        return await self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
 
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on."""
-        return await self._run(self._calls.put_group(topic, group, ephemeral=ephemeral))
+    async def extend(
+        self, messages: ToSettle, *, lease_ms: int, wait: bool = True
+    ) -> list[Settled]:
+        """They are held so long from now; 0 gives them back."""
+        return await self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
 
-    async def drop_group(self, topic: str, group: str) -> None:
-        """Drop a group. NotFound."""
-        await self.call(topics.drop_group(self._calls.places, topic, group))
 
-    def broker(self) -> AsyncPlainClient:
-        """The calls about the broker itself: jobs, transactions, its clock. Answers are JSON."""
-        return async_plain_client(self, self._calls.places)
+class AsyncDirect:
+    """Carries calls where the broker is in this process: no connection."""
 
-    def transaction(
-        self, transaction: str | None = None, *, ttl_ms: int | None = None
-    ) -> AsyncTransaction:
-        """Messages that become visible together: `async with broker.transaction() as together`."""
-        return AsyncTransaction(self.broker(), transaction, ttl_ms)
+    def __init__(self, broker: AsyncBrokerCalls[Any]) -> None:
+        self._broker = broker
+
+    def open(self) -> None:
+        """There is nothing to open."""
+
+    async def carry(self, call: Call[T], **_: object) -> T:
+        return await self._broker.call(call)
+
+    async def close(self) -> None:
+        """There is no connection; the broker goes on."""

@@ -7,78 +7,36 @@ dial says when its call returns, unless `wait=False`; `flush()` waits for all of
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
-from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
-from delaylog.broker.embedded.clocks import Clock, ManualClock
+from delaylog.broker.embedded.calls import Steps
 from delaylog.broker.embedded.driving import run
-from delaylog.broker.embedded.hot import ToSettle
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
-from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.errors import ClientError
 from delaylog.client.message import MessageBatch
-from delaylog.client.models import (
-    NewMessage,
-    SendKeywords,
-    Sent,
-    Settled,
-)
+from delaylog.client.models import SendKeywords, Sent
+from delaylog.client.receiving import Wanted
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient
 
 T = TypeVar("T")
-ClockT = TypeVar("ClockT", bound=Clock)
-log = logging.getLogger("delaylog.embedded")
 
 
-class EmbeddedBroker(BrokerCalls, ThreadWorker, Generic[ClockT]):
+class EmbeddedBroker(BrokerCalls[ClockT]):
     """One folder, opened by `delaylog.open`. Use it in `with`, or close it.
 
     Calls raise what those of `Client` raise (`delaylog.client.errors`), and ClosedError once it is
     closed or its disk has failed.
     """
 
-    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
-        """Over a node that runs; `lock` is the descriptor that keeps the folder."""
-        self._node = node
-        self._lock: int | None = lock
-        self._closing = threading.Lock()
-        self._calls = EmbeddedCalls(node, namespace)
-        self._soon = SoonSendings(node)
+    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
+        super().__init__(opened, namespace)
         ThreadWorker.__init__(self, queue_ports(self))
-        self.clock = clock
-        """Its clock; a manual one is moved by `clock.advance(days=30)`."""
-
-    def __repr__(self) -> str:
-        state = "closed" if self._node.closed else "open"
-        return f"<EmbeddedBroker {self._node.engine.folder} {state}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except ClientError:
-            # What went wrong inside says more than what it took along.
-            if error is None:
-                raise
-            log.exception("while leaving by an error")
+        self._soon = SoonSendings(opened.node)
 
     def close(self) -> None:
         """Stop consuming, then end: all is on the disk, whatever the dial, and the folder is free.
@@ -90,22 +48,10 @@ class EmbeddedBroker(BrokerCalls, ThreadWorker, Generic[ClockT]):
             if not self._node.forked:
                 self.stop()
         finally:
-            self._close()
+            self._opened.close()
         failed = self._soon.take_unseen()
         if failed is not None:
             raise failed
-
-    def _close(self) -> None:
-        # The folder is free when the first of several that close it has written everything.
-        with self._closing:
-            try:
-                if isinstance(self.clock, ManualClock) and not self._node.closed:
-                    self.clock.detach(self._node)
-                self._node.close()
-            finally:
-                lock, self._lock = self._lock, None
-                if lock is not None:
-                    os.close(lock)
 
     def _run(self, steps: Steps[T]) -> T:
         return run(self._node, steps)
@@ -134,23 +80,6 @@ class EmbeddedBroker(BrokerCalls, ThreadWorker, Generic[ClockT]):
         """
         return self._soon.hand_over(self._calls.send(topic, body, wait=False, **fields))
 
-    def send_many(
-        self,
-        topic: str,
-        messages: Iterable[NewMessage | bytes | str],
-        *,
-        wait: bool = True,
-        **defaults: Unpack[SendKeywords],
-    ) -> list[Sent]:
-        """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
-        return self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
-
-    def send_columns(
-        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
-    ) -> SendAnswer:
-        """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
-        return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
-
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait for all of `send_soon`, and all that was called with `wait=False`.
 
@@ -162,51 +91,10 @@ class EmbeddedBroker(BrokerCalls, ThreadWorker, Generic[ClockT]):
         if failed is not None:
             raise failed
 
-    # ------------------------------------------------------------------ receive and settle
-
-    def receive_columns(
-        self,
-        topic: str,
-        *,
-        max: int = 1_000,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-        tags_mode: str = "any",
-        ids: Sequence[str] = (),
+    def _receive(
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> MessageBatch:
-        """The same as columns: nothing is made for each message. It is settled as a whole."""
-        return self._run(
-            self._calls.receive(
-                topic,
-                max=max,
-                wait_ms=wait_ms,
-                lease_ms=lease_ms,
-                group=group,
-                tags=tags,
-                tags_mode=tags_mode,
-                ids=ids,
-            )
-        )
-
-    def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
-        """They are done with; a result for each."""
-        return self._run(self._calls.settle("ack", messages, wait=wait))
-
-    def nack(
-        self,
-        messages: ToSettle,
-        *,
-        delay_ms: int | None = None,
-        wait: bool = True,
-    ) -> list[Settled]:
-        """They come again after a while; None = the topic's backoff."""
-        return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
-
-    def extend(self, messages: ToSettle, *, lease_ms: int, wait: bool = True) -> list[Settled]:
-        """They are held so long from now; 0 gives them back."""
-        return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
+        return self._run(self._calls.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms))
 
 
 if TYPE_CHECKING:

@@ -1,13 +1,12 @@
-"""Every call of an embedded broker, as a coroutine; `driving` runs it for threads or a loop.
+"""The calls that are made for every message, as coroutines that `driving` runs.
 
-Names, arguments, results and exceptions are those of `Client`. Calls that are not made for every
-message go to the handlers of the API (`carrying`), so each call has one implementation.
+Names, arguments, results and exceptions are those of `Client`. All others go to the handlers of the
+API (`carrying`), so each call has one implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar, Unpack
 
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receive
@@ -16,31 +15,21 @@ from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Step
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
-from delaylog.client.calls import Call, control, messages, topics
+from delaylog.client.calls import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.checks import check_texts
-from delaylog.client.due import due_members
 from delaylog.client.errors import IdInUse
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import (
-    Changed,
-    GroupInfo,
-    MessageInfo,
     NewMessage,
     SendKeywords,
     Sent,
     Settled,
-    Stats,
-    TopicInfo,
-    TopicSettings,
 )
+from delaylog.client.receiving import Wanted
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]
-Settings: TypeAlias = TopicSettings | Mapping[str, Any] | None
-Page: TypeAlias = tuple[list[MessageInfo], str | None]
-"""Messages, and where the next page begins; None on the last one."""
 
 
 class EmbeddedCalls:
@@ -96,30 +85,21 @@ class EmbeddedCalls:
     # ------------------------------------------------------------------ receive and settle
 
     async def receive(
-        self,
-        topic: str,
-        *,
-        max: int,
-        wait_ms: int,
-        lease_ms: int | None,
-        group: str | None,
-        tags: Sequence[str],
-        tags_mode: str,
-        ids: Sequence[str],
+        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> MessageBatch:
         """Lease what is ready, or wait for it."""
         members = {
             "max": max,
             "wait_ms": wait_ms,
             "lease_ms": lease_ms,
-            "group": group,
-            "tags": list(check_texts("tags", tags)) or None,
-            "tags_mode": tags_mode,
-            "ids": list(check_texts("ids", ids)) or None,
+            "group": wanted.group,
+            "tags": list(wanted.tags) or None,
+            "tags_mode": wanted.tags_mode,
+            "ids": list(wanted.ids) or None,
         }
-        key = hot.checked_key(self.namespace, topic)
+        key = self.namespace, wanted.topic
         columns = await hot.receive_batch(self.node, key, self._parsed(members))
-        return MessageBatch(columns, topic, group)
+        return MessageBatch(columns, wanted.topic, wanted.group)
 
     def _parsed(self, members: dict[str, Any]) -> ReceiveCall:
         """What a receive asks for: most ask for the same as the one before. Raises Problem."""
@@ -145,139 +125,10 @@ class EmbeddedCalls:
             self.node, verb, parts, count, delay_ms=delay_ms, lease_ms=lease_ms, wait=wait
         )
 
-    async def settle_ids(
-        self, topic: str, verb: str, ids: Sequence[str], members: Mapping[str, Any]
-    ) -> list[Settled]:
-        """The same by bare ids, whoever has the messages."""
-        _check_ids(ids)
-        call = messages.settle_forced(self.places, topic, verb, ids, **members)
-        return [Settled(word) for word in await self.carry(call)]
-
     async def flush(self) -> None:
         """Everything that was appended so far is as safe as the dial says."""
         await self.node.durable(self.node.engine.state.position)
 
-    # ------------------------------------------------------------------ look and change
-
     def carry(self, call: Call[T]) -> Steps[T]:
         """Any call of the API."""
         return carry(self.node, call)
-
-    async def peek(self, topic: str, members: Mapping[str, Any]) -> list[MessageInfo]:
-        """What is ready, without leasing it."""
-        found = await self.carry(messages.peek(self.places, topic, **members))
-        return [MessageInfo.of(each) for each in found]
-
-    async def get(self, topic: str, id: str, *, group: str | None, life: bool) -> MessageInfo:
-        """One message with its state."""
-        call = control.get(self.places, topic, id, life=life, group=group)
-        answer = await self.carry(call)
-        return MessageInfo.of(answer)
-
-    async def page(self, topic: str, kind: str, filter: Mapping[str, Any]) -> Page:
-        """A page of `messages`, or of those that are `dead`."""
-        states = filter.get("state")
-        if states is not None and not isinstance(states, str):
-            states = ",".join(states)
-        wanted = {**filter, "state": states}
-        answer = await self.carry(control.page(self.places, topic, kind, **wanted))
-        return [MessageInfo.of(each) for each in answer["messages"]], answer["cursor"]
-
-    async def cancel(self, topic: str, id: str, *, force: bool) -> Changed:
-        """End one before its delivery."""
-        answer = await self.carry(control.cancel(self.places, topic, id, force=force))
-        return Changed.of(answer)
-
-    def reschedule(
-        self,
-        topic: str,
-        id: str,
-        deliver_at_ms: int | None,
-        delay_ms: int | None,
-        at: datetime | None,
-        delay: timedelta | None,
-        priority: int | None,
-    ) -> Steps[Changed]:
-        """Another time or priority for one."""
-        due = due_members(deliver_at_ms, delay_ms, at, delay)
-        if not due and priority is None:
-            raise ValueError("give a time, or a priority")
-        return self._changed(control.reschedule(self.places, topic, id, **due, priority=priority))
-
-    async def _changed(self, call: Call[dict[str, Any]]) -> Changed:
-        answer = await self.carry(call)
-        return Changed.of(answer)
-
-    def replay(
-        self,
-        topic: str,
-        ids: Sequence[str],
-        deliver_at_ms: int | None,
-        delay_ms: int | None,
-        at: datetime | None,
-        delay: timedelta | None,
-    ) -> Steps[list[Changed]]:
-        """Let dead ones live again, with a result each."""
-        _check_ids(ids)
-        due = due_members(deliver_at_ms, delay_ms, at, delay)
-        return self._all_changed(control.change_many(self.places, topic, "replay", ids, **due))
-
-    async def _all_changed(self, call: Call[list[dict[str, Any]]]) -> list[Changed]:
-        return [Changed.of(each) for each in await self.carry(call)]
-
-    # ------------------------------------------------------------------ topics and groups
-
-    async def topics(self) -> list[TopicInfo]:
-        """The topics of the namespace."""
-        found: list[TopicInfo] = []
-        cursor = None
-        while True:
-            answer = await self.carry(topics.topics(self.places, cursor=cursor))
-            found += [TopicInfo.of(each) for each in answer["topics"]]
-            cursor = answer["cursor"]
-            if cursor is None:
-                return found
-
-    async def get_topic(self, topic: str) -> TopicInfo:
-        """A topic."""
-        answer = await self.carry(topics.get_topic(self.places, topic))
-        return TopicInfo.of(answer)
-
-    async def put_topic(self, topic: str, settings: Settings) -> TopicInfo:
-        """Make a topic, or replace its settings."""
-        members = settings.members() if isinstance(settings, TopicSettings) else settings or {}
-        answer = await self.carry(topics.put_topic(self.places, topic, members))
-        return TopicInfo.of(answer)
-
-    async def drop_topic(self, topic: str, *, force: bool) -> None:
-        """Drop a topic."""
-        await self.carry(topics.drop_topic(self.places, topic, force=force))
-
-    async def stats(self, topic: str, *, group: str | None, delay_buckets: bool) -> Stats:
-        """Counts by state."""
-        call = topics.stats(self.places, topic, group=group, delay_buckets=delay_buckets)
-        answer = await self.carry(call)
-        return Stats.of(answer)
-
-    async def purge(self, topic: str, *, group: str | None, force: bool, erase: bool) -> int:
-        """End what waits or is ready; how many."""
-        call = topics.purge(self.places, topic, group=group, force=force, erase=erase)
-        answer = await self.carry(call)
-        return int(answer["purged"])
-
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        """A topic's groups."""
-        answer = await self.carry(topics.groups(self.places, topic))
-        return [GroupInfo.of(each) for each in answer["groups"]]
-
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool) -> GroupInfo:
-        """Make a group."""
-        call = topics.put_group(self.places, topic, group, ephemeral=ephemeral)
-        answer = await self.carry(call)
-        return GroupInfo.of(answer)
-
-
-def _check_ids(ids: Sequence[str]) -> None:
-    """TypeError for one text, whose letters are no ids."""
-    if isinstance(ids, str):
-        raise TypeError(f"ids are a list of texts, not one: use [{ids!r}]")

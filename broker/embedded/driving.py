@@ -7,7 +7,7 @@ the client does: refusals of the broker are the client's own exceptions, with co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -115,10 +115,18 @@ class LoopDriver:
         self._waiting: set[asyncio.Future[None]] = set()
         node.listen(self._news)
 
-    async def run(self, call: Call[Answer]) -> Answer:
-        """Carry a call out. Raises ApiError, ClosedError; may be cancelled where it waits."""
+    async def run(
+        self, call: Call[Answer], *, give_back: Callable[[Answer], Call[Any]] | None = None
+    ) -> Answer:
+        """Carry a call out. Raises ApiError, ClosedError; may be cancelled where it waits.
+
+        `give_back` is for a call that leases: cancelled while it waits for messages it has taken
+        nothing. Once it waits for the log it has, and nobody else would hear of them before their
+        lease ends.
+        """
         node = self._node
         error: BaseException | None = None
+        step: Step | None = None
         try:
             while True:
                 node.enter()
@@ -140,6 +148,12 @@ class LoopDriver:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
+        except asyncio.CancelledError:
+            if give_back is not None and isinstance(step, Safe):
+                # Neither of the two waits for anything.
+                with suppress(ClosedError):
+                    await self.run(give_back(await self.run(call)))
+            raise
         except Exception as failure:
             if isinstance(failure, ClosedError):
                 raise

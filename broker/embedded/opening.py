@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, overload
 
 from delaylog.broker import descriptors
 from delaylog.broker.calls.routing import TOPIC_NAME
@@ -19,6 +19,7 @@ from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import DIALS
 from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
+from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.folder_kind import check_folder
@@ -27,7 +28,6 @@ from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.spare_descriptors import hold_spares
 from delaylog.storage.unsynced_files import UnsyncedFileSystem
 
-ClockT = TypeVar("ClockT", bound=Clock)
 MANUAL_CHECKPOINT_MS: Final = 86_400_000
 """A clock that is moved by hand passes a month in a moment: checkpoints come by its days."""
 LIMITS: Final = Limits(reserve_file_bytes=0)
@@ -68,7 +68,7 @@ def open_broker(
     Raises ConfigError for a folder that cannot be served (another process serves it, a backup, a
     node of a cluster), ValueError for wrong arguments, CorruptionError for a damaged folder.
     """
-    return _open(path, _clock(clock), fsync, limits, namespace, EmbeddedBroker)
+    return EmbeddedBroker(_open(path, _clock(clock), fsync, limits, namespace), namespace)
 
 
 @overload
@@ -99,14 +99,9 @@ async def open_async_broker(
     namespace: str = "default",
 ) -> AsyncIterator[AsyncEmbeddedBroker[Any]]:
     """The same for an event loop, by `async with`; the loop goes on while the folder is read."""
-    node, lock, chosen = await asyncio.to_thread(
-        _open, path, _clock(clock), fsync, limits, namespace, _parts
-    )
-    async with AsyncEmbeddedBroker(node, chosen, lock, namespace) as broker:
+    opened = await asyncio.to_thread(_open, path, _clock(clock), fsync, limits, namespace)
+    async with AsyncEmbeddedBroker(opened, namespace) as broker:
         yield broker
-
-
-Made = TypeVar("Made")
 
 
 def _open(
@@ -115,8 +110,7 @@ def _open(
     fsync: str,
     limits: Limits | Mapping[str, int] | None,
     namespace: str,
-    make: Callable[[EmbeddedNode, Any, int, str], Made],
-) -> Made:
+) -> Opened[Any]:
     if fsync not in DIALS:
         raise ValueError(f"fsync is one of {', '.join(DIALS)}, not {fsync!r}")
     if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
@@ -153,11 +147,7 @@ def _open(
     except BaseException:
         os.close(lock)
         raise
-    return make(node, clock, lock, namespace)
-
-
-def _parts(node: EmbeddedNode, clock: Any, lock: int, _: str) -> tuple[EmbeddedNode, int, Any]:
-    return node, lock, clock
+    return Opened(node, clock, lock)
 
 
 def _clock(clock: object) -> Clock:

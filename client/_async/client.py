@@ -18,25 +18,22 @@ from typing import NoReturn, Self, TypeVar, Unpack
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
 from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.link import AsyncLink
-from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.topic_calls import AsyncTopicCalls
-from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
-from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import check_text, check_whole
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
-from delaylog.client.models import MessageInfo, PeekKeywords, ReceiveKeywords, Settled
+from delaylog.client.models import ReceiveKeywords, Settled
 from delaylog.client.options import ClientOptions, split_options
 from delaylog.client.patience import Patience
-from delaylog.client.receiving import Wanted, verdict
+from delaylog.client.receiving import Wanted
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
@@ -154,24 +151,6 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         """Messages that exact tags gave back so far."""
         return sum(link.mismatched for link in self._links)
 
-    def broker(self, shard: str | None = None) -> AsyncPlainClient:
-        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
-
-        ValueError where there are several shards and none is named.
-        """
-        link = self._links[self._topology.one(shard, "broker()")]
-        return AsyncPlainClient.on(link.transport, self._places)
-
-    def transaction(
-        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
-    ) -> AsyncTransaction:
-        """Messages that become visible together, in one broker.
-
-        `async with client.transaction() as together:` commits at its end, or aborts when it is left
-        by an exception.
-        """
-        return AsyncTransaction(self.broker(shard), transaction, ttl_ms)
-
     # Sending
 
     async def send_columns(
@@ -227,34 +206,6 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         """
         wanted, how_much = Wanted.split(topic, asked)
         return await self._receiver.receive(wanted, **how_much)
-
-    async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
-        """Up to `max` messages (1) that are ready now, without leasing them; of several shards one
-        after the other.
-
-        One that cannot be reached is passed over, and NotReached is raised when none can.
-        """
-        wanted, how_much = Wanted.split(topic, asked)
-        most = how_much["max"]
-        found: list[MessageInfo] = []
-        errors: list[ClientError] = []
-        for at in self._topology.order():
-            link = self._links[at]
-            call = message_calls.peek(
-                self._places, topic, max=most - len(found), **wanted.members()
-            )
-            try:
-                shapes = await link.carry(call)
-            except ClientError as error:
-                errors.append(error)
-                continue
-            found += [MessageInfo.of(each, link.name) for each in shapes]
-            if len(found) >= most:
-                return found
-        wrong = verdict(errors, len(self._links))
-        if wrong is not None:
-            raise wrong
-        return found
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """They are done with: a result for each.

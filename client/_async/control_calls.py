@@ -1,4 +1,4 @@
-"""Calls of AsyncClient about messages by their ids, and lists of messages.
+"""Calls of AsyncClient about messages by their ids, and looks at messages.
 
 The one rule: with several shards an id is asked for where it may be: the shard that is named, else
 its home first and then the others.
@@ -23,12 +23,13 @@ from delaylog.client.models import (
     DueKeywords,
     ListKeywords,
     MessageInfo,
+    PeekKeywords,
     Settled,
     SettleKeywords,
     list_query,
 )
 from delaylog.client.over_shards import list_failed
-from delaylog.client.receiving import bearable
+from delaylog.client.receiving import Wanted, bearable, verdict
 from delaylog.client.settling import Verb
 from delaylog.client.sharding import Topology
 
@@ -43,6 +44,34 @@ class AsyncControlCalls:
     _links: Sequence[AsyncLink]
     _places: Places
     _topology: Topology
+
+    async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
+        """Up to `max` messages (1) that are ready now, without leasing them; of several shards one
+        after the other.
+
+        One that cannot be reached is passed over, and NotReached is raised when none can.
+        """
+        wanted, how_much = Wanted.split(topic, asked)
+        most = how_much["max"]
+        found: list[MessageInfo] = []
+        errors: list[ClientError] = []
+        for at in self._topology.order():
+            link = self._links[at]
+            call = message_calls.peek(
+                self._places, topic, max=most - len(found), **wanted.members()
+            )
+            try:
+                shapes = await link.carry(call)
+            except ClientError as error:
+                errors.append(error)
+                continue
+            found += [MessageInfo.of(each, link.name) for each in shapes]
+            if len(found) >= most:
+                return found
+        wrong = verdict(errors, len(self._links))
+        if wrong is not None:
+            raise wrong
+        return found
 
     async def get(
         self,

@@ -1,4 +1,4 @@
-"""Calls of AsyncClient about topics and groups as a whole, over all shards.
+"""Calls of AsyncClient about topics and groups as a whole, over all shards, and about one broker.
 
 The one rule: what changes a topic is done on every shard, and what counts is summed over them. A
 shard that does not have the topic counts as nothing, unless none has it; one that fails fails the
@@ -13,6 +13,8 @@ from typing import Any
 
 from delaylog.client._async.carried import on_all_shards
 from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.plain_client import AsyncPlainClient
+from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ShardsFailed
@@ -27,6 +29,7 @@ from delaylog.client.merging import (
     purged,
 )
 from delaylog.client.models import TopicInfo, TopicSettings
+from delaylog.client.sharding import Topology
 
 
 class AsyncTopicCalls:
@@ -34,6 +37,25 @@ class AsyncTopicCalls:
 
     _links: Sequence[AsyncLink]
     _places: Places
+    _topology: Topology
+
+    def broker(self, shard: str | None = None) -> AsyncPlainClient:
+        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
+
+        ValueError where there are several shards and none is named.
+        """
+        link = self._links[self._topology.one(shard, "broker()")]
+        return AsyncPlainClient.on(link.transport, self._places)
+
+    def transaction(
+        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
+    ) -> AsyncTransaction:
+        """Messages that become visible together, in one broker.
+
+        `async with client.transaction() as together:` commits at its end, or aborts when it is left
+        by an exception.
+        """
+        return AsyncTransaction(self.broker(shard), transaction, ttl_ms)
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of the namespace, by name."""

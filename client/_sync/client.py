@@ -20,25 +20,22 @@ from typing import NoReturn, Self, TypeVar, Unpack
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
-from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
 from delaylog.client._sync.topic_calls import TopicCalls
-from delaylog.client._sync.transaction import Transaction
 from delaylog.client._sync.workers.ports import LinkPort
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
-from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.checks import check_text, check_whole
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
-from delaylog.client.models import MessageInfo, PeekKeywords, ReceiveKeywords, Settled
+from delaylog.client.models import ReceiveKeywords, Settled
 from delaylog.client.options import ClientOptions, split_options
 from delaylog.client.patience import Patience
-from delaylog.client.receiving import Wanted, verdict
+from delaylog.client.receiving import Wanted
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.settling import Share, Verb, joined, listed, shares
@@ -156,24 +153,6 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
         """Messages that exact tags gave back so far."""
         return sum(link.mismatched for link in self._links)
 
-    def broker(self, shard: str | None = None) -> PlainClient:
-        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
-
-        ValueError where there are several shards and none is named.
-        """
-        link = self._links[self._topology.one(shard, "broker()")]
-        return PlainClient.on(link.transport, self._places)
-
-    def transaction(
-        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
-    ) -> Transaction:
-        """Messages that become visible together, in one broker.
-
-        `with client.transaction() as together:` commits at its end, or aborts when it is left
-        by an exception.
-        """
-        return Transaction(self.broker(shard), transaction, ttl_ms)
-
     # Sending
 
     def send_columns(
@@ -229,34 +208,6 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
         """
         wanted, how_much = Wanted.split(topic, asked)
         return self._receiver.receive(wanted, **how_much)
-
-    def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
-        """Up to `max` messages (1) that are ready now, without leasing them; of several shards one
-        after the other.
-
-        One that cannot be reached is passed over, and NotReached is raised when none can.
-        """
-        wanted, how_much = Wanted.split(topic, asked)
-        most = how_much["max"]
-        found: list[MessageInfo] = []
-        errors: list[ClientError] = []
-        for at in self._topology.order():
-            link = self._links[at]
-            call = message_calls.peek(
-                self._places, topic, max=most - len(found), **wanted.members()
-            )
-            try:
-                shapes = link.carry(call)
-            except ClientError as error:
-                errors.append(error)
-                continue
-            found += [MessageInfo.of(each, link.name) for each in shapes]
-            if len(found) >= most:
-                return found
-        wrong = verdict(errors, len(self._links))
-        if wrong is not None:
-            raise wrong
-        return found
 
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
         """They are done with: a result for each.

@@ -1,4 +1,4 @@
-"""Calls of Client about topics and groups as a whole, over all shards.
+"""Calls of Client about topics and groups as a whole, over all shards, and about one broker.
 
 The one rule: what changes a topic is done on every shard, and what counts is summed over them. A
 shard that does not have the topic counts as nothing, unless none has it; one that fails fails the
@@ -15,6 +15,8 @@ from typing import Any
 
 from delaylog.client._sync.carried import on_all_shards
 from delaylog.client._sync.link import Link
+from delaylog.client._sync.plain_client import PlainClient
+from delaylog.client._sync.transaction import Transaction
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ShardsFailed
@@ -29,6 +31,7 @@ from delaylog.client.merging import (
     purged,
 )
 from delaylog.client.models import TopicInfo, TopicSettings
+from delaylog.client.sharding import Topology
 
 
 class TopicCalls:
@@ -36,6 +39,25 @@ class TopicCalls:
 
     _links: Sequence[Link]
     _places: Places
+    _topology: Topology
+
+    def broker(self, shard: str | None = None) -> PlainClient:
+        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
+
+        ValueError where there are several shards and none is named.
+        """
+        link = self._links[self._topology.one(shard, "broker()")]
+        return PlainClient.on(link.transport, self._places)
+
+    def transaction(
+        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
+    ) -> Transaction:
+        """Messages that become visible together, in one broker.
+
+        `with client.transaction() as together:` commits at its end, or aborts when it is left
+        by an exception.
+        """
+        return Transaction(self.broker(shard), transaction, ttl_ms)
 
     def topics(self) -> list[TopicInfo]:
         """The topics of the namespace, by name."""

@@ -1,4 +1,4 @@
-"""An embedded broker has every call of the clients, but what only several brokers have."""
+"""An embedded broker has every call of the clients, as one shard, but what connections have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from delaylog.client import AsyncClient, Client
 from tests.client.test_surface import takes
 
 OF_CONNECTIONS = {"shards", "mismatched"}
-OF_SHARDS = {"shard", "within_s"}
+OF_CLOSING = {"within_s"}
+"""How long an end waits for a network that there is not."""
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_it_takes_the_calls_of_a_client(kind: type, client: type) -> None:
         wanted, found = takes(getattr(client, name)), takes(getattr(kind, name))
         others = any(way == inspect.Parameter.VAR_KEYWORD for way, _ in found.values())
         for parameter, (way, default) in wanted.items():
-            if parameter in OF_SHARDS:
+            if parameter in OF_CLOSING:
                 assert parameter not in found
             elif parameter not in found:
                 assert others, (name, parameter)
