@@ -27,7 +27,7 @@ from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
-from delaylog.broker.resp.parsing import CommandParser, RequestLimits, command_parser
+from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.reply_bound import ReplyBound
 from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
@@ -178,7 +178,7 @@ class RespFace:
 
     def new_parser(self) -> CommandParser:
         """Return a parser for a new connection."""
-        return command_parser(self.limits, authenticated=not self.server.wants_password)
+        return CommandParser(self.limits, authenticated=not self.server.wants_password)
 
     @property
     def open_connections(self) -> int:

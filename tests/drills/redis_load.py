@@ -16,8 +16,8 @@ from typing import Any
 
 import hiredis
 
-from delaylog.broker.resp.inprocess import Shared
 from tests.broker.resp.resp_client import RespClient
+from tests.redis_in_process import Shared
 
 Unit = list[tuple[Any, ...]]
 """Commands that are answered together: one, or all from MULTI to EXEC."""

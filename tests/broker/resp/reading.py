@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from delaylog.broker.resp.parsing import CommandParser
-from delaylog.broker.resp.parsing.accelerated import HiredisParser
 from tests.broker.resp.request_table import Commands
 
-PARSERS = (CommandParser, HiredisParser)
+
+class LineByLine(CommandParser):
+    """Cuts out no pipelines."""
+
+    def _read(self, commands: Commands, max: int) -> None:
+        self._read_strictly(commands, max)
 
 
 def read(parser: CommandParser, pieces: list[bytes], at_once: int = 1000) -> Commands:

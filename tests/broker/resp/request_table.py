@@ -12,7 +12,7 @@ Case: TypeAlias = tuple[str, bytes, Commands, bytes | None]
 
 LINE = 64 << 10
 
-# Enough commands that hiredis is asked for them.
+# Enough commands that they are cut as a pipeline.
 MANY = b"*2\r\n$4\r\nECHO\r\n$3\r\na+b\r\n" * 30
 MANY_READ = [[b"ECHO", b"a+b"]] * 30
 

@@ -1,9 +1,8 @@
-"""Requests cut anywhere come out the same, from both parsers, as the real redis-server reads them.
+"""Requests cut anywhere come out the same, as the real redis-server reads them.
 
 request_table.py holds requests with the commands and the error they must give. Each is fed as one
 piece and cut at every byte; the reference gets the same bytes, and must answer as to the commands
-of the table written plainly. Hypothesis adds random commands with random cuts, and random bytes on
-which the parsers must agree.
+of the table written plainly. Hypothesis adds random commands and random bytes with random cuts.
 """
 
 from __future__ import annotations
@@ -11,17 +10,14 @@ from __future__ import annotations
 import itertools
 import random
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.resp.parsing import ACCELERATED, CommandParser, command_parser
-from delaylog.broker.resp.parsing.accelerated import HiredisParser
-from tests.broker.resp.reading import PARSERS, full, read, written
+from delaylog.broker.resp.parsing import CommandParser
+from tests.broker.resp.reading import LineByLine, full, read, written
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
 from tests.redis_reference import Reference, reference
 
@@ -35,27 +31,8 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def test_hiredis_is_used_where_it_is_installed() -> None:
-    assert ACCELERATED
-    assert type(command_parser()) is HiredisParser
-    assert command_parser(authenticated=False).authenticated is False
-
-
-def test_without_hiredis_the_strict_parser_takes_its_place() -> None:
-    program = (
-        "import sys; sys.modules['hiredis'] = None;"
-        "from delaylog.broker.resp import parsing;"
-        "print(parsing.ACCELERATED, type(parsing.command_parser()) is parsing.CommandParser)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    assert told.stdout == "False True\n"
-
-
-@pytest.mark.parametrize("parser_type", PARSERS)
 @pytest.mark.parametrize("case", REQUESTS, ids=name)
-def test_requests_cut_at_every_byte(parser_type: type[CommandParser], case: Case) -> None:
+def test_requests_cut_at_every_byte(case: Case) -> None:
     _, request_bytes, commands, error = case
     size = len(request_bytes)
     step = 1 if size < 4000 else 97
@@ -63,7 +40,7 @@ def test_requests_cut_at_every_byte(parser_type: type[CommandParser], case: Case
     cuts += [[request_bytes[:place], request_bytes[place:]] for place in range(1, size, step)]
     for pieces in cuts:
         for at_once in (1, 7, 1000) if len(pieces) == 1 else (1000,):
-            parser = parser_type()
+            parser = CommandParser()
             assert read(parser, pieces, at_once) == commands
             assert parser.error == full(error)
             if error is not None:  # It stays closed.
@@ -72,12 +49,11 @@ def test_requests_cut_at_every_byte(parser_type: type[CommandParser], case: Case
                 assert parser.unread_bytes == 0
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
 @pytest.mark.parametrize("case", LONG, ids=name)
-def test_long_requests_cut_anywhere(parser_type: type[CommandParser], case: Case) -> None:
+def test_long_requests_cut_anywhere(case: Case) -> None:
     _, request_bytes, commands, error = case
     for size in (1 << 30, 65536, 65537, 16384, 4095, 1000):
-        parser = parser_type()
+        parser = CommandParser()
         pieces = [request_bytes[i : i + size] for i in range(0, len(request_bytes), size)]
         assert read(parser, pieces) == commands
         assert parser.error == full(error)
@@ -126,9 +102,8 @@ def _received(connection: socket.socket) -> bytes:
         got += received
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_what_is_unread_is_counted(parser_type: type[CommandParser]) -> None:
-    parser = parser_type()
+def test_what_is_unread_is_counted() -> None:
+    parser = CommandParser()
     for size, byte in enumerate(b"*2\r\n$4\r\nECHO\r\n$40000\r\n" + b"a" * 40001, 1):
         parser.feed(bytes((byte,)))
         assert parser.next_commands(1) == []
@@ -139,10 +114,9 @@ def test_what_is_unread_is_counted(parser_type: type[CommandParser]) -> None:
     assert parser.unread_bytes == 2
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_commands_come_in_turns(parser_type: type[CommandParser]) -> None:
+def test_commands_come_in_turns() -> None:
     numbers = [[b"ECHO", b"%d" % number] for number in range(10_000)]
-    parser = parser_type()
+    parser = CommandParser()
     parser.feed(written(numbers[:6000]))
     turns = [parser.next_commands(1000) for _ in range(3)]
     parser.feed(written(numbers[6000:]))  # While others wait.
@@ -173,11 +147,10 @@ PLACES = st.lists(st.integers(0, 1 << 20), max_size=12)
 def test_random_commands_in_random_pieces(
     commands: Commands, places: list[int], at_once: int
 ) -> None:
-    for parser_type in PARSERS:
-        parser = parser_type()
-        assert read(parser, cut(written(commands), places), at_once) == commands
-        assert parser.error is None
-        assert parser.unread_bytes == 0
+    parser = CommandParser()
+    assert read(parser, cut(written(commands), places), at_once) == commands
+    assert parser.error is None
+    assert parser.unread_bytes == 0
 
 
 LONG_COMMANDS = st.lists(
@@ -209,14 +182,12 @@ def test_commands_of_many_arguments_in_random_pieces(
             commands.append(command)
         else:
             commands.append(one)
-    for parser_type in PARSERS:
-        parser = parser_type()
-        assert read(parser, cut(written(commands), places), at_once) == commands
-        assert parser.error is None
-        assert parser.unread_bytes == 0
+    parser = CommandParser()
+    assert read(parser, cut(written(commands), places), at_once) == commands
+    assert parser.error is None
+    assert parser.unread_bytes == 0
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
 @pytest.mark.parametrize("at", [1, 50, 120, 198])
 @pytest.mark.parametrize(
     ("wrong", "right", "error"),
@@ -236,11 +207,11 @@ def test_commands_of_many_arguments_in_random_pieces(
     ],
 )
 def test_an_unusual_argument_among_many(
-    parser_type: type[CommandParser], at: int, wrong: bytes, right: bytes, error: bytes | None
+    at: int, wrong: bytes, right: bytes, error: bytes | None
 ) -> None:
     texts = [b"$3\r\nabc\r\n"] * 200
     texts[at] = wrong
-    parser = parser_type()
+    parser = CommandParser()
     commands = read(parser, [b"*200\r\n" + b"".join(texts) + PING])
     assert parser.error == full(error)
     if error is None:
@@ -273,17 +244,15 @@ TOKENS = st.sampled_from(
     places=PLACES,
     at_once=st.integers(1, 50),
 )
-def test_on_random_bytes_the_parsers_agree(data: bytes, places: list[int], at_once: int) -> None:
-    strict = CommandParser()
+def test_random_bytes_are_read_alike_however_they_are_cut(
+    data: bytes, places: list[int], at_once: int
+) -> None:
+    strict = LineByLine()
     commands = read(strict, [data])
-    for parser_type in PARSERS:
-        parser = parser_type()
-        assert read(parser, cut(data, places), at_once) == commands
-        assert parser.error == strict.error
-        assert parser.unread_bytes == strict.unread_bytes
-    fast = HiredisParser()
-    assert read(fast, [data]) == commands
-    assert fast.error == strict.error
+    parser = CommandParser()
+    assert read(parser, cut(data, places), at_once) == commands
+    assert parser.error == strict.error
+    assert parser.unread_bytes == strict.unread_bytes
 
 
 def test_random_bytes_as_redis_reads_them(redis: Reference) -> None:

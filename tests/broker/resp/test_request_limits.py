@@ -12,8 +12,7 @@ import tracemalloc
 import pytest
 
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits
-from delaylog.broker.resp.parsing.accelerated import HiredisParser
-from tests.broker.resp.reading import PARSERS, full, read, written
+from tests.broker.resp.reading import full, read, written
 from tests.broker.resp.request_table import MANY, MANY_READ, PING
 from tests.redis_reference import reference
 
@@ -27,11 +26,10 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_before_authentication_less_is_allowed(parser_type: type[CommandParser]) -> None:
+def test_before_authentication_less_is_allowed() -> None:
     with reference("--requirepass", "x") as redis:
         for request_bytes, error in UNKNOWN:
-            parser = parser_type(authenticated=False)
+            parser = CommandParser(authenticated=False)
             commands = read(parser, [request_bytes])
             assert parser.error == full(error)
             assert len(commands) == (error is None)
@@ -43,7 +41,7 @@ def test_before_authentication_less_is_allowed(parser_type: type[CommandParser])
         # The limits are those of the moment at which a command is its turn.
         large = b"*11\r\n$3\r\nDEL\r\n" + b"$1\r\na\r\n" * 10
         assert redis.ask(b"AUTH x\r\n" + large, until=b":0\r\n") == b"+OK\r\n:0\r\n"
-    parser = parser_type(authenticated=False)
+    parser = CommandParser(authenticated=False)
     parser.feed(b"AUTH x\r\n" + large * 20)
     assert parser.next_commands(100) == [[b"AUTH", b"x"]]
     parser.authenticated = True
@@ -54,36 +52,34 @@ def test_before_authentication_less_is_allowed(parser_type: type[CommandParser])
     assert parser.error == b"Protocol error: unauthenticated multibulk length"
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_limits_can_be_others_and_change(parser_type: type[CommandParser]) -> None:
+def test_limits_can_be_others_and_change() -> None:
     limits = RequestLimits(bulk_bytes_max=2000, arguments_max=100)
     for request_bytes in (written([[b"a" * 2000]]), written([[b"a"] * 100])):
-        parser = parser_type(limits)
+        parser = CommandParser(limits)
         assert len(read(parser, [request_bytes * 3])) == 3
     for request_bytes, error in (
         (written([[b"a" * 2001]]), b"invalid bulk length"),
         (written([[b"a"] * 101]), b"invalid multibulk length"),
     ):
         # As soon as the head is read; and with commands before it.
-        parser = parser_type(limits)
+        parser = CommandParser(limits)
         assert read(parser, [MANY + request_bytes[: request_bytes.index(b"a")]]) == MANY_READ
-        parser = parser_type(limits)
+        parser = CommandParser(limits)
         assert read(parser, [MANY + request_bytes + MANY]) == MANY_READ
         assert parser.error == full(error)
-    parser = parser_type(limits)
+    parser = CommandParser(limits)
     limits.bulk_bytes_max = 3000
     assert read(parser, [written([[b"a" * 2001]]) * 3]) == [[b"a" * 2001]] * 3
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_too_much_unread_closes_without_a_word(parser_type: type[CommandParser]) -> None:
+def test_too_much_unread_closes_without_a_word() -> None:
     limits = RequestLimits(query_bytes_max=100_000)
     # One unfinished value, arguments that add up, and commands that nobody asks for.
     for head, piece in (
         (b"*1\r\n$200000\r\n", b"a" * 1000),
         (b"*10000\r\n", b"$100\r\n%b\r\n" % (b"a" * 100)),
     ):
-        parser = parser_type(limits)
+        parser = CommandParser(limits)
         assert read(parser, [head]) == []
         fed = len(head)
         while parser.error is None:
@@ -93,18 +89,15 @@ def test_too_much_unread_closes_without_a_word(parser_type: type[CommandParser])
             assert parser.error is not None or parser.unread_bytes == fed
         assert fed > 100_000
         assert parser.error == b""
-    parser = parser_type(limits)
+    parser = CommandParser(limits)
     for _ in range(200):
         parser.feed(MANY)
     assert parser.error == b""
     assert parser.next_commands(1) == []
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
 @pytest.mark.parametrize("piece_bytes", [100, 999, 1 << 20])
-def test_a_command_is_no_larger_than_the_log_takes(
-    parser_type: type[CommandParser], piece_bytes: int
-) -> None:
+def test_a_command_is_no_larger_than_the_log_takes(piece_bytes: int) -> None:
     limits = RequestLimits(command_bytes_max=10_000)
     fits = written([[b"a" * 9_985]])
     assert len(fits) == 9_998
@@ -113,22 +106,19 @@ def test_a_command_is_no_larger_than_the_log_takes(
         pieces = [
             request_bytes[i : i + piece_bytes] for i in range(0, len(request_bytes), piece_bytes)
         ]
-        parser = parser_type(limits)
+        parser = CommandParser(limits)
         assert read(parser, pieces) == [[b"a" * 9_985]] * 2
         assert parser.error == b"Protocol error: a command may have 10000 bytes at most"
     # Its size is enough: what is too large is not waited for.
-    parser = parser_type(limits)
+    parser = CommandParser(limits)
     assert read(parser, [b"*2\r\n$3\r\nGET\r\n$9990\r\n"]) == []
     assert parser.error is not None
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_a_large_value_in_pieces_takes_linear_time_and_memory(
-    parser_type: type[CommandParser],
-) -> None:
+def test_a_large_value_in_pieces_takes_linear_time_and_memory() -> None:
     """64 MiB in pieces of 16 KiB: copied at each piece that would be 128 GiB."""
     size, piece = 64 << 20, b"a" * (16 << 10)
-    parser = parser_type()
+    parser = CommandParser()
     parser.feed(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % size)
     tracemalloc.start()
     began = time.process_time()
@@ -146,11 +136,10 @@ def test_a_large_value_in_pieces_takes_linear_time_and_memory(
     assert peak < 2.2 * size
 
 
-@pytest.mark.parametrize("parser_type", PARSERS)
-def test_many_arguments_in_pieces_take_linear_time(parser_type: type[CommandParser]) -> None:
+def test_many_arguments_in_pieces_take_linear_time() -> None:
     count = 200_000
     request_bytes = b"*%d\r\n" % count + b"$2\r\nab\r\n" * count
-    parser = parser_type()
+    parser = CommandParser()
     began = time.process_time()
     pieces = [request_bytes[i : i + 1000] for i in range(0, len(request_bytes), 1000)]
     assert read(parser, pieces) == [[b"ab"] * count]
@@ -158,9 +147,8 @@ def test_many_arguments_in_pieces_take_linear_time(parser_type: type[CommandPars
 
 
 def test_announced_arguments_take_no_memory() -> None:
-    """hiredis would make room for them all."""
     for kind in b"*~>|%":
-        parser = HiredisParser()
+        parser = CommandParser()
         tracemalloc.start()
         read(parser, [MANY + b"%c2000000000\r\n" % kind, MANY + b"*1\r\n%c999999999\r\n" % kind])
         _, peak = tracemalloc.get_traced_memory()
@@ -168,4 +156,4 @@ def test_announced_arguments_take_no_memory() -> None:
         assert peak < 1 << 20
     # Values may look like that.
     commands = [[b"SET", b"*1000000", b"%c1700000000000" % kind] for kind in b"*~>|%"] * 40
-    assert read(HiredisParser(), [written(commands)]) == commands
+    assert read(CommandParser(), [written(commands)]) == commands

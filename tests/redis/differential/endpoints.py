@@ -137,7 +137,7 @@ class InProcessEndpoint:
     whose time has come: time goes on with every `send`.
     """
 
-    def __init__(self, module: str = "delaylog.broker.resp.inprocess") -> None:
+    def __init__(self, module: str = "tests.redis_in_process") -> None:
         self._module: Any = importlib.import_module(module)
 
     def session(self) -> InProcessSession:

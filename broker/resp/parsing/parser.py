@@ -1,4 +1,4 @@
-"""Requests off the wire, in plain Python: right in all cases, in whatever pieces they arrive.
+"""Requests off the wire: right in all cases, in whatever pieces they arrive.
 
 Bytes come by `feed`, commands go by `next_commands`. Reading takes time in proportion to the bytes:
 of an unfinished value only the missing size is kept, and its pieces are joined once. What is
@@ -23,6 +23,7 @@ from delaylog.broker.resp.parsing.limits import (
     UNKNOWN_BULK_BYTES_MAX,
     RequestLimits,
 )
+from delaylog.broker.resp.parsing.pipelines import PIPELINE_BYTES, cut_one, cut_usual
 
 _STAR: Final = ord("*")
 _NUMBER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
@@ -37,8 +38,11 @@ _WHOLE_SIZES: Final = [
 MANY_MIN: Final = SMALL_COUNT_MAX
 _MANY_BYTES: Final = 64 << 10
 
-# No longer data is looked at for being one command alone.
-_ONE_BYTES_MAX: Final = 1 << 10
+# No longer data is looked at for being one command alone, and no shorter for being a pipeline.
+_ONE_BYTES_MAX: Final = 2 << 10
+_PIPELINE_BYTES_MIN: Final = 192
+# Where a pipeline begins with an unusual command, this many chunks are read line by line.
+_UNUSUAL_CHUNKS: Final = 15
 
 # A shorter value is sliced from what is read so far with its next piece behind.
 _PIECES_BYTES_MIN: Final = 32 << 10
@@ -78,6 +82,7 @@ class CommandParser:
         "_missing",
         "_position",
         "_size",
+        "_unusual",
         "_value",
         "authenticated",
         "error",
@@ -93,6 +98,7 @@ class CommandParser:
         self._fed: list[bytes] = []  # arrived behind the buffer
         self._fed_bytes = 0
         self._awaited = 1  # with fewer bytes fed there is nothing to read on
+        self._unusual = 0  # chunks to go until it is tried again to cut them as pipelines
         # The command under way: how many arguments it still lacks (0: none is under way), those it
         # has and the bytes they took. Of the value under way the size (-1: not known yet), and the
         # value itself once only its line end is left.
@@ -128,8 +134,10 @@ class CommandParser:
     def next_commands(self, max: int) -> list[list[bytes]]:
         """At most `max` whole commands, in order; fewer only if no more are whole."""
         if self._position == len(self._buffer) and len(self._fed) == 1 and self.authenticated:
-            one = self._one_command(self._fed[0])
-            if one is not None:
+            data = self._fed[0]
+            # What nearly every client sends that waits for its answers: one short, usual command.
+            short = len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max
+            if not self._missing and short and (one := cut_one(data)) is not None:
                 self._fed = []
                 self._fed_bytes = 0
                 return [one]
@@ -145,23 +153,33 @@ class CommandParser:
             self._take_fed()
         return commands
 
-    def _one_command(self, data: bytes) -> list[bytes] | None:
-        """What nearly every client sends that waits for its answers: one short, usual command.
-
-        Cut at all line ends, it has a head, and heads and values in turns, as in `_cut_many`.
-        """
-        if self._missing or not len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max:
-            return None
-        pieces = data.split(b"\r\n")
-        count = COUNTS.get(pieces[0])
-        if count is None or len(pieces) != 2 * count + 2 or pieces[-1]:
-            return None
-        values = pieces[2::2]
-        return values if list(map(SIZES.get, pieces[1:-1:2])) == list(map(len, values)) else None
-
     def _read(self, commands: list[list[bytes]], max: int) -> None:
         """Read the buffer until there are `max` commands, or there is no whole one in it."""
-        self._read_strictly(commands, max)
+        if self._missing:  # The one that began in an earlier chunk.
+            self._read_strictly(commands, len(commands) + 1)
+        while len(commands) < max and self._cut_usual(commands, max):
+            if self._position == len(self._buffer):
+                return
+        if self._position < len(self._buffer) and len(commands) < max:
+            self._read_strictly(commands, max)
+
+    def _cut_usual(self, commands: list[list[bytes]], max: int) -> bool:
+        """Cut out what begins here as a pipeline of usual commands; False if there is none."""
+        if (
+            self._missing
+            or len(self._buffer) - self._position < _PIPELINE_BYTES_MIN
+            or not self.authenticated
+            or self.limits.command_bytes_max < PIPELINE_BYTES
+        ):
+            return False
+        if self._unusual:
+            self._unusual -= 1
+            return False
+        found, self._position = cut_usual(self._buffer, self._position, max - len(commands))
+        if not found and self._position == 0:
+            self._unusual = _UNUSUAL_CHUNKS
+        commands += found
+        return bool(found)
 
     def _take_fed(self) -> None:
         """Put what has arrived behind the rest of the buffer."""

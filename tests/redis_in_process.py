@@ -1,10 +1,12 @@
-"""A keyspace without sockets, fed with bytes: for tests and tools."""
+"""A keyspace without sockets, fed with bytes: for the differential tests and the drills."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
 from time import time
+
+import hiredis
 
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
@@ -19,8 +21,6 @@ class Connection:
     """
 
     def __init__(self, shared: Shared) -> None:
-        import hiredis
-
         self._shared = shared
         self._reader = hiredis.Reader(notEnoughData=False)
         self._waiting: list[list[bytes]] = []
