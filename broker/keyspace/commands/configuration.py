@@ -1,26 +1,26 @@
-"""CONFIG: settings as clients read them, and the few that can be changed while it runs.
+"""CONFIG: the settings that mean something here, and the few of them that clients may change.
 
 A change is remembered until the process ends; all pairs of a CONFIG SET are checked before the
-first is taken. A limit that nobody would keep is refused rather than remembered, so no client
-believes in it; what only tunes Redis's inside is remembered and shown, and changes nothing.
+first is taken. What only tunes Redis's inside is unknown, so no client believes in it; what the
+operator decides, or what never changes here, is shown, and only what it already is may be set.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.keyspace.commands.settings_table import ALIASES, SETTINGS, Setting
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
-from delaylog.broker.keyspace.number_texts import is_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.server_state import ServerState
 
 _ADMIN: Final = "admin noscript loading stale"
-_MEMORY: Final = re.compile(rb"([0-9]+)(|b|k|kb|m|mb|g|gb)").fullmatch
+_AMOUNT: Final = re.compile(rb"([0-9]{1,127})(|b|k|kb|m|mb|g|gb)").fullmatch
 _UNITS: Final = {
     b"": 1,
     b"b": 1,
@@ -31,17 +31,39 @@ _UNITS: Final = {
     b"g": 1000**3,
     b"gb": 1024**3,
 }
-_DIGITS_MAX: Final = 127
-_EVENTS: Final = b"Ag$lshzxeKEtmdn"
-_BOUNDS: Final = b"argument must be between %d and %d inclusive"
 _FAILED: Final = b"ERR CONFIG SET failed (possibly related to argument '%b') - %b"
 _UNKNOWN: Final = b"ERR Unknown option or number of arguments for CONFIG SET - '%b'"
-_NOT_HERE: Final = b"delaylog cannot change this, it stays '%b'"
-_NO_EVENTS: Final = b"keyspace events are not supported"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One that CONFIG knows."""
+
+    default: bytes
+    """Unless the host's own configuration says otherwise (`ServerState.given`)."""
+    bounds: tuple[int, int] | None = None
+    """Clients may change it to an amount between these; the host is told (`on_setting`)."""
+
+
+SETTINGS: Final = {
+    b"appendfsync": Setting(b"everysec"),
+    b"appendonly": Setting(b"no"),
+    b"bind": Setting(b"127.0.0.1"),
+    b"client-query-buffer-limit": Setting(b"%d" % 2**30, (2**20, INT64_MAX)),
+    b"databases": Setting(b"16"),
+    b"maxclients": Setting(b"10000", (1, 2**32 - 1)),
+    b"maxmemory": Setting(b"0"),
+    b"maxmemory-policy": Setting(b"noeviction"),
+    b"notify-keyspace-events": Setting(b""),
+    b"port": Setting(b"6379"),
+    b"proto-max-bulk-len": Setting(b"%d" % 2**29, (2**20, INT64_MAX)),
+    b"save": Setting(b""),
+    b"timeout": Setting(b"0"),
+}
 
 
 def value_of(server: ServerState, name: bytes) -> bytes:
-    """What a setting is now; `name` is none of the older ones."""
+    """What a setting is now."""
     value = server.settings.get(name)
     if value is None:
         value = server.given.get(name)
@@ -54,17 +76,16 @@ def config_get(run: Run, argv: Args) -> Reply:
     server = run.executor.server
     found: dict[bytes, bytes] = {}
     for pattern in argv[2:]:
-        if not any(char in pattern for char in b"?*["):
-            name = pattern.lower()
-            known = ALIASES.get(name, name)
-            if known in SETTINGS and not any(name == other.lower() for other in found):
-                found[pattern] = value_of(server, known)
+        taken = {name.lower() for name in found}
+        name = pattern.lower()
+        if name in SETTINGS:
+            if name not in taken:
+                found[pattern] = value_of(server, name)
             continue
         match = matcher(pattern, ignore_case=True)
-        taken = {other.lower() for other in found}
-        for name in (*SETTINGS, *ALIASES):
-            if name not in taken and match(name):
-                found[name] = value_of(server, ALIASES.get(name, name))
+        found |= {
+            name: value_of(server, name) for name in SETTINGS if name not in taken and match(name)
+        }
     return Map([text for pair in found.items() for text in pair])
 
 
@@ -74,74 +95,41 @@ def config_set(run: Run, argv: Args) -> Reply:
     if len(argv) % 2:
         raise syntax()
     server = run.executor.server
-    settings: dict[bytes, Setting] = {}
-    for word in argv[2::2]:
-        name = word.lower()
-        name = ALIASES.get(name, name)
-        if (setting := SETTINGS.get(name)) is None:
+    names = [word.lower() for word in argv[2::2]]
+    for at, name in enumerate(names):
+        word = argv[2 + 2 * at]
+        if name not in SETTINGS:
             raise CommandError(_UNKNOWN % word)
-        if setting.change in ("fixed", "protected"):
-            kind = b"immutable" if setting.change == "fixed" else b"protected"
-            raise CommandError(_FAILED % (word, b"can't set %b config" % kind))
-        if name in settings:
+        if name in names[:at]:
             raise CommandError(_FAILED % (word, b"duplicate parameter"))
-        settings[name] = setting
     values: dict[bytes, bytes] = {}
-    for setting, word, text in zip(settings.values(), argv[2::2], argv[3::2], strict=True):
+    for name, word, text in zip(names, argv[2::2], argv[3::2], strict=True):
         try:
-            value = _checked(setting, text)
-            now = value_of(server, setting.name)
-            if setting.change == "held" and value != now:
-                raise CommandError(_NOT_HERE % now)
+            values[name] = _checked(SETTINGS[name], value_of(server, name), text)
         except CommandError as error:
             raise CommandError(_FAILED % (word, error.text)) from None
-        values[setting.name] = value
     for name, value in values.items():
-        if name not in server.given:
+        if SETTINGS[name].bounds is not None:
             server.settings[name] = value
         if name in server.on_setting:
             server.on_setting[name](value)
     return OK
 
 
-def _checked(setting: Setting, text: bytes) -> bytes:
+def _checked(setting: Setting, now: bytes, text: bytes) -> bytes:
     """A value as CONFIG GET will show it. Raises CommandError with the reason alone."""
-    kind = setting.kind
-    if kind == "flag":
-        if text.lower() not in (b"yes", b"no"):
-            raise CommandError(b"argument must be 'yes' or 'no'")
-        return text.lower()
-    if kind == "words":
-        if text.lower() not in setting.words:
-            known = b", ".join(setting.words)
-            raise CommandError(b"argument(s) must be one of the following: %b" % known)
-        return text.lower()
-    if kind == "events":
-        if text.strip(_EVENTS):
-            reason = b"Invalid event class character. Use '%b'." % _EVENTS
-            raise CommandError(reason)
-        if text:
-            raise CommandError(_NO_EVENTS)
-        return text
-    if kind == "text":
-        return text
-    if kind == "memory":
-        value = _bytes_of(text)
-    elif not is_int(text):
-        raise CommandError(b"argument couldn't be parsed into an integer")
-    else:
-        value = int(text)
-    if not setting.low <= value <= setting.high:
-        raise CommandError(_BOUNDS % (setting.low, setting.high))
-    return b"%d" % value
-
-
-def _bytes_of(text: bytes) -> int:
-    """An amount of memory, with a unit or without."""
-    found = _MEMORY(text.lower())
-    if found is None or len(found[1]) > _DIGITS_MAX:
+    if setting.bounds is None:
+        if text.lower() != now.lower():
+            raise CommandError(b"delaylog cannot change this, it stays '%b'" % now)
+        return now
+    found = _AMOUNT(text.lower())
+    if found is None:
         raise CommandError(b"argument must be a memory value")
-    return int(found[1]) * _UNITS[found[2]]
+    value = int(found[1]) * _UNITS[found[2]]
+    least, most = setting.bounds
+    if not least <= value <= most:
+        raise CommandError(b"argument must be between %d and %d inclusive" % (least, most))
+    return b"%d" % value
 
 
 @command("config|resetstat", 2, "server", _ADMIN)

@@ -49,8 +49,6 @@ def _server(run: Run) -> Members:
         b"server_time_usec": run.now_ms * 1000,
         b"uptime_in_seconds": up_s,
         b"uptime_in_days": up_s // _DAY_S,
-        b"hz": value_of(server, b"hz"),
-        b"configured_hz": value_of(server, b"hz"),
         b"executable": b"",
         b"config_file": b"",
         b"io_threads_active": 0,
@@ -156,7 +154,6 @@ def _replication(run: Run) -> Members:
         b"master_repl_offset": 0,
         b"second_repl_offset": -1,
         b"repl_backlog_active": 0,
-        b"repl_backlog_size": value_of(server, b"repl-backlog-size"),
         b"repl_backlog_first_byte_offset": 0,
         b"repl_backlog_histlen": 0,
     }

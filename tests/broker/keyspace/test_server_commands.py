@@ -68,52 +68,25 @@ CONFIG GET nosuch
 CONFIG GET maxmemory-policy
 CONFIG GET databases
 CONFIG GET proto-max-bulk-len
-CONFIG GET lua-time-limit
-CONFIG GET client-output-buffer-limit
 CONFIG SET
 CONFIG SET a
 CONFIG SET nosuch 1
 CONFIG SET maxmemory 1 x
-CONFIG SET hz 20 hz 30
-CONFIG SET hz 20 nosuch 2
-CONFIG SET hz 20 timeout abc
-CONFIG GET hz
-CONFIG SET maxmemory abc
-CONFIG SET maxmemory -1
-CONFIG SET maxmemory 10%
+CONFIG SET maxclients 20 maxclients 30
+CONFIG SET maxclients 20 nosuch 2
 CONFIG SET maxmemory 0
-CONFIG SET appendonly maybe
-CONFIG SET maxmemory-policy maybe
 CONFIG SET maxmemory-policy NOEVICTION
-CONFIG SET hz abc
-CONFIG SET hz 20 slowlog-max-len 5
-CONFIG GET hz
-CONFIG GET slowlog-max-len
-CONFIG SET timeout -1
 CONFIG SET timeout 0
-CONFIG SET port abc
-CONFIG SET port 70000
-CONFIG SET databases 17
-CONFIG SET daemonize yes
-CONFIG SET dir /tmp
-CONFIG SET dbfilename x
+CONFIG SET appendonly NO
 CONFIG SET proto-max-bulk-len 100
+CONFIG SET proto-max-bulk-len abc
+CONFIG SET proto-max-bulk-len -1
+CONFIG SET proto-max-bulk-len 99999999999999999999
 CONFIG SET proto-max-bulk-len 2mb
 CONFIG GET proto-max-bulk-len
 CONFIG SET client-query-buffer-limit 5
-CONFIG SET slowlog-max-len -1
-CONFIG SET slowlog-log-slower-than -2
-CONFIG SET hash-max-listpack-value abc
-CONFIG SET zset-max-listpack-value 99999999999999999999
-CONFIG SET list-max-listpack-size 99999999999
-CONFIG SET HASH-MAX-ZIPLIST-ENTRIES 64
-CONFIG GET hash-max-listpack-entries
-CONFIG SET lua-time-limit 4999
-CONFIG GET busy-reply-threshold
-CONFIG SET loglevel nosuch
-CONFIG SET notify-keyspace-events qqq
-CONFIG SET enable-debug-command yes
-CONFIG SET rdbcompression YES
+CONFIG SET client-query-buffer-limit 2mb proto-max-bulk-len 1
+CONFIG GET client-query-buffer-limit
 CONFIG RESETSTAT
 CONFIG RESETSTAT x
 INFO nosuch
@@ -184,10 +157,10 @@ OURS = [
         "CONFIG SET maxmemory 1gb",
         "ERR CONFIG SET failed (possibly related to argument 'maxmemory')",
     ),
-    (
-        "CONFIG SET requirepass x",
-        "ERR CONFIG SET failed (possibly related to argument 'requirepass')",
-    ),
+    ("CONFIG SET timeout 5", "ERR CONFIG SET failed (possibly related to argument 'timeout')"),
+    ("CONFIG SET databases 17", "ERR CONFIG SET failed"),
+    ("CONFIG SET requirepass x", "ERR Unknown option"),
+    ("CONFIG GET hz", []),
     ("CONFIG SET notify-keyspace-events KEA", "ERR CONFIG SET failed"),
     ("CONFIG GET notify-keyspace-events", [b"notify-keyspace-events", b""]),
     ("ACL SETUSER x on", "ERR accounts come from the file"),
@@ -327,8 +300,7 @@ def test_a_removed_subcommand_is_unknown(ours: Ours, redis: Reference, words: st
 
 def test_every_default_is_the_real_one(ours: Ours, redis: Reference) -> None:
     """Left out is what depends on how a server was started, and what is not done here."""
-    here = {"bind", "port", "dir", "logfile", "save", "appendonly", "tcp-backlog", "appendfsync"}
-    here |= {"protected-mode", "latency-tracking"}
+    here = {"bind", "port", "save", "appendonly", "appendfsync"}
     raw = theirs(redis, ["CONFIG GET *"], 2)[0]
     flat = read(raw)
     real = dict(zip(flat[::2], flat[1::2], strict=True))
