@@ -1,37 +1,139 @@
 """Parses the options after a command's positional arguments, by a table that the command declares.
 
-The table maps each word to a slot and to the reader of its value, None for a word without a value.
-Of the words that share a slot only one may be given; if it is repeated, its last value counts.
-Values are read in order, since the first wrong one decides which error is answered.
+The table maps each word to an `Option`: its slot, the reader of its values, how many they are. Of
+the words that share a slot only one may be given; if it is repeated, its last value counts. Values
+are read in order, since the first wrong one decides which error is answered.
+
+    read_options(argv, 3, {b"nx": Option("when"), b"ex": Option("expiry", to_int), ...})
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from delaylog.broker.keyspace.errors import syntax
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args
 
-Options: TypeAlias = Mapping[bytes, tuple[str, Callable[[bytes], Any] | None]]
-Found: TypeAlias = dict[str, tuple[bytes, Any]]
-"""Slot to the word that was given and its value."""
-_NOT_KNOWN: Final = ("", None)
+
+class Option(NamedTuple):
+    """What stands behind a word."""
+
+    slot: str
+    read: Callable[[bytes], Any] | None = None
+    """None: there is no value."""
+    values: int = 1
+    """More than one are read into a list."""
+    once: bool = False
+    """It may not be repeated."""
 
 
-def read_options(argv: Args, first: int, options: Options) -> Found:
-    """The options from `argv[first]` on; `options` has lower-case words. Raises CommandError."""
-    found: Found = {}
-    words = iter(argv[first:])
-    for text in words:
-        word = text.lower()
-        slot, read = options.get(word, _NOT_KNOWN)
-        if not slot or found.get(slot, (word,))[0] != word:
-            raise syntax()
+Options: TypeAlias = Mapping[bytes, Option]
+_NOT_KNOWN: Final = Option("")
+
+
+class Found(dict[str, tuple[bytes, Any]]):
+    """Slot to the word that was given, in lower case, and its value."""
+
+    end = 0
+    """Where the options end in the argv."""
+
+    def word(self, slot: str) -> bytes:
+        """The word that was given; empty if there was none."""
+        return self[slot][0] if slot in self else b""
+
+    def value(self, slot: str, default: Any = None) -> Any:
+        """Its value."""
+        return self[slot][1] if slot in self else default
+
+
+def _syntax(word: bytes) -> CommandError:  # noqa: ARG001
+    return syntax()
+
+
+def read_options(
+    argv: Args,
+    first: int,
+    options: Options,
+    refused: Callable[[bytes], CommandError] = _syntax,
+    *,
+    end: bytes | None = None,
+) -> Found:
+    """The options from `argv[first]` up to the word `end`; `options` has lower-case words.
+
+    `refused` makes the error of a word that is unknown or lacks a value. Raises CommandError.
+    """
+    found = Found()
+    at, count = first, len(argv)
+    while at < count and (word := argv[at].lower()) != end:
+        option = options.get(word, _NOT_KNOWN)
+        slot, read, values = option.slot, option.read, option.values
+        if not slot or (slot in found and (option.once or found[slot][0] != word)):
+            raise refused(argv[at])
         value = None
         if read is not None:
-            if (given := next(words, None)) is None:
-                raise syntax()
-            value = read(given)
+            if at + values >= count:
+                raise refused(argv[at])
+            given = argv[at + 1 : at + 1 + values]
+            at += values
+            value = read(given[0]) if values == 1 else list(map(read, given))
         found[slot] = (word, value)
+        at += 1
+    found.end = at
     return found
+
+
+def at_least(
+    least: int, refusal: bytes, most: int = INT64_MAX, *, malformed: bytes | None = None
+) -> Callable[[bytes], int]:
+    """A reader of whole numbers from `least` to `most`; what is none of them is refused so, and
+    what is no number as `malformed` says, if that is another text.
+    """
+
+    def read(text: bytes) -> int:
+        number = to_int(text, malformed or refusal)
+        if not least <= number <= most:
+            raise CommandError(refusal)
+        return number
+
+    return read
+
+
+# ---------------------------------------------------------------------- numkeys key [key ...]
+
+_NUMKEYS: Final = at_least(1, b"ERR numkeys should be greater than 0")
+_COUNT: Final = {
+    b"count": Option("count", at_least(1, b"ERR count should be greater than 0"), once=True)
+}
+
+
+class FirstOf(NamedTuple):
+    """numkeys key [key ...] SIDE [COUNT n], of the commands that take from the first of keys."""
+
+    keys: list[bytes]
+    second: bool
+    """It is the second of the two sides."""
+    most: int
+
+
+def read_first_of(argv: Args, at: int, sides: tuple[bytes, bytes]) -> FirstOf:
+    """Read it from `argv[at]` on. Raises CommandError."""
+    end = at + 1 + _NUMKEYS(argv[at])
+    if end >= len(argv) or (side := argv[end].lower()) not in sides:
+        raise syntax()
+    most = read_options(argv, end + 1, _COUNT).value("count", 1)
+    return FirstOf(argv[at + 1 : end], side == sides[1], most)
+
+
+def numbered_keys(at: int) -> Callable[[Args], list[bytes]]:
+    """A function that finds the keys of an argv that says at `at` how many follow."""
+
+    def find(argv: Args) -> list[bytes]:
+        try:
+            count = to_int(argv[at])
+        except CommandError:
+            return []
+        return argv[at + 1 : at + 1 + count] if 0 < count < len(argv) - at else []
+
+    return find

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX, CommandError
 from delaylog.broker.keyspace.globs import Match, matcher
-from delaylog.broker.keyspace.number_texts import to_int
-from delaylog.broker.keyspace.options import Options, read_options
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args
 
 _OFFSET_BITS: Final = 32
@@ -63,28 +62,21 @@ def to_cursor(text: bytes) -> int:
     return -value & _U64_MAX if found[1] == b"-" else value
 
 
-def _count(text: bytes) -> int:
-    count = to_int(text)
-    if count < 1:
-        raise syntax()
-    return count
-
-
 def _match(text: bytes) -> Match | None:
     return None if text == b"*" else matcher(text)
 
 
-_OPTIONS: Final[Options] = {b"count": ("count", _count), b"match": ("match", _match)}
-_OF_KEYS: Final[Options] = {**_OPTIONS, b"type": ("type", bytes.lower)}
+_OPTIONS: Final[Options] = {
+    b"count": Option("count", at_least(1, SYNTAX, malformed=NOT_INTEGER)),
+    b"match": Option("match", _match),
+}
+_OF_KEYS: Final[Options] = {**_OPTIONS, b"type": Option("type", bytes.lower)}
 
 
 def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOptions:
     """MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
     found = read_options(argv, first, _OF_KEYS if with_type else _OPTIONS)
-    _, count = found.get("count", (b"", 10))
-    _, match = found.get("match", (b"", None))
-    _, type_name = found.get("type", (b"", None))
-    return ScanOptions(count, match, type_name)
+    return ScanOptions(found.value("count", 10), found.value("match"), found.value("type"))
 
 
 class _Snapshot:

@@ -8,6 +8,7 @@ from typing import Final
 from delaylog.broker.keyspace.commands.connection import check_name
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import COMMANDS, Args, command
 from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Reply, Verbatim
 from delaylog.broker.keyspace.run import Run
@@ -15,7 +16,6 @@ from delaylog.broker.keyspace.session import Session
 
 _FLAGS: Final = "noscript loading stale"
 _ADMIN: Final = "admin " + _FLAGS
-_NO_ID: Final = b"ERR client-id should be greater than 0"
 _UNBLOCKED: Final = b"UNBLOCKED client unblocked via CLIENT UNBLOCK"
 _TYPES: Final = {
     b"normal": b"normal",
@@ -189,53 +189,49 @@ def client_kill(run: Run, argv: Args) -> Reply:
                 _end(run, session)
                 return OK
         raise CommandError(b"ERR No such client")
-    filters, skips_me = _filters(run, argv)
+    options = read_options(argv, 2, _kill_options(run))
+    skips_me = options.value("skipme", True)
+    filters = [(name, read) for name, read in _READERS.items() if name in options]
     ended = 0
     for session in sessions:
         if session is run.session and skips_me:
             continue
-        if all(read(session) == wanted for read, wanted in filters):
+        if all(read(session) == options.value(name) for name, read in filters):
             _end(run, session)
             ended += 1
     return ended
 
 
-_READERS: Final[dict[bytes, Callable[[Session], bytes | int]]] = {
-    b"id": lambda session: session.number,
-    b"type": type_of,
-    b"addr": lambda session: session.address,
-    b"laddr": lambda session: session.local_address,
-    b"user": lambda session: session.user,
+_READERS: Final[dict[str, Callable[[Session], bytes | int]]] = {
+    "id": lambda session: session.number,
+    "type": type_of,
+    "addr": lambda session: session.address,
+    "laddr": lambda session: session.local_address,
+    "user": lambda session: session.user,
 }
 """What the filters of CLIENT KILL look at."""
-Filter = tuple[Callable[[Session], bytes | int], bytes | int]
 
 
-def _filters(run: Run, argv: Args) -> tuple[list[Filter], bool]:
-    filters: list[Filter] = []
-    skips_me = True
-    for at in range(2, len(argv), 2):
-        option = argv[at].lower()
-        if at + 1 >= len(argv):
-            raise syntax()
-        value = argv[at + 1]
-        wanted: bytes | int = value
-        if option == b"id":
-            wanted = to_int(value, _NO_ID)
-            if wanted < 1:
-                raise CommandError(_NO_ID)
-        elif option == b"type":
-            wanted = _type(value)
-        elif option == b"user":
-            if value != b"default" and value not in run.executor.server.accounts:
-                raise CommandError(b"ERR No such user '%b'" % value)
-        elif option == b"skipme" and value.lower() in (b"yes", b"no"):
-            skips_me = value.lower() == b"yes"
-            continue
-        elif option not in _READERS:
-            raise syntax()
-        filters.append((_READERS[option], wanted))
-    return filters, skips_me
+def _skipme(text: bytes) -> bool:
+    if text.lower() not in (b"yes", b"no"):
+        raise syntax()
+    return text.lower() == b"yes"
+
+
+def _kill_options(run: Run) -> Options:
+    def user(name: bytes) -> bytes:
+        if name != b"default" and name not in run.executor.server.accounts:
+            raise CommandError(b"ERR No such user '%b'" % name)
+        return name
+
+    return {
+        b"id": Option("id", at_least(1, b"ERR client-id should be greater than 0")),
+        b"type": Option("type", _type),
+        b"addr": Option("addr", bytes),
+        b"laddr": Option("laddr", bytes),
+        b"user": Option("user", user),
+        b"skipme": Option("skipme", _skipme),
+    }
 
 
 def _end(run: Run, session: Session) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT32_MAX, INT32_MIN, to_int
+from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -80,6 +81,21 @@ def auth(run: Run, argv: Args) -> Reply:
     return OK
 
 
+def _bad_hello(word: bytes) -> CommandError:
+    return CommandError(b"ERR Syntax error in HELLO option '%b'" % word)
+
+
+def _name(text: bytes) -> bytes:
+    check_name(text)
+    return text
+
+
+_HELLO_OPTIONS: Final[Options] = {
+    b"auth": Option("login", bytes, 2),
+    b"setname": Option("name", _name),
+}
+
+
 @command("hello", -1, "connection", _FLAGS)
 def hello(run: Run, argv: Args) -> Reply:
     """Choose the protocol: [2|3 [AUTH user token] [SETNAME name]]."""
@@ -89,20 +105,8 @@ def hello(run: Run, argv: Args) -> Reply:
         resp = to_int(argv[1], b"ERR Protocol version is not an integer or out of range")
         if resp not in (2, 3):
             raise CommandError(b"NOPROTO unsupported protocol version")
-    name: bytes | None = None
-    login: tuple[bytes, bytes] | None = None
-    at = 2
-    while at < len(argv):
-        option, left = argv[at].lower(), len(argv) - at - 1
-        if option == b"auth" and left >= 2:
-            login = (argv[at + 1], argv[at + 2])
-            at += 3
-        elif option == b"setname" and left >= 1:
-            name = argv[at + 1]
-            check_name(name)
-            at += 2
-        else:
-            raise CommandError(b"ERR Syntax error in HELLO option '%b'" % argv[at])
+    options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
+    login = options.value("login")
     if login is not None and (run.executor.server.wants_password or login[0] != b"default"):
         authenticate(run, *login)
     if not session.authenticated:
@@ -111,8 +115,7 @@ def hello(run: Run, argv: Args) -> Reply:
             b"HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
             b"the RESP protocol version at the same time"
         )
-    if name is not None:
-        session.name = name
+    session.name = options.value("name", session.name)
     session.resp = resp
     session.look()
     role = run.executor.server.role()

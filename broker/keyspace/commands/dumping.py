@@ -6,9 +6,9 @@ from typing import Final
 
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
-from delaylog.broker.keyspace.options import Options, read_options
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -17,23 +17,14 @@ _UNPACKED: Final = 4
 """A value takes so much more than its dump, about."""
 
 
-def _idle(text: bytes) -> None:
-    """Checked, and not kept."""
-    if to_int(text) < 0:
-        raise CommandError(b"ERR Invalid IDLETIME value, must be >= 0")
-
-
-def _frequency(text: bytes) -> None:
-    """Likewise."""
-    if not 0 <= to_int(text) <= 255:
-        raise CommandError(b"ERR Invalid FREQ value, must be >= 0 and <= 255")
-
-
+_IDLE: Final = b"ERR Invalid IDLETIME value, must be >= 0"
+_FREQUENCY: Final = b"ERR Invalid FREQ value, must be >= 0 and <= 255"
 _OPTIONS: Final[Options] = {
-    b"replace": ("replace", None),
-    b"absttl": ("absttl", None),
-    b"idletime": ("used", _idle),
-    b"freq": ("used", _frequency),
+    b"replace": Option("replace"),
+    b"absttl": Option("absttl"),
+    # Checked, and not kept.
+    b"idletime": Option("used", at_least(0, _IDLE, malformed=NOT_INTEGER)),
+    b"freq": Option("used", at_least(0, _FREQUENCY, 255, malformed=NOT_INTEGER)),
 }
 
 

@@ -6,31 +6,32 @@ clock counts, so PEXPIREAT sets any time there.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
+from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
 
-_CONDITIONS: Final = frozenset((b"nx", b"xx", b"gt", b"lt"))
+_CONDITIONS: Final = {word.encode(): Option(word) for word in ("nx", "xx", "gt", "lt")}
 _NX_AND: Final = b"ERR NX and XX, GT or LT options at the same time are not compatible"
 _GT_AND_LT: Final = b"ERR GT and LT options at the same time are not compatible"
 _NO_LINES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-def _conditions(argv: Args) -> set[bytes]:
-    given: set[bytes] = set()
-    for option in argv[3:]:
-        word = option.lower()
-        if word not in _CONDITIONS:
-            shown = option.split(b"\0")[0].translate(_NO_LINES)
-            raise CommandError(b"ERR Unsupported option " + shown)
-        given.add(word)
-    if b"nx" in given and len(given) > 1:
+def _unsupported(word: bytes) -> CommandError:
+    shown = word.split(b"\0")[0].translate(_NO_LINES)
+    return CommandError(b"ERR Unsupported option " + shown)
+
+
+def _conditions(argv: Args) -> Set[str]:
+    given = read_options(argv, 3, _CONDITIONS, _unsupported).keys()
+    if "nx" in given and len(given) > 1:
         raise CommandError(_NX_AND)
-    if {b"gt", b"lt"} <= given:
+    if {"gt", "lt"} <= given:
         raise CommandError(_GT_AND_LT)
     return given
 
@@ -51,10 +52,10 @@ def _expire(run: Run, argv: Args, *, base_ms: int, scale: int, name: bytes) -> R
     if given:
         now = database.expires.get(key)
         if (
-            (b"nx" in given and now is not None)
-            or (b"xx" in given and now is None)
-            or (b"gt" in given and (now is None or at_ms <= now))
-            or (b"lt" in given and now is not None and at_ms >= now)
+            ("nx" in given and now is not None)
+            or ("xx" in given and now is None)
+            or ("gt" in given and (now is None or at_ms <= now))
+            or ("lt" in given and now is not None and at_ms >= now)
         ):
             return 0
     if at_ms <= run.now_ms and not run.keyspace.applying:

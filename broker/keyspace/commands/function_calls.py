@@ -8,6 +8,7 @@ from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, t
 from delaylog.broker.keyspace.dumps.functions import load_libraries
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
+from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -86,24 +87,23 @@ def function_flush(run: Run, argv: Args) -> Reply:
     return OK
 
 
+_LIST_OPTIONS: Final[Options] = {
+    b"libraryname": Option("name", bytes),
+    b"withcode": Option("code", once=True),
+}
+
+
+def _bad_list(word: bytes) -> CommandError:
+    if word.lower() == b"libraryname":
+        return CommandError(b"ERR library name argument was not given")
+    return CommandError(b"ERR Unknown argument %b" % word.split(b"\0")[0])
+
+
 @command("function|list", -2, "scripting", "noscript")
 def function_list(run: Run, argv: Args) -> Reply:
     """The libraries: [LIBRARYNAME pattern] [WITHCODE]."""
-    with_code, pattern = False, b"*"
-    at = 2
-    while at < len(argv):
-        option = argv[at].lower()
-        if option == b"withcode" and not with_code:
-            with_code = True
-        elif option == b"libraryname":
-            at += 1
-            if at == len(argv):
-                raise CommandError(b"ERR library name argument was not given")
-            pattern = argv[at]
-        else:
-            raise CommandError(b"ERR Unknown argument %b" % argv[at].split(b"\0")[0])
-        at += 1
-    matches = matcher(pattern, ignore_case=True)
+    options = read_options(argv, 2, _LIST_OPTIONS, _bad_list)
+    matches = matcher(options.value("name", b"*"), ignore_case=True)
     out: list[Reply] = []
     for library in run.executor.scripting.functions().libraries():
         if not matches(library.name):
@@ -120,7 +120,7 @@ def function_list(run: Run, argv: Args) -> Reply:
         ]
         flat: list[Reply] = [b"library_name", library.name, b"engine", b"LUA"]
         flat += [b"functions", functions]
-        if with_code:
+        if "code" in options:
             flat += [b"library_code", library.source]
         out.append(Map(flat))
     return out

@@ -9,7 +9,7 @@ from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.number_texts import to_int
-from delaylog.broker.keyspace.options import read_options
+from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.run import Run
@@ -174,10 +174,9 @@ def move(run: Run, argv: Args) -> Reply:
 def copy(run: Run, argv: Args) -> Reply:
     """Copy what a key holds: [DB number] [REPLACE]."""
     database, source_key, target_key = run.database, argv[1], argv[2]
-    found = read_options(
-        argv, 3, {b"replace": ("replace", None), b"db": ("db", lambda text: _database(run, text))}
-    )
-    _, target = found.get("db", (b"", database))
+    to_database = Option("db", lambda text: _database(run, text))
+    found = read_options(argv, 3, {b"replace": Option("replace"), b"db": to_database})
+    target = found.value("db", database)
     if target is database and source_key == target_key:
         raise CommandError(_SAME)
     value = database.find(source_key)

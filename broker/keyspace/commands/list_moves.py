@@ -6,20 +6,21 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.lists import take_from
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
-from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.errors import syntax
+from delaylog.broker.keyspace.options import FirstOf, numbered_keys, read_first_of
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.values import ListValue
 
 _BLOCKING: Final = "write noscript blocking"
+_SIDES: Final = (b"left", b"right")
 
 
 def _side(text: bytes) -> bool:
     """Whether the left end is meant. Raises CommandError."""
     side = text.lower()
-    if side not in (b"left", b"right"):
+    if side not in _SIDES:
         raise syntax()
     return side == b"left"
 
@@ -114,66 +115,29 @@ def brpop(run: Run, argv: Args) -> Reply:
     return _pop_or_wait(run, argv, left=False)
 
 
-def take_keys(argv: Args, at: int) -> tuple[list[bytes], int]:
-    """The keys of `numkeys key …` from `at`, and where they end. Raises CommandError."""
-    refusal = b"ERR numkeys should be greater than 0"
-    count = to_int(argv[at], refusal)
-    if count <= 0:
-        raise CommandError(refusal)
-    end = at + 1 + count
-    if end >= len(argv):
-        raise syntax()
-    return argv[at + 1 : end], end
-
-
-def _take_count(argv: Args, at: int) -> int:
-    """The count of `[COUNT count]` from `at`. Raises CommandError."""
-    if at == len(argv):
-        return 1
-    if len(argv) == at + 1 or argv[at].lower() != b"count":
-        raise syntax()
-    refusal = b"ERR count should be greater than 0"
-    count = to_int(argv[at + 1], refusal)
-    if count <= 0:
-        raise CommandError(refusal)
-    if len(argv) > at + 2:
-        raise syntax()
-    return count
-
-
-def _take_first(run: Run, keys: list[bytes], count: int, *, left: bool) -> Reply:
-    for key in keys if run.retried is None else [run.retried.ready]:
+def _take_first(run: Run, first: FirstOf) -> Reply:
+    for key in first.keys if run.retried is None else [run.retried.ready]:
         value = run.database.of_kind(ListValue, key)
         if value:
-            taken = take_from(run, key, value, count, left=left)
-            run.rewrite(b"LPOP" if left else b"RPOP", key, b"%d" % len(taken))
+            taken = take_from(run, key, value, first.most, left=not first.second)
+            word = b"RPOP" if first.second else b"LPOP"
+            run.rewrite(word, key, b"%d" % len(taken))
             return [key, taken]
     return NO_ARRAY
 
 
-def _lmpop_keys(argv: Args) -> list[bytes]:
-    return argv[2 : 2 + to_int(argv[1])]
-
-
-def _blmpop_keys(argv: Args) -> list[bytes]:
-    return argv[3 : 3 + to_int(argv[2])]
-
-
-@command("lmpop", -4, "list", "write", keys=_lmpop_keys)
+@command("lmpop", -4, "list", "write", keys=numbered_keys(1))
 def lmpop(run: Run, argv: Args) -> Reply:
     """Up to COUNT elements of the first list that has any: numkeys key … LEFT|RIGHT."""
-    keys, at = take_keys(argv, 1)
-    left = _side(argv[at])
-    return _take_first(run, keys, _take_count(argv, at + 1), left=left)
+    return _take_first(run, read_first_of(argv, 1, _SIDES))
 
 
-@command("blmpop", -5, "list", "write blocking", keys=_blmpop_keys)
+@command("blmpop", -5, "list", "write blocking", keys=numbered_keys(2))
 def blmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
     timeout_ms = to_timeout_ms(run, argv[1])
-    keys, at = take_keys(argv, 2)
-    left = _side(argv[at])
-    reply = _take_first(run, keys, _take_count(argv, at + 1), left=left)
+    first = read_first_of(argv, 2, _SIDES)
+    reply = _take_first(run, first)
     if reply is not NO_ARRAY:
         return reply
-    return run.wait(argv, keys, timeout_ms, NO_ARRAY, ListValue)
+    return run.wait(argv, first.keys, timeout_ms, NO_ARRAY, ListValue)

@@ -15,6 +15,7 @@ from delaylog.broker.keyspace.errors import (
     wrong_arity,
 )
 from delaylog.broker.keyspace.number_texts import INT64_MIN, to_int
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -241,27 +242,29 @@ def linsert(run: Run, argv: Args) -> Reply:
     return len(value)
 
 
+def _rank(text: bytes) -> int:
+    rank = to_int(text)
+    if rank == 0:
+        raise CommandError(
+            b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... "
+            b"or use negative to start from the end of the list"
+        )
+    return rank
+
+
+_LPOS_OPTIONS: Final[Options] = {
+    b"rank": Option("rank", _rank),
+    b"count": Option("count", at_least(0, b"ERR COUNT can't be negative")),
+    b"maxlen": Option("most", at_least(0, b"ERR MAXLEN can't be negative")),
+}
+
+
 @command("lpos", -3, "list", "readonly", keys=(1, 1, 1))
 def lpos(run: Run, argv: Args) -> Reply:
     """Where an element is: [RANK rank] [COUNT count] [MAXLEN length]."""
-    rank, count, most = 1, None, 0
-    for at in range(3, len(argv), 2):
-        option = argv[at].lower()
-        if at + 1 == len(argv):
-            raise syntax()
-        if option == b"rank":
-            rank = to_int(argv[at + 1])
-            if rank == 0:
-                raise CommandError(
-                    b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
-                    b"second ... or use negative to start from the end of the list"
-                )
-        elif option == b"count":
-            count = _at_least_0(argv[at + 1], b"ERR COUNT can't be negative")
-        elif option == b"maxlen":
-            most = _at_least_0(argv[at + 1], b"ERR MAXLEN can't be negative")
-        else:
-            raise syntax()
+    options = read_options(argv, 3, _LPOS_OPTIONS)
+    rank, most = options.value("rank", 1), options.value("most", 0)
+    count = options.value("count")
     value = run.database.of_kind(ListValue, argv[1])
     if value is None:
         return None if count is None else []
@@ -284,10 +287,3 @@ def lpos(run: Run, argv: Args) -> Reply:
     if count is None:
         return found[0] if found else None
     return found
-
-
-def _at_least_0(text: bytes, refusal: bytes) -> int:
-    value = to_int(text, refusal)
-    if value < 0:
-        raise CommandError(refusal)
-    return value

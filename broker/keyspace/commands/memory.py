@@ -7,9 +7,8 @@ from itertools import islice
 from sys import getsizeof
 from typing import Final
 
-from delaylog.broker.keyspace.errors import syntax
-from delaylog.broker.keyspace.number_texts import to_int
-from delaylog.broker.keyspace.options import read_options
+from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX
+from delaylog.broker.keyspace.options import Option, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -17,6 +16,7 @@ from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.values import HashValue, Value
 
 _SAMPLES: Final = 5
+_OPTIONS: Final = {b"samples": Option("samples", at_least(0, SYNTAX, malformed=NOT_INTEGER))}
 _KEY_BYTES: Final = 104
 """What a key takes in its database's table, besides its name."""
 
@@ -24,19 +24,11 @@ _KEY_BYTES: Final = 104
 @command("memory|usage", -3, "server", "readonly", keys=(2, 2, 1))
 def memory_usage(run: Run, argv: Args) -> Reply:
     """About how many bytes a key and what it holds take: [SAMPLES count], 0 = look at all."""
-    found = read_options(argv, 3, {b"samples": ("samples", _samples)})
-    _, samples = found.get("samples", (b"", _SAMPLES))
+    samples = read_options(argv, 3, _OPTIONS).value("samples", _SAMPLES)
     value = run.database.find(argv[2])
     if value is None:
         return None
     return _KEY_BYTES + getsizeof(argv[2]) + _size_of(value, samples)
-
-
-def _samples(text: bytes) -> int:
-    samples = to_int(text)
-    if samples < 0:
-        raise syntax()
-    return samples
 
 
 def _size_of(value: Value, samples: int) -> int:

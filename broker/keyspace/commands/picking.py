@@ -6,6 +6,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.options import at_least
 
 REPEATS_MAX: Final = 100_000
 """Redis has no such limit, and runs out of memory. So many take some 20 ms of the loop."""
@@ -32,10 +33,5 @@ def repeats(count: int) -> int:
     return -count
 
 
-def take_positive(text: bytes) -> int:
-    """A count that may be 0. Raises CommandError."""
-    refusal = b"ERR value is out of range, must be positive"
-    count = to_int(text, refusal)
-    if count < 0:
-        raise CommandError(refusal)
-    return count
+take_positive: Final = at_least(0, b"ERR value is out of range, must be positive")
+"""Reads a count that may be 0. Raises CommandError."""

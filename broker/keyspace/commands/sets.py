@@ -6,7 +6,8 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.picking import repeats, take_count, take_positive
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.number_texts import is_int, to_int
+from delaylog.broker.keyspace.number_texts import is_int
+from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Members, Reply
 from delaylog.broker.keyspace.run import Run
@@ -260,26 +261,16 @@ def sdiffstore(run: Run, argv: Args) -> Reply:
     return _store(run, argv[1], _diff(_sets(run, argv[2:])))
 
 
-def _sintercard_keys(argv: Args) -> list[bytes]:
-    return argv[2 : 2 + to_int(argv[1])]
+_CARD: Final[Options] = {b"limit": Option("limit", at_least(0, b"ERR LIMIT can't be negative"))}
+_NUMKEYS: Final = at_least(1, b"ERR numkeys should be greater than 0")
 
 
-@command("sintercard", -3, "set", "readonly", keys=_sintercard_keys)
+@command("sintercard", -3, "set", "readonly", keys=numbered_keys(1))
 def sintercard(run: Run, argv: Args) -> Reply:
     """How many members all have: numkeys key … [LIMIT most]."""
-    refusal = b"ERR numkeys should be greater than 0"
-    count = to_int(argv[1], refusal)
-    if count <= 0:
-        raise CommandError(refusal)
+    count = _NUMKEYS(argv[1])
     if count > len(argv) - 2:
         raise CommandError(b"ERR Number of keys can't be greater than number of args")
-    most = 0
-    for at in range(2 + count, len(argv), 2):
-        if argv[at].lower() != b"limit" or at + 1 == len(argv):
-            raise syntax()
-        negative = b"ERR LIMIT can't be negative"
-        most = to_int(argv[at + 1], negative)
-        if most < 0:
-            raise CommandError(negative)
+    most = read_options(argv, 2 + count, _CARD).value("limit", 0)
     found = len(_inter(_sets(run, argv[2 : 2 + count])))
     return min(found, most) if most else found

@@ -6,12 +6,14 @@ Sums of doubles depend on their order, so sets are gone through from the smalles
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isnan
 from typing import Final, TypeAlias
 
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply, store
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_type
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int, to_score
+from delaylog.broker.keyspace.number_texts import to_int, to_score
+from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -23,7 +25,6 @@ Aggregate: TypeAlias = Callable[[float, float], float]
 UNION, INTER, DIFF = b"union", b"inter", b"diff"
 _NOTHING: Final[Scores] = {}
 _NO_WEIGHT: Final = b"ERR weight value is not a float"
-_NO_LIMIT: Final = b"ERR LIMIT can't be negative"
 
 
 def _sum(old: float, new: float) -> float:
@@ -35,46 +36,44 @@ def _sum(old: float, new: float) -> float:
 _AGGREGATES: Final[dict[bytes, Aggregate]] = {b"sum": _sum, b"min": min, b"max": max}
 
 
+def _aggregate(text: bytes) -> Aggregate:
+    aggregate = _AGGREGATES.get(text.lower())
+    if aggregate is None:
+        raise syntax()
+    return aggregate
+
+
+_WEIGHS: Final[Options] = {b"aggregate": Option("aggregate", _aggregate)}
+_SHOWN: Final[Options] = {b"withscores": Option("scores")}
+_CARD: Final[Options] = {b"limit": Option("limit", at_least(0, b"ERR LIMIT can't be negative"))}
+
+
 class _Query:
-    """numkeys key... [WEIGHTS w...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES], or [LIMIT n]."""
+    """numkeys key... [WEIGHTS w...] and the options of the command."""
 
-    __slots__ = ("aggregate", "limit", "scores", "sources", "weights")
+    __slots__ = ("options", "sources")
 
-    def __init__(self, run: Run, argv: Args, at: int, kind: bytes, *, stores: bool, counts: bool):
+    def __init__(self, run: Run, argv: Args, at: int, options: Options):
         count = to_int(argv[at])
         if count < 1:
             name = argv[0].lower()
             raise CommandError(b"ERR at least 1 input key is needed for '%b' command" % name)
-        if count > len(argv) - at - 1:
+        end = at + 1 + count
+        if end > len(argv):
             raise syntax()
-        self.sources = [_source(run, key) for key in argv[at + 1 : at + 1 + count]]
-        self.weights = [1.0] * count
-        self.aggregate: Aggregate = _sum
-        self.scores, self.limit = False, 0
-        at += 1 + count
-        weighs = kind is not DIFF and not counts
-        while at < len(argv):
-            option, left = argv[at].lower(), len(argv) - at
-            if option == b"weights" and weighs and left > count:
-                texts = argv[at + 1 : at + 1 + count]
-                self.weights = [to_score(text, _NO_WEIGHT) for text in texts]
-                at += count
-            elif option == b"aggregate" and weighs and left >= 2:
-                aggregate = _AGGREGATES.get(argv[at + 1].lower())
-                if aggregate is None:
-                    raise syntax()
-                self.aggregate = aggregate
-                at += 1
-            elif option == b"withscores" and not stores and not counts:
-                self.scores = True
-            elif option == b"limit" and counts and left >= 2:
-                self.limit = to_int(argv[at + 1], _NO_LIMIT)
-                if not 0 <= self.limit <= INT64_MAX:
-                    raise CommandError(_NO_LIMIT)
-                at += 1
-            else:
-                raise syntax()
-            at += 1
+        self.sources = [_source(run, key) for key in argv[at + 1 : end]]
+        if b"aggregate" in options:
+            weights = Option("weights", partial(to_score, refusal=_NO_WEIGHT), count)
+            options = {**options, b"weights": weights}
+        self.options = read_options(argv, end, options)
+
+    def weighted(self) -> list[tuple[Scores, float]]:
+        """Each source's scores and its weight, the smallest source first."""
+        weights = self.options.value("weights", 1.0)
+        if isinstance(weights, float):
+            weights = [weights] * len(self.sources)
+        pairs = sorted(zip(self.sources, weights, strict=True), key=lambda pair: len(pair[0]))
+        return [(_scores(source), weight) for source, weight in pairs]
 
 
 def _source(run: Run, key: bytes) -> Scores | SetValue:
@@ -100,9 +99,8 @@ def _run(query: _Query, kind: bytes) -> Scores:
             for member, score in _scores(first).items()
             if not any(member in other for other in others)
         }
-    pairs = sorted(zip(query.sources, query.weights, strict=True), key=lambda pair: len(pair[0]))
-    weighted = [(_scores(source), weight) for source, weight in pairs]
-    return (_union if kind is UNION else _inter)(weighted, query.aggregate)
+    aggregate = query.options.value("aggregate", _sum)
+    return (_union if kind is UNION else _inter)(query.weighted(), aggregate)
 
 
 def _union(weighted: list[tuple[Scores, float]], aggregate: Aggregate) -> Scores:
@@ -134,31 +132,19 @@ def _inter(weighted: list[tuple[Scores, float]], aggregate: Aggregate) -> Scores
     return out
 
 
-def numbered_keys(at: int) -> Callable[[Args], list[bytes]]:
-    """A function that finds the keys of an argv that says at `at` how many follow."""
-
-    def find(argv: Args) -> list[bytes]:
-        try:
-            count = to_int(argv[at])
-        except CommandError:
-            return []
-        return argv[at + 1 : at + 1 + count] if 0 < count < len(argv) - at else []
-
-    return find
-
-
 def _stored_keys(argv: Args) -> list[bytes]:
     return [argv[1], *numbered_keys(2)(argv)]
 
 
 def _answer(run: Run, argv: Args, kind: bytes) -> Reply:
-    query = _Query(run, argv, 1, kind, stores=False, counts=False)
+    query = _Query(run, argv, 1, _SHOWN if kind is DIFF else {**_WEIGHS, **_SHOWN})
     found = _run(query, kind)
-    return entries_reply(run, sorted(zip(found.values(), found, strict=True)), scores=query.scores)
+    entries = sorted(zip(found.values(), found, strict=True))
+    return entries_reply(run, entries, scores="scores" in query.options)
 
 
 def _store(run: Run, argv: Args, kind: bytes) -> Reply:
-    query = _Query(run, argv, 2, kind, stores=True, counts=False)
+    query = _Query(run, argv, 2, {} if kind is DIFF else _WEIGHS)
     return store(run, argv[1], _run(query, kind))
 
 
@@ -217,9 +203,9 @@ def zdiffstore(run: Run, argv: Args) -> Reply:
 @command("zintercard", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zintercard(run: Run, argv: Args) -> Reply:
     """How many are in all, counted up to LIMIT."""
-    query = _Query(run, argv, 1, INTER, stores=False, counts=True)
+    query = _Query(run, argv, 1, _CARD)
     smallest, *others = sorted(query.sources, key=len)
-    limit = query.limit
+    limit = query.options.value("limit", 0)
     count = 0
     for member in smallest:
         if all(member in other for other in others):

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.picking import repeats
-from delaylog.broker.keyspace.commands.sorted_set_operations import numbered_keys
+from delaylog.broker.keyspace.commands.picking import repeats, take_count, take_positive
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.number_texts import INT64_MAX
+from delaylog.broker.keyspace.options import FirstOf, numbered_keys, read_first_of
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.score_order import Entry
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 
-_NOT_POSITIVE: Final = b"ERR value is out of range, must be positive"
+_SIDES: Final = (b"min", b"max")
 _OUT_OF_RANGE: Final = b"ERR value is out of range"
-_OUTSIDE: Final = _OUT_OF_RANGE + b", value must between %d and %d"
-_NUMKEYS: Final = b"ERR numkeys should be greater than 0"
-_COUNT: Final = b"ERR count should be greater than 0"
 
 
 def _pop(run: Run, key: bytes, value: SortedSetValue, most: int, *, greatest: bool) -> list[Entry]:
@@ -39,7 +36,7 @@ def _plain(run: Run, argv: Args, *, greatest: bool) -> Reply:
     if len(argv) > 3:
         raise syntax()
     counted = len(argv) == 3
-    most = at_least(argv[2], 0, _NOT_POSITIVE) if counted else 1
+    most = take_positive(argv[2]) if counted else 1
     value = run.database.of_kind(SortedSetValue, argv[1])
     if value is None:
         return []
@@ -48,14 +45,6 @@ def _plain(run: Run, argv: Args, *, greatest: bool) -> Reply:
         return entries_reply(run, taken, scores=True)
     score, member = taken[0]
     return [member, Double(score)]
-
-
-def at_least(text: bytes, least: int, refusal: bytes) -> int:
-    """A whole number, not below `least`. Raises CommandError."""
-    value = to_int(text, refusal)
-    if value < least:
-        raise CommandError(refusal)
-    return value
 
 
 @command("zpopmin", -2, "sorted-set", "write fast", keys=(1, 1, 1))
@@ -113,53 +102,28 @@ def bzpopmax(run: Run, argv: Args) -> Reply:
     return _first(run, argv, greatest=True)
 
 
-class _Many:
-    """numkeys key... MIN|MAX [COUNT n]."""
-
-    __slots__ = ("greatest", "keys", "most")
-
-    def __init__(self, argv: Args, at: int):
-        count = at_least(argv[at], 1, _NUMKEYS)
-        self.keys = argv[at + 1 : at + 1 + count]
-        at += 1 + count
-        if at >= len(argv):
-            raise syntax()
-        side = argv[at].lower()
-        if side not in (b"min", b"max"):
-            raise syntax()
-        self.greatest = side == b"max"
-        self.most = 1
-        rest = argv[at + 1 :]
-        if rest:
-            if rest[0].lower() != b"count" or len(rest) < 2:
-                raise syntax()
-            self.most = at_least(rest[1], 1, _COUNT)
-            if len(rest) > 2:
-                raise syntax()
-
-    def take(self, run: Run) -> Reply:
-        """Key and pairs, or None."""
-        found = _of_keys(run, self.keys, self.most, greatest=self.greatest)
-        if found is None:
-            return None
-        return [found[0], [[member, Double(score)] for score, member in found[1]]]
+def _take_first(run: Run, first: FirstOf) -> Reply:
+    """Key and pairs, or NO_ARRAY."""
+    found = _of_keys(run, first.keys, first.most, greatest=first.second)
+    if found is None:
+        return NO_ARRAY
+    return [found[0], [[member, Double(score)] for score, member in found[1]]]
 
 
 @command("zmpop", -4, "sorted-set", "write movablekeys", keys=numbered_keys(1))
 def zmpop(run: Run, argv: Args) -> Reply:
     """Take from an end of the first key that has something."""
-    reply = _Many(argv, 1).take(run)
-    return NO_ARRAY if reply is None else reply
+    return _take_first(run, read_first_of(argv, 1, _SIDES))
 
 
 @command("bzmpop", -5, "sorted-set", "write blocking movablekeys", keys=numbered_keys(2))
 def bzmpop(run: Run, argv: Args) -> Reply:
     """The same, or wait: seconds numkeys key... MIN|MAX [COUNT n]."""
-    many = _Many(argv, 2)
+    first = read_first_of(argv, 2, _SIDES)
     timeout_ms = to_timeout_ms(run, argv[1])
-    reply = many.take(run)
-    if reply is None:
-        return run.wait(argv, many.keys, timeout_ms, NO_ARRAY, SortedSetValue)
+    reply = _take_first(run, first)
+    if reply is NO_ARRAY:
+        return run.wait(argv, first.keys, timeout_ms, NO_ARRAY, SortedSetValue)
     return reply
 
 
@@ -173,9 +137,7 @@ def zrandmember(run: Run, argv: Args) -> Reply:
     if len(argv) == 2:
         value = run.database.of_kind(SortedSetValue, argv[1])
         return None if value is None else _entry(value, random.randrange(len(value.scores)))[1]
-    count = to_int(argv[2])
-    if count < -INT64_MAX:
-        raise CommandError(_OUTSIDE % (-INT64_MAX, INT64_MAX))
+    count = take_count(argv[2])
     if len(argv) > 4 or (len(argv) == 4 and argv[3].lower() != b"withscores"):
         raise syntax()
     scores = len(argv) == 4

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import score_text, to_int
+from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run
@@ -27,6 +28,7 @@ _SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combi
 _FEW: Final = 16
 RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
 """What a range is one of; ANY: options say it."""
+_BY: Final = {b"bylex": MEMBER, b"byscore": SCORE}
 
 
 class _Query:
@@ -35,28 +37,18 @@ class _Query:
     __slots__ = ("by", "most", "offset", "reverse", "scores")
 
     def __init__(self, words: tuple[bytes, ...], by: bytes, reverse: bool | None, store: bool):
-        self.offset, self.most, self.scores = 0, -1, False
-        at, count = 0, len(words)
-        given = reverse
-        chosen = by
-        while at < count:
-            option = words[at].lower()
-            if option == b"withscores" and not store:
-                self.scores = True
-            elif option == b"limit" and at + 2 < count:
-                self.offset, self.most = to_int(words[at + 1]), to_int(words[at + 2])
-                at += 2
-            elif option == b"rev" and given is None:
-                given = True
-            elif option == b"bylex" and chosen is ANY:
-                chosen = MEMBER
-            elif option == b"byscore" and chosen is ANY:
-                chosen = SCORE
-            else:
-                raise syntax()
-            at += 1
-        self.by = chosen or RANK
-        self.reverse = bool(given)
+        options = {b"limit": Option("limit", to_int, 2)}
+        if not store:
+            options[b"withscores"] = Option("scores")
+        if reverse is None:
+            options[b"rev"] = Option("reverse", once=True)
+        if by is ANY:
+            options[b"bylex"] = options[b"byscore"] = Option("by", once=True)
+        found = read_options(list(words), 0, options)
+        self.offset, self.most = found.value("limit", (0, -1))
+        self.scores = "scores" in found
+        self.by = _BY.get(found.word("by"), by or RANK)
+        self.reverse = bool(reverse) or "reverse" in found
         if self.most != -1 and self.by is RANK:
             raise CommandError(_LIMIT_BY_RANK)
         if self.scores and self.by is MEMBER:

@@ -7,6 +7,7 @@ the same state stand in one effect.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -14,7 +15,7 @@ from delaylog.broker.keyspace.commands.stream_groups import no_key_or_group, see
 from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
-from delaylog.broker.keyspace.options import Options, read_options
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -66,41 +67,19 @@ def log_group(run: Run, key: bytes, group: Group, name: bytes) -> None:
 # --------------------------------------------------------------------------- XCLAIM
 
 
-class _Options:
-    """What XCLAIM is told behind the ids."""
+def _unrecognized(word: bytes) -> CommandError:
+    return CommandError(b"ERR Unrecognized XCLAIM option '%b'" % word.partition(b"\0")[0])
 
-    __slots__ = ("count", "delivered_ms", "force", "just_id", "last_id")
 
-    def __init__(self, argv: Args, at: int, run: Run) -> None:
-        """Raises CommandError."""
-        self.force = self.just_id = False
-        self.count = self.delivered_ms = -1
-        self.last_id = 0
-        while at < len(argv):
-            option, more = argv[at].lower(), at + 1 < len(argv)
-            if option == b"force":
-                self.force = True
-            elif option == b"justid":
-                self.just_id = True
-            elif option in (b"idle", b"time", b"retrycount") and more:
-                at += 1
-                refusal = b"ERR Invalid %b option argument for XCLAIM" % option.upper()
-                number = to_int(argv[at], refusal)
-                if option == b"retrycount":
-                    self.count = number
-                else:
-                    self.delivered_ms = run.now_ms - number if option == b"idle" else number
-            elif option == b"lastid" and more:
-                at += 1
-                self.last_id = parse_id(argv[at])
-            else:
-                raise CommandError(
-                    b"ERR Unrecognized XCLAIM option '%b'" % argv[at].partition(b"\0")[0]
-                )
-            at += 1
-        now_ms = run.now_ms
-        if self.delivered_ms < 0 or (self.delivered_ms > now_ms and not run.keyspace.applying):
-            self.delivered_ms = now_ms
+_BAD_OPTION: Final = b"ERR Invalid %b option argument for XCLAIM"
+_CLAIM_OPTIONS: Final[Options] = {
+    b"force": Option("force"),
+    b"justid": Option("just_id"),
+    b"idle": Option("idle", partial(to_int, refusal=_BAD_OPTION % b"IDLE")),
+    b"time": Option("time", partial(to_int, refusal=_BAD_OPTION % b"TIME")),
+    b"retrycount": Option("count", partial(to_int, refusal=_BAD_OPTION % b"RETRYCOUNT")),
+    b"lastid": Option("last_id", parse_id),
+}
 
 
 def _take_ids(argv: Args) -> list[int]:
@@ -124,10 +103,15 @@ def xclaim(run: Run, argv: Args) -> Reply:
         raise no_key_or_group(key, name)
     idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XCLAIM"), 0)
     numbers = _take_ids(argv)
-    options = _Options(argv, 5 + len(numbers), run)
-    moved = options.last_id > group.last_id
+    options = read_options(argv, 5 + len(numbers), _CLAIM_OPTIONS, _unrecognized)
+    just_id = "just_id" in options
+    delivered_ms = options.value("time", run.now_ms - options.value("idle", 0))
+    if delivered_ms < 0 or (delivered_ms > run.now_ms and not run.keyspace.applying):
+        delivered_ms = run.now_ms
+    last_id = options.value("last_id", 0)
+    moved = last_id > group.last_id
     if moved:
-        group.last_id = options.last_id
+        group.last_id = last_id
     run.no_effect()
     consumer: Consumer | None = None
     out: list[Reply] = []
@@ -144,19 +128,19 @@ def xclaim(run: Run, argv: Args) -> Reply:
                 group.settle(number)
             continue
         if pending is None:
-            if not options.force:
+            if "force" not in options:
                 continue
         elif idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
             continue
         if consumer is None:
             consumer = see_consumer(run, key, group, name, argv[3])
             if run.keyspace.applying:
-                consumer.seen_ms = max(consumer.seen_ms, options.delivered_ms)
-        count = options.count
+                consumer.seen_ms = max(consumer.seen_ms, delivered_ms)
+        count = options.value("count", -1)
         if count < 0:
-            count = (1 if pending is None else pending.count) + (not options.just_id)
-        group.deliver(number, consumer, options.delivered_ms, count)
-        out.append(id_text(number) if options.just_id else shown(number, fields))
+            count = (1 if pending is None else pending.count) + (not just_id)
+        group.deliver(number, consumer, delivered_ms, count)
+        out.append(id_text(number) if just_id else shown(number, fields))
         held = group.pending.get(number)
         assert held is not None
         claims.append((number, held))
@@ -172,17 +156,9 @@ def xclaim(run: Run, argv: Args) -> Reply:
 # --------------------------------------------------------------------------- XAUTOCLAIM
 
 
-def _claimed_count(text: bytes) -> int:
-    refusal = b"ERR COUNT must be > 0"
-    count = to_int(text, refusal)
-    if not 1 <= count <= _COUNT_MAX:
-        raise CommandError(refusal)
-    return count
-
-
 _AUTOCLAIM_OPTIONS: Final[Options] = {
-    b"count": ("count", _claimed_count),
-    b"justid": ("justid", None),
+    b"count": Option("count", at_least(1, b"ERR COUNT must be > 0", _COUNT_MAX)),
+    b"justid": Option("just_id"),
 }
 
 
@@ -193,8 +169,8 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
     idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
     start = parse_start(argv[5])
     found = read_options(argv, 6, _AUTOCLAIM_OPTIONS)
-    _, count = found.get("count", (b"", 100))
-    just_id = "justid" in found
+    count = found.value("count", 100)
+    just_id = "just_id" in found
     value = run.database.of_kind(StreamValue, key)
     group = None if value is None else value.groups.get(name)
     if value is None or group is None:

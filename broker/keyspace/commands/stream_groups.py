@@ -10,6 +10,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -79,23 +80,15 @@ def make_consumer(
 # --------------------------------------------------------------------------- XGROUP
 
 
-def _take_options(argv: Args, *, creates: bool) -> tuple[int, bool]:
-    """ENTRIESREAD, and whether there is a MKSTREAM. Raises CommandError."""
-    read, makes = UNKNOWN, False
-    at = 5
-    while at < len(argv):
-        option = argv[at].lower()
-        if creates and option == b"mkstream":
-            makes = True
-        elif option == b"entriesread" and at + 1 < len(argv):
-            at += 1
-            read = to_int(argv[at])
-            if read < 0 and read != UNKNOWN:
-                raise CommandError(b"ERR value for ENTRIESREAD must be positive or -1")
-        else:
-            raise bad_form(argv)
-        at += 1
-    return read, makes
+def _entries_read(text: bytes) -> int:
+    read = to_int(text)
+    if read < 0 and read != UNKNOWN:
+        raise CommandError(b"ERR value for ENTRIESREAD must be positive or -1")
+    return read
+
+
+_SETID_OPTIONS: Final[Options] = {b"entriesread": Option("read", _entries_read)}
+_CREATE_OPTIONS: Final[Options] = {b"mkstream": Option("makes"), **_SETID_OPTIONS}
 
 
 def _group(run: Run, argv: Args) -> tuple[StreamValue, Group]:
@@ -111,10 +104,10 @@ def _group(run: Run, argv: Args) -> tuple[StreamValue, Group]:
 @command("xgroup|create", -5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_create(run: Run, argv: Args) -> Reply:
     """Make a group that begins behind an id: key group id|$ [MKSTREAM] [ENTRIESREAD count]."""
-    read, makes = _take_options(argv, creates=True)
+    options = read_options(argv, 5, _CREATE_OPTIONS, lambda word: bad_form(argv))
     database, key, name = run.database, argv[2], argv[3]
     value = database.of_kind(StreamValue, key)
-    if value is None and not makes:
+    if value is None and "makes" not in options:
         raise CommandError(_NO_STREAM)
     if len(argv) > 8:
         raise bad_form(argv)
@@ -127,7 +120,7 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
         database.changed(key, 0)
     elif name in value.groups:
         raise CommandError(b"BUSYGROUP Consumer Group name already exists")
-    value.groups[name] = Group(number, read)
+    value.groups[name] = Group(number, options.value("read", UNKNOWN))
     run.keyspace.dirty += 1
     return OK
 
@@ -135,12 +128,12 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
 @command("xgroup|setid", -5, "stream", "write", keys=(2, 2, 1))
 def xgroup_setid(run: Run, argv: Args) -> Reply:
     """Let a group go on behind another id: key group id|$ [ENTRIESREAD count]."""
-    read, _ = _take_options(argv, creates=False)
+    options = read_options(argv, 5, _SETID_OPTIONS, lambda word: bad_form(argv))
     value, group = _group(run, argv)
     if len(argv) not in (5, 7):
         raise bad_form(argv)
     group.last_id = value.last_id if argv[4] == b"$" else parse_id(argv[4], strict=False)
-    group.entries_read = read
+    group.entries_read = options.value("read", UNKNOWN)
     run.keyspace.dirty += 1
     return OK
 

@@ -7,7 +7,7 @@ there is nothing in the answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from delaylog.broker.keyspace.commands.stream_claims import Claims, log_claims, log_group
@@ -15,6 +15,7 @@ from delaylog.broker.keyspace.commands.stream_groups import no_key_or_group, see
 from delaylog.broker.keyspace.commands.streams import shown
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
+from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.run import Run
@@ -37,15 +38,17 @@ _ONLY_GROUP: Final = b"ERR The %b option is only supported by XREADGROUP. You ca
 class _Asked:
     """The options of a call."""
 
-    keys: list[bytes] = field(default_factory=list)
-    texts: list[bytes] = field(default_factory=list)
+    options: Args
+    """The words before STREAMS."""
+    keys: list[bytes]
+    texts: list[bytes]
     """An id for each key, as written."""
-    count: int = 0
+    count: int
     """0 = any number."""
-    timeout_ms: int | None = None
-    group: bytes | None = None
-    consumer: bytes = b""
-    no_ack: bool = False
+    timeout_ms: int | None
+    group: bytes | None
+    consumer: bytes
+    no_ack: bool
 
 
 def _read_keys(argv: Args) -> list[bytes]:
@@ -63,48 +66,55 @@ def _take_timeout_ms(text: bytes) -> int:
     return min(timeout_ms, INT64_MAX)
 
 
+_COUNT_AND_BLOCK: Final[Options] = {
+    b"count": Option("count", to_int),
+    b"block": Option("timeout_ms", _take_timeout_ms),
+}
+_IN_GROUP: Final[Options] = {
+    **_COUNT_AND_BLOCK,
+    b"group": Option("group", bytes, 2),
+    b"noack": Option("no_ack"),
+}
+
+
 def _take(run: Run, argv: Args, *, grouped: bool) -> _Asked:
     """Read the arguments. Raises CommandError."""
-    asked = _Asked()
-    at = 1
-    while at < len(argv):
-        option, more = argv[at].lower(), len(argv) - at - 1
-        if option == b"block" and more:
-            at += 1
-            if run.in_script:
-                raise CommandError(
-                    b"ERR %b command is not allowed with BLOCK option from scripts" % argv[0]
-                )
-            asked.timeout_ms = _take_timeout_ms(argv[at])
-        elif option == b"count" and more:
-            at += 1
-            asked.count = max(to_int(argv[at]), 0)
-        elif option == b"streams" and more:
-            if more % 2:
-                raise CommandError(
-                    b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must "
-                    b"be specified."
-                )
-            middle = at + 1 + more // 2
-            asked.keys, asked.texts = argv[at + 1 : middle], argv[middle:]
-            break
-        elif option == b"group" and more >= 2:
-            if not grouped:
-                raise CommandError(_ONLY_GROUP % b"GROUP")
-            asked.group, asked.consumer = argv[at + 1], argv[at + 2]
-            at += 2
-        elif option == b"noack":
-            if not grouped:
-                raise CommandError(_ONLY_GROUP % b"NOACK")
-            asked.no_ack = True
-        else:
-            raise syntax()
-        at += 1
-    if not asked.keys:
+
+    def refused(word: bytes) -> CommandError:
+        if not grouped and word.lower() in _IN_GROUP.keys() - _COUNT_AND_BLOCK.keys():
+            return CommandError(_ONLY_GROUP % word.upper())
+        return syntax()
+
+    options = read_options(
+        argv, 1, _IN_GROUP if grouped else _COUNT_AND_BLOCK, refused, end=b"streams"
+    )
+    if run.in_script and "timeout_ms" in options:
+        raise CommandError(
+            b"ERR %b command is not allowed with BLOCK option from scripts" % argv[0]
+        )
+    at = options.end + 1
+    more = len(argv) - at
+    if more < 1:
         raise syntax()
-    if grouped and asked.group is None:
+    if more % 2:
+        raise CommandError(
+            b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must "
+            b"be specified."
+        )
+    if grouped and "group" not in options:
         raise CommandError(b"ERR Missing GROUP option for XREADGROUP")
-    return asked
+    middle = at + more // 2
+    group, consumer = options.value("group", (None, b""))
+    return _Asked(
+        argv[1 : at - 1],
+        argv[at:middle],
+        argv[middle:],
+        max(options.value("count", 0), 0),
+        options.value("timeout_ms"),
+        group,
+        consumer,
+        "no_ack" in options,
+    )
 
 
 def _answer(run: Run, found: list[tuple[bytes, list[Reply]]]) -> Reply:
@@ -113,23 +123,15 @@ def _answer(run: Run, found: list[tuple[bytes, list[Reply]]]) -> Reply:
     return Map([part for pair in found for part in pair])
 
 
-def _wait(run: Run, argv: Args, asked: _Asked, numbers: list[int]) -> Reply:
+def _wait(run: Run, name: bytes, asked: _Asked, numbers: list[int]) -> Reply:
     """Wait for the first of the streams; of a key that is named twice, the first id counts."""
     assert asked.timeout_ms is not None
     wanted: dict[bytes, bytes] = {}
     for key, number in zip(asked.keys, numbers, strict=True):
         wanted.setdefault(key, b">" if asked.group is not None else id_text(number))
-    kept: Args = argv[: 1 + _options_end(argv)]
-    kept += [b"COUNT", b"%d" % (asked.count or _COUNT_AFTER_WAIT), b"STREAMS", *wanted]
-    return run.wait([*kept, *wanted.values()], list(wanted), asked.timeout_ms, NO_ARRAY)
-
-
-def _options_end(argv: Args) -> int:
-    """How many words stand before STREAMS, without the name."""
-    at = 1
-    while (word := argv[at].lower()) != b"streams":
-        at += {b"group": 3, b"noack": 1}.get(word, 2)
-    return at - 1
+    count = [b"COUNT", b"%d" % (asked.count or _COUNT_AFTER_WAIT)]
+    again = [name, *asked.options, *count, b"STREAMS", *wanted, *wanted.values()]
+    return run.wait(again, list(wanted), asked.timeout_ms, NO_ARRAY)
 
 
 # --------------------------------------------------------------------------- XREAD
@@ -166,7 +168,7 @@ def xread(run: Run, argv: Args) -> Reply:
         return _answer(run, found)
     if asked.timeout_ms is None:
         return NO_ARRAY
-    return _wait(run, argv, asked, numbers)
+    return _wait(run, argv[0], asked, numbers)
 
 
 def _now(run: Run, key: bytes) -> StreamValue | None:
@@ -220,7 +222,7 @@ def xreadgroup(run: Run, argv: Args) -> Reply:
         return _answer(run, found)
     if asked.timeout_ms is None:
         return NO_ARRAY
-    return _wait(run, argv, asked, [ID_MAX] * len(asked.keys))
+    return _wait(run, argv[0], asked, [ID_MAX] * len(asked.keys))
 
 
 def _read_after_wait(run: Run, argv: Args, asked: _Asked) -> Reply:
@@ -240,7 +242,7 @@ def _read_after_wait(run: Run, argv: Args, asked: _Asked) -> Reply:
             entries = _deliver(run, key, value, group, asked)
             run.keyspace.dirty += 1
             return _answer(run, [(key, entries)])
-    return _wait(run, argv, asked, [ID_MAX] * len(asked.keys))
+    return _wait(run, argv[0], asked, [ID_MAX] * len(asked.keys))
 
 
 def _deliver(run: Run, key: bytes, value: StreamValue, group: Group, asked: _Asked) -> list[Reply]:

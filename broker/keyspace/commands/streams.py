@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.number_texts import to_int
+from delaylog.broker.keyspace.options import Option, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -201,31 +202,28 @@ def xdel(run: Run, argv: Args) -> Reply:
     return gone
 
 
+_ADDED: Final = Option(
+    "added", at_least(0, b"ERR entries_added must be positive", malformed=NOT_INTEGER)
+)
+
+
+def _deleted_id(number: int, text: bytes) -> int:
+    deleted = parse_id(text)
+    if number < deleted:
+        raise CommandError(
+            b"ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id"
+        )
+    return deleted
+
+
 @command("xsetid", -3, "stream", "write denyoom fast", keys=(1, 1, 1))
 def xsetid(run: Run, argv: Args) -> Reply:
     """Set what the stream remembers: id [ENTRIESADDED count] [MAXDELETEDID id]."""
     number = parse_id(argv[2])
-    added: int | None = None
-    deleted = 0
-    at = 3
-    while at < len(argv):
-        option = argv[at].lower()
-        if at + 1 == len(argv):
-            raise syntax()
-        if option == b"entriesadded":
-            added = to_int(argv[at + 1])
-            if added < 0:
-                raise CommandError(b"ERR entries_added must be positive")
-        elif option == b"maxdeletedid":
-            deleted = parse_id(argv[at + 1])
-            if number < deleted:
-                raise CommandError(
-                    b"ERR The ID specified in XSETID is smaller than the provided "
-                    b"max_deleted_entry_id"
-                )
-        else:
-            raise syntax()
-        at += 2
+    deleted_max = Option("deleted", lambda text: _deleted_id(number, text))
+    options = read_options(argv, 3, {b"maxdeletedid": deleted_max, b"entriesadded": _ADDED})
+    added = options.value("added")
+    deleted = options.value("deleted", 0)
     value = run.database.of_kind(StreamValue, argv[1])
     if value is None:
         raise CommandError(b"ERR no such key")
@@ -265,12 +263,13 @@ def shown(number: int, fields: Fields) -> Reply:
     return [id_text(number), fields]
 
 
+_RANGE_OPTIONS: Final = {b"count": Option("count", to_int)}
+
+
 def _range(run: Run, argv: Args, start: int, end: int, *, back: bool) -> Reply:
-    count: int | None = None
-    for at in range(4, len(argv), 2):
-        if argv[at].lower() != b"count" or at + 1 == len(argv):
-            raise syntax()
-        count = max(to_int(argv[at + 1]), 0)
+    count = read_options(argv, 4, _RANGE_OPTIONS).value("count")
+    if count is not None and count < 0:
+        count = 0
     value = run.database.of_kind(StreamValue, argv[1])
     if value is None:
         return []

@@ -12,7 +12,7 @@ from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
-from delaylog.broker.keyspace.options import Found, Options, read_options
+from delaylog.broker.keyspace.options import Found, Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command, many
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -27,15 +27,15 @@ _EXPIRY_OPTIONS: Final = {
     b"exat": (1_000, True),
     b"pxat": (1, True),
 }
-_ENDS: Final[Options] = dict.fromkeys(_EXPIRY_OPTIONS, ("expiry", bytes))
+_ENDS: Final[Options] = dict.fromkeys(_EXPIRY_OPTIONS, Option("expiry", bytes))
 _SET_OPTIONS: Final[Options] = {
-    b"nx": ("when", None),
-    b"xx": ("when", None),
-    b"get": ("get", None),
-    b"keepttl": ("expiry", None),
+    b"nx": Option("when"),
+    b"xx": Option("when"),
+    b"get": Option("get"),
+    b"keepttl": Option("expiry"),
     **_ENDS,
 }
-_GETEX_OPTIONS: Final[Options] = {b"persist": ("expiry", None), **_ENDS}
+_GETEX_OPTIONS: Final[Options] = {b"persist": Option("expiry"), **_ENDS}
 _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
@@ -86,9 +86,9 @@ def _set_many(run: Run, argvs: list[Args]) -> bool:
 def _set_with_options(run: Run, argv: Args) -> Reply:
     found = read_options(argv, 3, _SET_OPTIONS)
     at_ms = _end_of(run, found, b"set")
-    wants_old, when = "get" in found, found.get("when")
+    wants_old, when = "get" in found, found.word("when")
     old = get(run, argv) if wants_old else None
-    if when is not None and (run.database.find(argv[1]) is not None) == (when[0] == b"nx"):
+    if when and (run.database.find(argv[1]) is not None) == (when == b"nx"):
         return old
     keep_ttl = "expiry" in found and at_ms is None
     _store(run, argv[1], argv[2], at_ms, keep_ttl=keep_ttl)
@@ -116,10 +116,10 @@ def _store(
 
 def _end_of(run: Run, found: Found, name: bytes) -> int | None:
     """When a key ends by the options, None if they give no time. Raises CommandError."""
-    option, given = found.get("expiry", (b"", None))
+    given = found.value("expiry")
     if given is None:
         return None
-    scale, absolute = _EXPIRY_OPTIONS[option]
+    scale, absolute = _EXPIRY_OPTIONS[found.word("expiry")]
     return expiry_ms(run, given, scale=scale, absolute=absolute, name=name)
 
 
