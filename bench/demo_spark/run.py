@@ -27,8 +27,8 @@ from consuming import Arrivals, Deadline, consume
 from flights_parquet import FlightsMissing, write_flights
 
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import audit, backfill
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.main import make_parser
 from pyspark_delaylog.jobs.session import open_session
 from pyspark_delaylog.segments.folder import read_folder

@@ -51,5 +51,9 @@ class TransactionError(DelaylogError):
     """A transaction ended in a way that leaves this load without effect: run it again."""
 
 
+class JobError(DelaylogError):
+    """A job cannot be done as it was asked for; the text says what to change."""
+
+
 class DataLossError(DelaylogError):
     """Claimed messages cannot be read any more in this batch; the broker delivers them again."""

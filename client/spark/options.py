@@ -97,7 +97,7 @@ class Options:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
         """The options of a DataSource; OptionError names the first that cannot be used."""
-        take = _Taker(given)
+        take = Taker(given)
         take.refuse_unknown()
         topic = take.name("topic")
         dead_letter = take.choice("onError", ("fail", "deadLetter"), "fail") == "deadLetter"
@@ -125,11 +125,11 @@ class Options:
             lease_ms=take.whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX),
             messages_per_trigger_max=take.perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX),
             partitions_min=take.whole("minPartitions", 2, 1, PARTITIONS_MAX),
-            fail_on_data_loss=take.choice("failOnDataLoss", ("true", "false"), "true") == "true",
+            fail_on_data_loss=take.flag("failOnDataLoss", True),
         )
 
 
-class _Taker:
+class Taker:
     """Takes options out of what Spark hands over."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -164,6 +164,10 @@ class _Taker:
                 f"option {name}: {text!r} is no legal name; use 1 to 200 of A-Z a-z 0-9 . _ -"
             )
         return text
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false."""
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         """One of a few words, in any case."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,7 +18,6 @@ from pyspark.sql.types import (
     CharType,
     DataType,
     IntegerType,
-    LongType,
     ShortType,
     StringType,
     StructField,
@@ -25,29 +26,24 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from pyspark_delaylog.columns import TYPES
 from pyspark_delaylog.errors import SchemaError
 from pyspark_delaylog.options import Options
 
 TEXT: Final = (StringType, VarcharType, CharType)
 HEADERS: Final = "array<struct<key string, value binary>>"
 
-SOURCE_SCHEMA: Final = StructType(
-    [
-        StructField("value", BinaryType()),
-        StructField("deliver_at", TimestampType()),
-        StructField("id", StringType()),
-        StructField("key", StringType()),
-        StructField("topic", StringType()),
-        StructField("priority", IntegerType()),
-        StructField("attempts", IntegerType()),
-        StructField(
-            "headers",
-            ArrayType(
-                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-            ),
-        ),
-        StructField("ref", LongType()),
-    ]
+SOURCE_SCHEMA: Final = from_arrow_schema(
+    pa.schema(
+        [
+            *((name, TYPES[name]) for name in ("value", "deliver_at", "id", "key")),
+            ("topic", pa.string()),
+            ("priority", TYPES["priority"]),
+            ("attempts", pa.int32()),
+            ("headers", TYPES["headers"]),
+            ("ref", pa.int64()),
+        ]
+    )
 )
 """What a stream of claimed messages has."""
 

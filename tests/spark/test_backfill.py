@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pyspark_delaylog.jobs.main
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import backfill
-from pyspark_delaylog.jobs.errors import JobError
 from tests.spark.frames import FIRST_DUE_MS, ids_of
 from tests.spark.real_broker import RealBroker
 from tests.spark.test_jobs import run

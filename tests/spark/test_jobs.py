@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from delaylog.storage.layout import hour_name
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import archive, audit
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.main import make_parser
+from pyspark_delaylog.segments.errors import SegmentError
 from tests.broker.engine.conftest import HOUR, START_MS, Host
 from tests.spark.real_broker import RealBroker
 
@@ -88,7 +89,7 @@ def test_an_audit_of_nothing_says_so(spark: Any, host: Host, tmp_path: Path) -> 
     done = run(spark, audit, host.folder, tmp_path / "out")
     assert done["rows"] == 0
     assert (tmp_path / "out" / "report.html").exists()
-    with pytest.raises(JobError, match="no data folder"):
+    with pytest.raises(SegmentError, match="no data folder"):
         run(spark, audit, tmp_path / "out", tmp_path / "out2")
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.storage.layout import HOUR_MS, hour_name
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.holding import held_retention
 from pyspark_delaylog.jobs.releasing import (
     Bounds,
@@ -28,7 +28,6 @@ from pyspark_delaylog.jobs.releasing import (
     releasable,
     stands,
 )
-from pyspark_delaylog.segments.errors import SegmentError
 from pyspark_delaylog.segments.folder import Folder, read_folder
 from pyspark_delaylog.segments.options import parse_options
 
@@ -70,7 +69,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
             return done
         # The hours that were archived, and those of a run that ended before it got here.
         output, path = Path(args.output).resolve(), segment_options(args)["path"]
-        manifest, folder = read_manifest(output), _read(path)
+        manifest, folder = read_manifest(output), read_folder(path)
         found = releasable(folder, manifest, _there(folder), bounds)
         name = None
         if found is not None:
@@ -89,7 +88,7 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
     rows = 0
     options = segment_options(args, includeBody="true")
     with held_retention(options["path"]):
-        folder = _read(options["path"])
+        folder = read_folder(options["path"])
         hours = ended_hours(folder, manifest, options, bounds)
         if args.dry_run:
             return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
@@ -136,13 +135,6 @@ def ended_hours(
     hours = [hour for hour in hours if hour < bounds.archivable]
     check_not_anew(folder, manifest, hours)
     return [hour for hour in hours if not stands(manifest, hour, folder.hours[hour])]
-
-
-def _read(path: str) -> Folder:
-    try:
-        return read_folder(path)
-    except SegmentError as error:
-        raise JobError(str(error)) from None
 
 
 def _there(folder: Folder) -> list[int]:

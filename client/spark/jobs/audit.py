@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark_delaylog.jobs.errors import JobError
-from pyspark_delaylog.segments.errors import SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 
 HELP: Final = "counts, lateness, retries and dead letters of a data folder or backup"
@@ -62,10 +60,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Audit; returns the summary, which stands in summary.json too."""
     from pyspark_delaylog.jobs.report import write_report
 
-    try:
-        folder = read_folder(str(Path(args.folder).resolve()))
-    except SegmentError as error:
-        raise JobError(str(error)) from None
+    folder = read_folder(str(Path(args.folder).resolve()))
     chosen = {"topic": args.topic, "group": args.group, "onCorrupt": args.on_corrupt}
     options = segment_options(args, **{k: v for k, v in chosen.items() if v is not None})
     output = Path(args.output).resolve()

@@ -15,7 +15,7 @@ import os
 import time
 from typing import Any, Final
 
-from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from pyspark_delaylog.errors import DelaylogError
 from pyspark_delaylog.jobs import archive, audit, backfill
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.session import add_session_arguments, open_session
 
 JOBS = {"backfill": backfill, "audit": audit, "archive": archive}
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open_session(args) as spark:
             done = job.run(spark, args)
-    except (DelaylogError, JobError) as error:
+    except DelaylogError as error:
         print(f"delaylog spark {args.job}: {error}", file=sys.stderr)
         return 1
     print(json.dumps(done), flush=True)

@@ -15,9 +15,8 @@ from typing import Any
 
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.broker_http import BrokerHttp
-from pyspark_delaylog.errors import BrokerError, OptionError
+from pyspark_delaylog.errors import BrokerError, JobError, OptionError
 from pyspark_delaylog.jobs.backfill import TOKEN_VARIABLE
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.segments.folder import Folder, Hour
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from pyspark_delaylog.jobs.errors import JobError
+from pyspark_delaylog.errors import JobError
 
 _OURS: Final = {
     # Times are shown and parsed as the broker means them.

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaylog.storage.layout import HOUR_MS, NEVER_MS, Cause, Int64Array, RowArray, head_sizes
+from pyspark_delaylog.columns import HEADERS, TIME
 from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.states import CODES, GroupRows, refs_of, times_of
-from pyspark_delaylog.segments.texts import HEADERS, Records
+from pyspark_delaylog.segments.texts import Records
 from pyspark_delaylog.segments.wanted import STATES
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
 INDEX_COLUMNS: Final = (
-    ("hour", _TIME),
+    ("hour", TIME),
     ("namespace", pa.string()),
     ("topic", pa.string()),
     ("group", pa.string()),
@@ -32,11 +32,11 @@ INDEX_COLUMNS: Final = (
     ("state", pa.string()),
     ("cause", pa.string()),
     ("attempts", pa.int32()),
-    ("deliver_at", _TIME),
-    ("sent_at", _TIME),
-    ("expires_at", _TIME),
-    ("lease_until", _TIME),
-    ("ended_at", _TIME),
+    ("deliver_at", TIME),
+    ("sent_at", TIME),
+    ("expires_at", TIME),
+    ("lease_until", TIME),
+    ("ended_at", TIME),
     ("lateness_ms", pa.int64()),
     ("priority", pa.int32()),
     ("body_size", pa.int64()),
@@ -130,8 +130,8 @@ class Columns:
 def _times(ms: Int64Array, there: npt.NDArray[np.bool_] | None = None) -> Any:
     """Milliseconds as timestamps, null where it is not there."""
     if there is None:
-        return pa.array(ms * 1000).view(_TIME)
-    return pa.array(np.where(there, ms, 0) * 1000, mask=~there).view(_TIME)
+        return pa.array(ms * 1000).view(TIME)
+    return pa.array(np.where(there, ms, 0) * 1000, mask=~there).view(TIME)
 
 
 def _named(codes: npt.NDArray[Any], names: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pyspark_delaylog.errors import DelaylogError
 
-class SegmentError(Exception):
+
+class SegmentError(DelaylogError):
     """A folder or one of its files cannot be read; the text names it."""
 
 

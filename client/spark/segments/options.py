@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark_delaylog.errors import OptionError
+from pyspark_delaylog.options import Taker
 from pyspark_delaylog.segments.wanted import STATES, Wanted, parse_hour
 
 KNOWN: Final = (
@@ -25,7 +27,6 @@ KNOWN: Final = (
     "onCorrupt",
     "pushFilters",
 )
-_FLAGS: Final = {"true": True, "false": False}
 _PARTITIONS_MAX: Final = 100_000
 
 
@@ -49,43 +50,39 @@ class SegmentOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SegmentOptions:
-    """Raises ValueError, which says what is allowed."""
-    known = {name.lower(): name for name in KNOWN}
-    options: dict[str, str] = {}
-    for name, value in given.items():
+    """Raises OptionError, a ValueError, which says what is allowed."""
+    known = {name.lower() for name in KNOWN}
+    for name in given:
         if name.lower() not in known:
-            raise ValueError(f"unknown option {name!r}; there are {', '.join(KNOWN)}")
-        options[known[name.lower()]] = value
-    path = options.get("path", "")
+            raise OptionError(f"unknown option {name!r}; there are {', '.join(KNOWN)}")
+    take = Taker(given)
+    path = take.text("path") or ""
     path = path.removeprefix("file://") if path.startswith("file:///") else path
     if not path:
-        raise ValueError("the option path is missing: a broker's data folder, or a backup")
+        raise OptionError("the option path is missing: a broker's data folder, or a backup")
     wanted = Wanted()
-    if "startHour" in options:
-        wanted = wanted.hours(parse_hour(options["startHour"], "startHour"), wanted.hour_to)
-    if "endHour" in options:
-        wanted = wanted.hours(0, parse_hour(options["endHour"], "endHour"))
+    if (hour := take.text("startHour")) is not None:
+        wanted = wanted.hours(parse_hour(hour, "startHour"), wanted.hour_to)
+    if (hour := take.text("endHour")) is not None:
+        wanted = wanted.hours(0, parse_hour(hour, "endHour"))
     for name in ("namespace", "topic", "group", "state"):
-        if name in options:
-            texts = [text.strip() for text in options[name].split(",")]
+        if (said := take.text(name)) is not None:
+            texts = [text.strip() for text in said.split(",")]
             wrong = sorted(set(texts) - set(STATES)) if name == "state" else []
             if wrong or not all(texts):
-                raise ValueError(f"state must be of {', '.join(STATES)}, not {wrong or texts}")
+                raise OptionError(f"state must be of {', '.join(STATES)}, not {wrong or texts}")
             wanted = wanted.among(name, texts)
-    body = _flag(options, "includeBody")
-    corrupt = options.get("onCorrupt", "fail").lower()
-    if corrupt not in ("fail", "skip"):
-        raise ValueError(f"onCorrupt must be fail or skip, not {corrupt!r}")
+    body = take.flag("includeBody")
     return SegmentOptions(
         path=os.path.abspath(path),
         wanted=wanted,
-        text=body or _flag(options, "includeText"),
+        text=body or take.flag("includeText"),
         body=body,
-        moved=_flag(options, "includeMoved"),
-        partitions=_count(options.get("numPartitions", str(os.cpu_count() or 1))),
-        skip_corrupt=corrupt == "skip",
-        push_filters=_flag(options, "pushFilters"),
-        columns=_columns(options.get("columns")),
+        moved=take.flag("includeMoved"),
+        partitions=take.whole("numPartitions", os.cpu_count() or 1, 1, _PARTITIONS_MAX),
+        skip_corrupt=take.choice("onCorrupt", ("fail", "skip"), "fail") == "skip",
+        push_filters=take.flag("pushFilters"),
+        columns=_columns(take.text("columns")),
     )
 
 
@@ -94,18 +91,5 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in text.split(","))
     if len(set(names)) != len(names):
-        raise ValueError(f"columns names one twice: {text!r}")
+        raise OptionError(f"columns names one twice: {text!r}")
     return names
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "false").lower()
-    if text not in _FLAGS:
-        raise ValueError(f"{name} must be true or false, not {text!r}")
-    return _FLAGS[text]
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _PARTITIONS_MAX:
-        raise ValueError(f"numPartitions must be 1 to {_PARTITIONS_MAX:,}, not {text!r}")
-    return int(text)

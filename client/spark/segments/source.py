@@ -16,17 +16,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import SegmentOptions, parse_options
@@ -35,22 +26,6 @@ from pyspark_delaylog.segments.planning import Piece, plan
 FORMAT: Final = "delaylog-segments"
 _PUSHING: Final = "data_source_pushdown_filters"
 """The worker of Spark that hands filters to a reader."""
-_HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-)
-_TYPES: Final[dict[str, DataType]] = {
-    "ref": LongType(),
-    "attempts": IntegerType(),
-    "lateness_ms": LongType(),
-    "priority": IntegerType(),
-    "body_size": LongType(),
-    "tags": ArrayType(StringType()),
-    "headers": _HEADERS,
-    "value": BinaryType(),
-}
-_TIMES: Final = frozenset(
-    {"hour", "deliver_at", "sent_at", "expires_at", "lease_until", "ended_at"}
-)
 
 
 @dataclass
@@ -80,8 +55,7 @@ class SegmentSource(DataSource):
         """The columns, as the options want them."""
         from pyspark_delaylog.segments.columns import schema_of
 
-        names = schema_of(self._options).names
-        return StructType([StructField(name, _type_of(name)) for name in names])
+        return from_arrow_schema(schema_of(self._options))
 
     def reader(self, schema: StructType) -> SegmentReader:
         """A reader; the one that takes filters where Spark is about to hand some over."""
@@ -127,10 +101,6 @@ class PushdownSegmentReader(SegmentReader):
                 yield each
             else:
                 self._options = replace(self._options, wanted=wanted)
-
-
-def _type_of(name: str) -> DataType:
-    return _TYPES.get(name) or (TimestampType() if name in _TIMES else StringType())
 
 
 def _filters_come() -> bool:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
 from delaylog.storage.own_backoff import split_own_backoff
+from pyspark_delaylog.columns import HEADERS
 
 _GAP_BYTES: Final = 65_536
 """So much between two records is read with them."""
-HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class RecordFile(Protocol):

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from delaylog.storage.layout import hour_name
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import archive
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.main import make_parser
 from tests.broker.conftest import Broker
 from tests.broker.engine.conftest import HOUR, START_MS, Host

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.folder_lock import retention_held
-from pyspark_delaylog.errors import OptionError
+from pyspark_delaylog.errors import JobError, OptionError
 from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main
 from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
 from pyspark_delaylog.jobs.audit import segment_options
-from pyspark_delaylog.jobs.errors import JobError
 from pyspark_delaylog.jobs.holding import held_retention
 from pyspark_delaylog.jobs.main import JOBS, main, make_parser
 from pyspark_delaylog.jobs.report import PLACES_MAX, places_of

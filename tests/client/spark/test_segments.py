@@ -417,7 +417,7 @@ def test_only_columns_that_are_asked_for_are_made(host: Host) -> None:
         ({}, "path is missing"),
         ({"path": "x", "startHour": "noon"}, "startHour must be"),
         ({"path": "x", "numPartitions": "0"}, "numPartitions"),
-        ({"path": "x", "includeBody": "yes"}, "includeBody must be true or false"),
+        ({"path": "x", "includeBody": "yes"}, "includeBody: 'yes' is not one of true, false"),
         ({"path": "x", "onCorrupt": "maybe"}, "onCorrupt"),
         ({"path": "x", "state": "asleep"}, "state must be of"),
         ({"path": "x", "columns": "hour,hour"}, "columns names one twice"),
