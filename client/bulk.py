@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.client.checks import check_list, check_sendable
+from delaylog.client.models import SettleTimes
 from delaylog.storage.message_fields import COLUMNS, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
@@ -178,12 +179,10 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
     return _pack(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
 
 
-class SettleMembers(TypedDict, total=False):
+class SettleMembers(SettleTimes, total=False):
     """What settling takes beside the lease and its refs."""
 
     except_refs: Numbers | None
-    delay_ms: int | None
-    lease_ms: int | None
 
 
 def encode_settle(

@@ -74,11 +74,16 @@ class ReceiveKeywords(PeekKeywords, total=False):
     exact_tags: bool
 
 
-class SettleKeywords(TypedDict, total=False):
-    """What settling by ids takes: the delay of a nack, the lease of an extend, the group."""
+class SettleTimes(TypedDict, total=False):
+    """The delay of a nack (None: the backoff), the lease of an extend (0 gives back)."""
 
     delay_ms: int | None
     lease_ms: int | None
+
+
+class SettleKeywords(SettleTimes, total=False):
+    """What settling by ids takes: also the group."""
+
     group: str | None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 LINE_SECONDS: Final = 5.0
@@ -56,12 +55,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

@@ -1,10 +1,9 @@
-"""The planned hand-over: asked for where a node can be asked, else by SIGTERM to the leader."""
+"""The planned hand-over."""
 
 from __future__ import annotations
 
 import asyncio
 
-from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.node_log import LogMark
 from delaylog.broker.drills.rounds import Stage, Strike
 from delaylog.broker.drills.timeline import wall_ms
@@ -14,17 +13,12 @@ SETTLE_S = 0.5
 
 
 async def hand_over(stage: Stage) -> None:
-    """The leader hands over; if it was told by SIGTERM, it ends and is started again."""
+    """The leader is asked to hand over to one of the others."""
     trio = stage.trio
     leader, followers = await trio.others()
     logs = LogMark(trio.nodes)
     fault_ms = wall_ms()
-    if await trio.offers("/v1/cluster"):
-        await trio.hand_over(leader, stage.random.choice(followers))
-    else:
-        status = await trio.nodes[leader].stop()
-        if status != 0:
-            raise DrillError(f"SIGTERM ended node {leader} with status {status}")
+    await trio.hand_over(leader, stage.random.choice(followers))
     new = await trio.leader(followers)
     after_ms = wall_ms()
     strike = Strike("", leader, fault_ms, after_ms, after_ms, planned=True)

@@ -139,11 +139,6 @@ class Trio:
         leader = await self.leader()
         return leader, [node for node in NODES if node != leader]
 
-    async def offers(self, path: str) -> bool:
-        """Whether the nodes answer there."""
-        status, _ = await self._get(await self.leader(), path)
-        return status == 200
-
     async def hand_over(self, leader: int, target: int) -> None:
         """Ask the leader to hand over to a node. Raises DrillError if it did not."""
         assert self._session is not None

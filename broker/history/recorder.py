@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from heapq import merge
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self, TypedDict, Unpack, cast
 
 import orjson
@@ -122,12 +121,7 @@ class HistoryRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, record: dict[str, object]) -> None:

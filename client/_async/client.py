@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
-from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
@@ -30,7 +29,7 @@ from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
-from delaylog.client.models import ReceiveKeywords, Settled
+from delaylog.client.models import ReceiveKeywords, Settled, SettleTimes
 from delaylog.client.options import ClientOptions, split_options
 from delaylog.client.patience import Patience
 from delaylog.client.receiving import Wanted
@@ -98,12 +97,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         interrupted = isinstance(error, INTERRUPTS)
         try:
             await self.close(within_s=INTERRUPTED_S if interrupted else None)
@@ -232,16 +226,14 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         self,
         verb: Verb,
         messages: Message | Iterable[Message],
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
+        **times: Unpack[SettleTimes],
     ) -> list[Settled]:
         found = listed(messages)
         said: list[tuple[Share, Sequence[Settled] | ClientError]] = []
         for share in shares(found):
             link = self._links[self._topology.at(share.batch.shard)]
             try:
-                results = await link.settle(verb, share, delay_ms=delay_ms, lease_ms=lease_ms)
+                results = await link.settle(verb, share, **times)
             except ClientError as error:
                 said.append((share, error))
             else:

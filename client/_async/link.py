@@ -17,7 +17,7 @@ from delaylog.client.errors import AnswerLost, ClientError
 from delaylog.client.exact_tags import split_by_tags
 from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import Settled
+from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.receiving import HowMuch, Wanted
 from delaylog.client.settling import Share, Verb, shares
 from delaylog.client.sharding import Shard
@@ -65,14 +65,7 @@ class AsyncLink:
             await self.give_back(others)
         return found
 
-    async def settle(
-        self,
-        verb: Verb,
-        share: Share,
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
-    ) -> list[Settled]:
+    async def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
         """Settle messages of one lease, with a result each.
 
         Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
@@ -85,8 +78,7 @@ class AsyncLink:
             verb,
             share.batch.columns.lease,
             share.refs,
-            delay_ms=delay_ms,
-            lease_ms=lease_ms,
+            **times,
         )
         try:
             answer = await self.carry(call.again(), doubts=doubts)

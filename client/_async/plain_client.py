@@ -9,7 +9,6 @@ AsyncClient stands above it: batches, retries, several brokers, typed answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from delaylog.client._async.broker_calls import AsyncBrokerCalls
@@ -60,12 +59,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
         self._transport.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -6,7 +6,6 @@ repeated, so a lost answer is asked for again and adds nothing.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, Unpack
 
 from delaylog.client._async.plain_client import AsyncPlainClient
@@ -52,12 +51,7 @@ class AsyncTransaction:
         self._bodies.rows += rows
         return rows
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         winners = self._bodies.end()
         if error is None:
             await self._broker.commit(self.id, winners)

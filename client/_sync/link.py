@@ -19,7 +19,7 @@ from delaylog.client.errors import AnswerLost, ClientError
 from delaylog.client.exact_tags import split_by_tags
 from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import Settled
+from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.receiving import HowMuch, Wanted
 from delaylog.client.settling import Share, Verb, shares
 from delaylog.client.sharding import Shard
@@ -67,14 +67,7 @@ class Link:
             self.give_back(others)
         return found
 
-    def settle(
-        self,
-        verb: Verb,
-        share: Share,
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
-    ) -> list[Settled]:
+    def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
         """Settle messages of one lease, with a result each.
 
         Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
@@ -87,8 +80,7 @@ class Link:
             verb,
             share.batch.columns.lease,
             share.refs,
-            delay_ms=delay_ms,
-            lease_ms=lease_ms,
+            **times,
         )
         try:
             answer = self.carry(call.again(), doubts=doubts)

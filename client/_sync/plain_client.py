@@ -11,7 +11,6 @@ Made from client/_async/plain_client.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from delaylog.client._sync.broker_calls import BrokerCalls
@@ -62,12 +61,7 @@ class PlainClient(BrokerCalls):
         self._transport.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ Made from client/_async/transaction.py by `make twins`: change that one.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, Unpack
 
 from delaylog.client._sync.plain_client import PlainClient
@@ -52,12 +51,7 @@ class Transaction:
         self._bodies.rows += rows
         return rows
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         winners = self._bodies.end()
         if error is None:
             self._broker.commit(self.id, winners)

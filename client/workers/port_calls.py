@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from delaylog.client.bulk import SettleAnswer
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import settle, settle_columns
 from delaylog.client.calls.places import Places
-from delaylog.client.models import Settled
+from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.settling import Verb
 
 if TYPE_CHECKING:
@@ -53,12 +53,7 @@ class Part:
 
 
 def settle_parts(
-    places: Places,
-    verb: Verb,
-    messages: Sequence[Message],
-    *,
-    delay_ms: int | None = None,
-    lease_ms: int | None = None,
+    places: Places, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
 ) -> list[Part]:
     """The calls that ack, nack or extend these messages of one topic."""
     topic = messages[0].topic
@@ -77,13 +72,11 @@ def settle_parts(
             few += rows
             continue
         refs = [messages[row].ref for row in rows]
-        call = settle_columns(
-            places, topic, verb, lease, refs, delay_ms=delay_ms, lease_ms=lease_ms
-        )
+        call = settle_columns(places, topic, verb, lease, refs, **times)
         parts.append(Part(call.again(), rows, refs))
     if few:
         receipts = [messages[row].receipt for row in few]
-        by_receipts = settle(places, topic, verb, receipts, delay_ms=delay_ms, lease_ms=lease_ms)
+        by_receipts = settle(places, topic, verb, receipts, **times)
         parts.append(Part(by_receipts.again(), few, None))
     return parts
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypedDict
+from typing import Final
 
 from delaylog.client import settling as client_settling
+from delaylog.client.models import SettleTimes
 from delaylog.client.workers.held import Held
 
 GATHER_S: Final = 0.005
@@ -24,13 +25,6 @@ class Verb(StrEnum):
     ACK = "ack"
     NACK = "nack"
     GIVE_BACK = "give_back"
-
-
-class SettleMembers(TypedDict, total=False):
-    """What a port's `settle` takes beside the verb and the messages."""
-
-    delay_ms: int | None
-    lease_ms: int | None
 
 
 @dataclass(slots=True)
@@ -49,7 +43,7 @@ class Settlement:
     """One of those may have been carried out."""
 
     @property
-    def call(self) -> tuple[client_settling.Verb, SettleMembers]:
+    def call(self) -> tuple[client_settling.Verb, SettleTimes]:
         """The call that brings it about."""
         if self.verb is Verb.ACK:
             return "ack", {}

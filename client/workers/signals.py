@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 logger = logging.getLogger(__name__)
@@ -50,12 +50,7 @@ class Signals:
             self._before[number] = signal.signal(number, self._came)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
         self._told.put(None)

@@ -7,11 +7,11 @@ to judge; only what the transport does about leaders of clusters comes before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.surface import AsyncQueueClient
-from delaylog.client.models import Settled
+from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.settling import Verb
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
@@ -34,16 +34,9 @@ class AsyncPort(Protocol):
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
 
     async def settle(
-        self,
-        verb: Verb,
-        messages: Sequence[Message],
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
+        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack them, nack them (`delay_ms` None: the topic's backoff) or extend their leases to
-        `lease_ms` from now (0 gives them back), with a result each.
-        """
+        """Ack, nack or extend them, with a result each."""
 
 
 class AsyncLinkPort:
@@ -62,19 +55,11 @@ class AsyncLinkPort:
         )
 
     async def settle(
-        self,
-        verb: Verb,
-        messages: Sequence[Message],
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
+        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend them, with a result each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
-        parts = settle_parts(
-            self._link.places, verb, messages, delay_ms=delay_ms, lease_ms=lease_ms
-        )
-        for part in parts:
+        for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
             answer = await self._link.carry(part.call, doubts=doubts)
             answered.append((part, part.results(answer, doubtful=bool(doubts))))
@@ -106,18 +91,14 @@ class AsyncQueuePort:
         )
 
     async def settle(
-        self,
-        verb: Verb,
-        messages: Sequence[Message],
-        *,
-        delay_ms: int | None = None,
-        lease_ms: int | None = None,
+        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend them, with a result each."""
         if verb == "ack":
             return await self._queue.ack(messages)
         if verb == "nack":
-            return await self._queue.nack(messages, delay_ms=delay_ms)
+            return await self._queue.nack(messages, delay_ms=times.get("delay_ms"))
+        lease_ms = times.get("lease_ms")
         assert lease_ms is not None, "an extend says how long"
         return await self._queue.extend(messages, lease_ms=lease_ms)
 
