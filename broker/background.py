@@ -12,15 +12,15 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from time import perf_counter
+from functools import partial
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.slices import drive
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
-from delaylog.storage.work import ReadJob, Work, until
+from delaylog.storage.work import IoJob, ReadJob, Work, until
 
-SLICE_SECONDS: Final = 0.002
 _LEADERSHIP_ENDED: Final = "the leadership ended meanwhile; ask the leader"
 
 log = logging.getLogger("delaylog.node")
@@ -133,35 +133,26 @@ class Background:
         raise NotLeadingError(_LEADERSHIP_ENDED)
 
     async def _drive(self, work: Work) -> None:
-        """Run a generator of slices and I/O jobs to its end."""
-        began = perf_counter()
-        error: BaseException | None = None
-        while True:
-            try:
-                step = work.throw(error) if error is not None else next(work)
-            except StopIteration:
-                return
-            error = None
-            if step is None:
-                if perf_counter() - began > SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    began = perf_counter()
-            elif isinstance(step, float):
-                # Work waits for the log: see that somebody commits it, even on the way out.
-                self._commits.appended()
-                await asyncio.sleep(step)
-                began = perf_counter()
-            else:
-                job = (self._reads if isinstance(step, ReadJob) else self._io).submit(step)
-                try:
-                    await asyncio.wrap_future(job, loop=self._loop)
-                except asyncio.CancelledError:
-                    if self._halting:
-                        self._left.append((work, job))
-                    raise
-                except Exception as failure:
-                    error = failure
-                began = perf_counter()
+        await drive(
+            work,
+            pause=partial(asyncio.sleep, 0),
+            committed=self._committed,
+            done=partial(self._done, work),
+        )
+
+    async def _committed(self, seconds: float) -> None:
+        # Work waits for the log: see that somebody commits it, even on the way out.
+        self._commits.appended()
+        await asyncio.sleep(seconds)
+
+    async def _done(self, work: Work, step: IoJob) -> None:
+        job = (self._reads if isinstance(step, ReadJob) else self._io).submit(step)
+        try:
+            await asyncio.wrap_future(job, loop=self._loop)
+        except asyncio.CancelledError:
+            if self._halting:
+                self._left.append((work, job))
+            raise
 
     # ------------------------------------------------------------------ ends
 

@@ -20,11 +20,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from delaylog.broker.background import SLICE_SECONDS
 from delaylog.broker.engine.archiving import look as look_at_archive
 from delaylog.broker.engine.claim_table import ENDINGS
 from delaylog.broker.loop_lag import BOUNDS
 from delaylog.broker.node import Node
+from delaylog.broker.slices import SLICE_SECONDS
 from delaylog.broker.topic_samples import TopicSamples
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -2,8 +2,8 @@
 
 Everything that decides happens on the loop, in the engine. The node gives it turns: a timer fires
 when the wheel says so. What has to be done from time to time, how a turn is committed, how work
-runs in slices between requests and who has to wait for room is said in `node_ticks`, `log_commits`,
-`background` and `admission`; callers find all of it here.
+runs between requests and who has to wait for room is said in `node_ticks` and `chores`,
+`log_commits`, `background` and `admission`; callers find all of it here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Final
 
 from delaylog.broker.admission import Admission
 from delaylog.broker.background import Background
+from delaylog.broker.chores import Chores
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
@@ -26,6 +27,7 @@ from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.loop_lag import LoopLag
 from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
+from delaylog.broker.space import Space
 from delaylog.broker.standing import Alone, Standing
 from delaylog.broker.turn_shares import TurnShares
 from delaylog.broker.waiters import Waiters
@@ -73,9 +75,9 @@ class Node:
         self.background = Background(
             self.log_commits, self._loop, on_fatal, on_end=self._work_ended
         )
-        self.admission = Admission(
-            lambda: self.engine, self.log_commits, self.background, self._loop
-        )
+        self.space = Space(lambda: self.engine, lambda: self.log_commits.disk_full)
+        self.admission = Admission(lambda: self.engine, self.space, self.background, self._loop)
+        self.chores = Chores(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._due_scheduled = False
@@ -111,14 +113,14 @@ class Node:
         """An engine begins here: nothing is taken on for which there is no room."""
         self.engine.upkeep.held = self.held
         self.engine.stand_reserve()
-        self.admission.look_after_space()
+        self.space.look()
 
     # ------------------------------------------------------------------ leading, in a cluster
 
     def begin_leading(self) -> None:
         """The engine leads from now on."""
         self.clock.hold_from(self.engine.started_ms)
-        self._ticks.begin_leading()
+        self.chores.begin_leading()
         self.kick_dispatch()
 
     def end_leading(self, why: NotLeadingError) -> None:
@@ -253,7 +255,7 @@ class Node:
             return
         await self.durable(position)
         await self.background.finished()
-        await self.run(self.checkpoint_work())
+        await self.run(self.chores.checkpoint())
 
     # ------------------------------------------------------------------ what calls wait for
 
@@ -307,7 +309,7 @@ class Node:
         if self.engine.state.log.pending_size:
             self.appended()
         if self.engine.flush_due():
-            self.spawn("flush", self.engine.flush_work)
+            self.spawn("flush", self.chores.flush)
 
     def appended(self) -> None:
         """Frames were appended in this turn: commit them when the turn ends."""
@@ -410,13 +412,8 @@ class Node:
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
-            loader = self.engine.dispatcher.loader
-            if loader.near:
-                self.spawn("load", loader.near_work)
-            if loader.far:
-                self.spawn("open", loader.far_work)
-            if loader.laying_out:
-                self.spawn("lay out", loader.lay_out_work)
+            for name, make in self.chores.loads():
+                self.spawn(name, make)
         except Exception as error:
             self._on_fatal(error)
             return
@@ -475,40 +472,19 @@ class Node:
 
     def free_garbage(self) -> None:
         """Take apart what was removed from the keyspace, between other things."""
-        self.spawn("free", self._free_work)
-
-    def _free_work(self) -> Work:
-        while self.engine.state.keyspace.free_slice():
-            yield None
+        self.spawn("free", self.chores.free)
 
     def kick_jobs(self) -> None:
         """A job was begun: see to it now."""
-        self.spawn("jobs", self._jobs_work)
+        self.spawn("jobs", self.chores.jobs)
 
     def kick_publish(self) -> None:
         """A transaction was committed: bring its rows in."""
-        self.spawn("publish", self._publish_work)
-
-    def _publish_work(self) -> Work:
-        return self.engine.publisher.work(
-            self.clock.now_ms,
-            thread_time,
-            lambda: self._stopping or not self.standing.may_turn(),
-        )
-
-    def _jobs_work(self) -> Work:
-        # While the node hands over they pause: the log has to come to an end.
-        return self.engine.jobs.work(
-            self.clock.now_ms, lambda: self._stopping or not self.standing.may_turn()
-        )
+        self.spawn("publish", self.chores.publish)
 
     def kick_claims(self) -> None:
         """Settle what was begun with claims: whoever asked for it may have gone."""
-        self.spawn("claims", lambda: self.engine.claims_work(self.clock.now_ms))
-
-    def checkpoint_work(self) -> Work:
-        """A whole checkpoint with its retention."""
-        return self.engine.upkeep.checkpoint(self.state_ms)
+        self.spawn("claims", self.chores.claims)
 
     def state_ms(self) -> int:
         """The time of what the engine holds: that of the leader it follows, or its own."""
@@ -521,12 +497,12 @@ class Node:
         """Free space of the data folder that nothing is to be written to yet; 0 while the disk is
         full or the reserve does not stand.
         """
-        return max(self.admission.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
+        return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 
     @property
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
-        return self.admission.refusing_sends
+        return self.space.refusing_sends
 
     @property
     def crowded(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from delaylog.broker.log_commits import LogCommits
 from delaylog.broker.position_waiters import Told
 from delaylog.replication.leader import Acks
 
@@ -84,14 +83,24 @@ class Standing(Protocol):
         """The same, waited for."""
 
 
+class Log(Protocol):
+    """The log of a broker alone."""
+
+    def when_durable(self, position: int, call: Told) -> None:
+        """Call back once it is safe up to there, at once if it is; or with what went wrong."""
+
+    async def durable(self, position: int) -> None:
+        """The same, waited for."""
+
+
 class Alone:
     """No cluster: everything may be done, and this disk is all there is."""
 
     leading = True
     cluster = None
 
-    def __init__(self, log_commits: LogCommits) -> None:
-        self._log_commits = log_commits
+    def __init__(self, log: Log) -> None:
+        self._log = log
 
     def leader_url(self) -> str | None:
         """It is this node."""
@@ -131,8 +140,8 @@ class Alone:
 
     def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:  # noqa: ARG002
         """This disk is the leader's, a majority's and everybody's."""
-        self._log_commits.when_durable(position, call)
+        self._log.when_durable(position, call)
 
     async def safe(self, position: int, acks: Acks | None) -> None:  # noqa: ARG002
         """Likewise."""
-        await self._log_commits.durable(position)
+        await self._log.durable(position)

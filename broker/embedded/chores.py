@@ -1,8 +1,8 @@
-"""What an embedded broker does besides its calls: splitter, checkpoints, loads, retention, jobs.
+"""How an embedded broker does its chores, besides its calls.
 
-A server does it between requests of its loop. Here a thread does it, a slice at a time under the
-lock, with blocking work outside of the lock. Under a manual clock the thread that moved it, or that
-called, does all of it at once. Of each name only one work runs at a time.
+A server does them between requests of its loop. Here a thread does them, a slice at a time under
+the lock, with blocking work outside of the lock. Under a manual clock the thread that moved it, or
+that called, does all of them at once. Of each name only one work runs at a time.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from time import monotonic, sleep, thread_time
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from delaylog.broker.chores import TICK_MS, Chore, Chores
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS
-from delaylog.broker.node_ticks import RETIRE_EVERY_MS, TICK_MS
+from delaylog.broker.slices import run_slice
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
     from delaylog.broker.embedded.node import EmbeddedNode
 
-SLICE_SECONDS: Final = 0.002
 MANUAL_LOOK_MS: Final = 3_600_000
 """Under a manual clock: the interval, on that clock, of upkeep that nothing else triggers."""
 MANUAL_LOOK_SECONDS: Final = 1.0
@@ -33,16 +33,14 @@ _MOVES_MAX: Final = 100_000
 log = logging.getLogger("delaylog.embedded")
 
 
-class Chores:
+class ChoreRunner:
     """Runs background work of one node."""
-
-    slice_seconds: Final = SLICE_SECONDS
 
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
+        self._chores = Chores(node)
         self._works: dict[str, Work] = {}
         self._not_before: dict[str, float] = {}
-        self._retire_ms = 0
         self._look_ms = 0
         self._looked = 0.0
         self._wake = threading.Event()
@@ -69,77 +67,20 @@ class Chores:
 
     # ------------------------------------------------------------------ what there is to do
 
-    def _due(self, now_ms: int) -> Iterator[tuple[str, Callable[[], Work]]]:
+    def _due(self, now_ms: int) -> Iterator[Chore]:
         """Work that wants to be run by now, the most urgent first."""
-        node, engine = self._node, self._node.engine
-        state, upkeep, loader = engine.state, engine.upkeep, engine.dispatcher.loader
-        if loader.near:
-            yield "load", loader.near_work
-        if loader.far:
-            yield "open", loader.far_work
-        if engine.flush_due():
-            yield "flush", self._flush_work
-        if state.jobs.running() and engine.jobs.due(now_ms):
-            yield "jobs", lambda: engine.jobs.work(node.clock.now_ms, self._ending)
-        if state.transactions.unpublished and engine.publisher.due:
-            yield (
-                "publish",
-                lambda: engine.publisher.work(node.clock.now_ms, thread_time, self._ending),
-            )
-        if engine.claims_due():
-            yield "claims", lambda: engine.claims_work(node.clock.now_ms)
-        if loader.laying_out:
-            yield "lay out", loader.lay_out_work
-        if engine.states_due():
-            yield "states", engine.states_work
-        if engine.split_due(now_ms):
-            yield "split", lambda: engine.split_work(self._ending)
-        if engine.merge_due():
-            yield "merge", lambda: engine.merge_work(node.clock.now_ms, self._ending)
-        if upkeep.checkpoint_due(now_ms):
-            yield "checkpoint", lambda: upkeep.checkpoint(node.clock.now_ms)
-        short = upkeep.short_of_space
-        if upkeep.snapshots.due(now_ms, short_of_space=short):
-            yield (
-                "keyspace snapshot",
-                lambda: upkeep.snapshots.work(
-                    node.clock.now_ms, short_of_space=short, stopping=self._ending
-                ),
-            )
-        if engine.compactor.due(now_ms):
-            yield "compaction", lambda: engine.compactor.work(node.clock.now_ms, self._ending)
-        if state.garbage:
-            yield "discard", engine.discard_work
-        if state.keyspace.garbage:
-            yield "free", self._free_work
-        if not engine.reserve.whole:
-            yield "reserve", self._refill_work
-
-    def _ending(self) -> bool:
-        return self._stopping
-
-    def _flush_work(self) -> Work:
-        # Only what is on the disk goes to its hour, and not every dial sees to that by itself.
-        if self._node.engine.state.committed() < self._node.engine.state.log.end_position:
-            yield 0.0
-        yield from self._node.engine.flush_work()
-
-    def _free_work(self) -> Work:
-        while self._node.engine.state.keyspace.free_slice():
-            yield None
-
-    def _refill_work(self) -> Work:
-        yield self._node.engine.refill_reserve
+        yield from self._chores.loads()
+        yield from self._chores.leading(now_ms)
+        yield from self._chores.storing(now_ms)
 
     def _look(self, now_ms: int) -> None:
         """What is short enough to be done at once."""
         node, engine = self._node, self._node.engine
         engine.note_tick(now_ms)
-        engine.upkeep.short_of_space = node.refusing_sends
+        node.space.look()
         # The monitor of a served broker reads these; here nobody does.
         engine.state.take_activities()
-        if now_ms >= self._retire_ms:
-            self._retire_ms = now_ms + RETIRE_EVERY_MS
+        if self._chores.retire_due(now_ms):
             engine.retire_unused(now_ms)
 
     # ------------------------------------------------------------------ a thread
@@ -191,7 +132,7 @@ class Chores:
 
     def _slice(self, name: str, work: Work) -> None:
         """Up to two milliseconds of it, and the job that follows."""
-        error: BaseException | None = None
+        error: Exception | None = None
         while not self._stopping:
             with self._node.lock:
                 step = self._step(name, work, error)
@@ -209,14 +150,11 @@ class Chores:
                 error = failure
 
     def _step(
-        self, name: str, work: Work, error: BaseException | None
+        self, name: str, work: Work, error: Exception | None
     ) -> Callable[[], None] | float | None:
         """Run work until it has to wait or its slice is over, which is None; so is its end."""
-        began = monotonic()
         try:
-            step = next(work) if error is None else work.throw(error)
-            while step is None and monotonic() - began < SLICE_SECONDS:
-                step = next(work)
+            return run_slice(work, error)
         except StopIteration:
             del self._works[name]
             return None
@@ -227,7 +165,6 @@ class Chores:
             del self._works[name]
             self._not_before[name] = monotonic() + DISK_RETRY_SECONDS
             return None
-        return step
 
     # ------------------------------------------------------------------ in somebody's turn
 
@@ -280,7 +217,7 @@ class Chores:
         try:
             engine.run_inline(_sync_first())
             node.show_committed()
-            engine.run_inline(engine.upkeep.checkpoint(node.clock.now_ms))
+            engine.run_inline(self._chores.checkpoint())
         except DiskFullError as error:
             log.warning(
                 "no space for a last checkpoint; the next start replays the log",

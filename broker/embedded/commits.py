@@ -14,14 +14,12 @@ from time import monotonic
 from typing import Final
 
 from delaylog.broker.log_commits import DISK_RETRY_SECONDS
+from delaylog.broker.position_waiters import Told
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.physical_log import PhysicalLog
 
 DIALS: Final = ("always", "everysec", "never")
 EVERY_SECONDS: Final = 1.0
-
-Told = Callable[[BaseException | None], None]
-"""Called with None once a position is safe, with the error if it will not be; on any thread."""
 
 
 class GroupCommit:

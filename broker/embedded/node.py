@@ -16,49 +16,28 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
-from delaylog.broker.embedded.chores import Chores
+from delaylog.broker.embedded.chores import ChoreRunner
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import GroupCommit
 from delaylog.broker.embedded.steps import Job, News, Pause, Safe
 from delaylog.broker.engine import Engine
 from delaylog.broker.folder_lock import retention_held
+from delaylog.broker.position_waiters import Told
+from delaylog.broker.slices import drive
+from delaylog.broker.space import Space
+from delaylog.broker.standing import Alone
 from delaylog.broker.waiters import WaitKey
-from delaylog.replication.leader import Acks
-from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
     from delaylog.broker.node import Node
 
-DISK_LOOK_SECONDS: Final = 0.5
 _TURNS_MAX: Final = 64
 """Slices of releases that one call makes before it goes on; the next one makes more."""
 
 
 class ClosedError(Exception):
     """The broker was closed, or its folder failed: open it again."""
-
-
-class Place:
-    """The place of a broker without a cluster: it leads, and its own disk is all there is."""
-
-    leading = True
-    settled = True
-    cluster = None
-
-    def check(self) -> None:
-        """It may always."""
-
-    def appended(self, *, at_once: bool = False) -> None:
-        """There is nobody to ship it to."""
-
-    async def until_may_hand_out(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
-        """It may always."""
-        return True
-
-    async def safe(self, position: int, acks: Acks | None) -> None:  # noqa: ARG002
-        """Wait for the own disk, as the dial says."""
-        await Safe(position)
 
 
 class Waiting:
@@ -82,7 +61,6 @@ class Waiting:
 class EmbeddedNode:
     """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
 
-    stopping = False
     suspended = False
     turns_in_calls = True
     """Who waits turns the wheel."""
@@ -91,7 +69,7 @@ class EmbeddedNode:
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
         self.engine = engine
         self.clock = clock
-        self.standing = Place()
+        self.standing = Alone(self)
         self.waiters = Waiting(self.tell_news)
         self.manual = isinstance(clock, ManualClock)
         """The clock stands still: nothing happens but in somebody's turn."""
@@ -100,14 +78,13 @@ class EmbeddedNode:
         self._callers: set[int] = set()
         self._listeners: set[Callable[[], None]] = set()
         self._failure: BaseException | None = None
-        self._free_bytes = 1 << 62
-        self._free_looked = -DISK_LOOK_SECONDS
         self.closed = False
         self.forked = False
         self.commits = GroupCommit(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
-        self.chores = Chores(self)
+        self.space = Space(lambda: self.engine, lambda: self.commits.disk_full)
+        self.chores = ChoreRunner(self)
         engine.upkeep.held = self._retention_held
         _nodes.add(self)
 
@@ -311,34 +288,31 @@ class EmbeddedNode:
 
     # ------------------------------------------------------------------ what handlers ask for
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it is on its way out."""
+        return self.closed
+
+    def state_ms(self) -> int:
+        """The time of what the engine holds."""
+        return self.clock.now_ms()
+
+    def when_durable(self, position: int, call: Told) -> None:
+        """Call back once the log is safe up to there, at once if it is; on any thread."""
+        self.commits.tell(position, call)
+
     async def durable(self, position: int) -> None:
         """Wait until the log is safe up to there."""
         await Safe(position)
 
     async def run(self, work: Work) -> None:
         """Run work in slices to its end; its errors are the caller's."""
-        error: BaseException | None = None
-        began = monotonic()
-        while True:
-            try:
-                step = work.throw(error) if error is not None else next(work)
-            except StopIteration:
-                return
-            error = None
-            try:
-                if step is None:
-                    if monotonic() - began < self.chores.slice_seconds:
-                        continue
-                    await Pause()
-                elif isinstance(step, float):
-                    # It waits for the log, whoever would have committed that.
-                    await Job(self.commits.sync)
-                    self.show_committed()
-                else:
-                    await Job(step)
-            except DiskFullError as failure:
-                error = failure
-            began = monotonic()
+        await drive(work, pause=Pause, committed=self._synced, done=Job)
+
+    async def _synced(self, _seconds: float) -> None:
+        # Work waits for the log, whoever would have committed that.
+        await Job(self.commits.sync)
+        self.show_committed()
 
     async def room(self) -> None:
         """Wait while the tails hold more than the splitter has to catch up with."""
@@ -367,20 +341,13 @@ class EmbeddedNode:
         return self.engine.crowded()
 
     def free_bytes(self) -> int:
-        """Free space of the folder, looked at twice a second; 0 while the disk is full."""
-        if self.commits.disk_full:
-            return 0
-        now = monotonic()
-        if now - self._free_looked > DISK_LOOK_SECONDS:
-            self._free_looked = now
-            engine = self.engine
-            self._free_bytes = engine.fs.free_bytes(engine.folder)
-        return max(self._free_bytes - self.engine.state.transactions.debt_bytes, 0)
+        """Free space of the folder that nothing is to be written to yet."""
+        return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 
     @property
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
-        return self.free_bytes() < self.engine.limits.disk_reserve_bytes
+        return self.space.refusing_sends
 
     def appended(self) -> None:
         """Frames were appended: somebody commits them."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker import chores
 from delaylog.broker import node as node_module
-from delaylog.broker import node_ticks
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine, Limits, control
 from delaylog.broker.engine.finding import find_origins
@@ -213,7 +213,7 @@ def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
 
 def test_time_goes_on_while_nothing_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else hours that are over would be kept, with their files, until the next delivery."""
-    monkeypatch.setattr(node_ticks, "RETIRE_EVERY_MS", 100)
+    monkeypatch.setattr(chores, "RETIRE_EVERY_MS", 100)
 
     async def test(it: Run) -> None:
         state = it.node.engine.state

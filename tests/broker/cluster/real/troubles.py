@@ -133,7 +133,7 @@ class Troubles(Lives):
     def _checkpoint(self) -> None:
         for life in self.there():
             if self.random.random() < 0.6:
-                life.node.spawn("checkpoint", life.node.checkpoint_work)
+                life.node.spawn("checkpoint", life.node.chores.checkpoint)
                 life.node.spawn("flush", lambda life=life: life.node.engine.flush_work())
 
     async def _slow(self) -> None:
