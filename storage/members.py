@@ -365,7 +365,11 @@ class Shape:
     """An object of declared members; others are refused."""
 
     def __init__(
-        self, title: str, doc: str, *members: Member[Any], rules: Schema | None = None
+        self,
+        title: str,
+        *members: Member[Any],
+        doc: str = "the body",
+        rules: Schema | None = None,
     ) -> None:
         self.title = title
         self.doc = doc

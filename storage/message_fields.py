@@ -77,11 +77,11 @@ BACKOFF: Final = Nested(
     "The wait before a retry; the topic's backoff gives members that are absent.",
     Shape(
         "Backoff",
-        "a backoff",
         Int("first_ms", "The wait before the first retry; 0: none.", 0, BACKOFF_FIRST_MS_MAX),
         Int("max_ms", "The longest wait before any retry.", 0, BACKOFF_MS_MAX),
         Number("factor", "Each wait is this many times the one before.", 1, 100),
         Number("jitter", "Each wait is shortened at random by up to this share.", 0, 1),
+        doc="a backoff",
     ),
 )
 

@@ -18,18 +18,7 @@ from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.batch import BATCH_VERSION
-from delaylog.storage.calls.shapes import (
-    CHOSEN_IDS,
-    COLUMNS,
-    GROUP,
-    LEASE_MS,
-    MAX,
-    MESSAGE,
-    RECEIVE,
-    TAGS_MODE,
-    WAIT_MS,
-    WANTED_TAGS,
-)
+from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
 from delaylog.storage.members import INT64_MAX
 from delaylog.storage.message_fields import (
     BODY,
@@ -109,25 +98,19 @@ _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
     """Parameters of a receive; all are optional."""
-    values = RECEIVE.check(members)
-    columns = COLUMNS.take(values, limits) or []
-    count, ids = MAX.take(values, limits), CHOSEN_IDS.take(values, limits)
+    values = RECEIVE.take(members, limits)
+    count, ids = values["max"], values["ids"]
     if count is None:
         count = 1 if ids is None else len(ids)
     return ReceiveCall(
         count,
-        WAIT_MS.take(values, limits) or 0,
-        LEASE_MS.take(values, limits),
-        frozenset(columns),
-        group_name(values),
-        TagFilter.parse(WANTED_TAGS.take(values, limits), TAGS_MODE.take(values) or "any"),
+        values["wait_ms"] or 0,
+        values["lease_ms"],
+        frozenset(values["columns"] or ()),
+        named_group(values["group"]),
+        TagFilter.parse(values["tags"], values["tags_mode"] or "any"),
         None if ids is None else tuple(ids),
     )
-
-
-def group_name(members: Mapping[str, Any]) -> str:
-    """The group that a call is about."""
-    return named_group(GROUP.take(members))
 
 
 def named_group(name: bytes | None) -> str:

@@ -137,7 +137,6 @@ _OBJECTS: Final[dict[str, Callable[..., Any]]] = {
 _DAY_MS: Final = 86_400_000
 SETTINGS: Final = Shape(
     "Settings of a topic",
-    "topic settings",
     Choice("order", "time: by due time; priority: highest first of what is due.", ORDERS),
     Int(
         "aging_ms",
@@ -159,9 +158,9 @@ SETTINGS: Final = Shape(
         "Deliveries of each group.",
         Shape(
             "Rate limit",
-            "a rate limit",
             Number("per_second", "Deliveries a second.", 0.001, 1e9),
             Int("burst", "Deliveries at once after a pause.", 1, 1_000_000),
+            doc="a rate limit",
         ),
     ),
     Nested(
@@ -169,15 +168,16 @@ SETTINGS: Final = Shape(
         "Limits on what the topic accepts; 0: no limit.",
         Shape(
             "Quota",
-            "a quota",
             Int("rate", "New messages a second, over ten seconds.", 0, 10**9),
             Int("pending", "Living messages.", 0, 2**53),
             Int("bytes", "Bytes of living messages.", 0, 2**53),
             Int("horizon_ms", "How far ahead a message may be due.", 0, 2**53),
+            doc="a quota",
         ),
     ),
     OneOf("slots", "For clients that shard by key.", tuple(1 << power for power in range(15))),
     Flag("default_group", "False: only named groups see what is sent.", default=True),
+    doc="topic settings",
 )
 assert SETTINGS.names == {each.name for each in fields(TopicSettings)}
 

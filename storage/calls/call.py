@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from delaylog.storage.members import Flag, Member, Shape
@@ -35,8 +35,8 @@ class ApiCall:
     """One call."""
 
     name: str
-    method: str
-    path: str
+    asked: str
+    """Method and path."""
     right: Right
     doc: str
     answer: str
@@ -57,6 +57,14 @@ class ApiCall:
     """Twice is as once, so that a client whose answer was lost may ask again. Any GET is."""
     local: bool = False
     """Every node answers for itself, leader or not."""
+
+    method: str = field(init=False)
+    path: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        method, _, path = self.asked.partition(" ")
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "path", path)
 
     @property
     def reads(self) -> bool:

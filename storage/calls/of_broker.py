@@ -16,11 +16,10 @@ TRANSACTIONS: Final = "/v1/transactions"
 TRANSACTION: Final = "/v1/transactions/{transaction}"
 
 OF_BROKER: Final = (
-    ApiCall("getClock", "GET", CLOCK, "read", "The broker's clock.", "Clock"),
+    ApiCall("getClock", f"GET {CLOCK}", "read", "The broker's clock.", "Clock"),
     ApiCall(
         "acceptClock",
-        "POST",
-        CLOCK,
+        f"POST {CLOCK}",
         "operate",
         "Go back to wall time after the wall clock was set back.",
         "AcceptedClock",
@@ -28,25 +27,27 @@ OF_BROKER: Final = (
         problems=(409,),
     ),
     ApiCall(
-        "getArchive", "GET", ARCHIVE, "operate", "How far the archive of ended hours is.", "Archive"
+        "getArchive",
+        f"GET {ARCHIVE}",
+        "operate",
+        "How far the archive of ended hours is.",
+        "Archive",
     ),
     ApiCall(
         "releaseArchive",
-        "POST",
-        f"{ARCHIVE}/release",
+        f"POST {ARCHIVE}/release",
         "operate",
         "Let ended hours go, of which there is a copy.",
         "ReleasedArchive",
         Takes(shapes.RELEASE_ARCHIVE),
         problems=(409,),
     ),
-    ApiCall("listJobs", "GET", JOBS, "read", "Jobs, newest first.", "Jobs"),
-    ApiCall("getJob", "GET", JOB, "read", "How far a job is.", "Job"),
-    ApiCall("stopJob", "DELETE", JOB, "change", "Stop a job; what it did stays done.", "Job"),
+    ApiCall("listJobs", f"GET {JOBS}", "read", "Jobs, newest first.", "Jobs"),
+    ApiCall("getJob", f"GET {JOB}", "read", "How far a job is.", "Job"),
+    ApiCall("stopJob", f"DELETE {JOB}", "change", "Stop a job; what it did stays done.", "Job"),
     ApiCall(
         "listTransactions",
-        "GET",
-        TRANSACTIONS,
+        f"GET {TRANSACTIONS}",
         "read",
         "Transactions: open ones first, then those that ended, newest first.",
         "Transactions",
@@ -54,8 +55,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "begin",
-        "POST",
-        TRANSACTIONS,
+        f"POST {TRANSACTIONS}",
         "send",
         "Begin a transaction, or give an open one more time.",
         "Begun",
@@ -65,16 +65,14 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "getTransaction",
-        "GET",
-        TRANSACTION,
+        f"GET {TRANSACTION}",
         "send",
         "How far a transaction is, or how it ended.",
         "Transaction",
     ),
     ApiCall(
         "stage",
-        "POST",
-        f"{TRANSACTION}/parts",
+        f"POST {TRANSACTION}/parts",
         "send",
         "Stage messages; nobody sees them before the commit.",
         "Staged",
@@ -86,8 +84,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "commit",
-        "POST",
-        f"{TRANSACTION}/commit",
+        f"POST {TRANSACTION}/commit",
         "send",
         "Send what these attempts have staged; they count at once.",
         "Committed",
@@ -98,8 +95,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "abort",
-        "POST",
-        f"{TRANSACTION}/abort",
+        f"POST {TRANSACTION}/abort",
         "send",
         "Drop what was staged.",
         "Aborted",
@@ -110,8 +106,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "getCluster",
-        "GET",
-        CLUSTER,
+        f"GET {CLUSTER}",
         "read",
         "What this node knows of its cluster.",
         "Cluster",
@@ -120,8 +115,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "handOver",
-        "POST",
-        f"{CLUSTER}/handover",
+        f"POST {CLUSTER}/handover",
         "operate",
         "Have another node lead.",
         "HandedOver",
@@ -131,8 +125,7 @@ OF_BROKER: Final = (
     ),
     ApiCall(
         "changeMembers",
-        "POST",
-        f"{CLUSTER}/members",
+        f"POST {CLUSTER}/members",
         "operate",
         "Add, promote, remove, replace or move nodes.",
         "ClusterMembers",

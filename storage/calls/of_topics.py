@@ -18,18 +18,16 @@ CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 IN_NAMESPACES: Final = (
     ApiCall(
         "listTopics",
-        "GET",
-        TOPICS,
+        f"GET {TOPICS}",
         "read",
         "Topics by name, page by page.",
         "Topics",
         query=(shapes.TOPICS_LIMIT, shapes.CURSOR, shapes.PREFIX),
     ),
-    ApiCall("getTopic", "GET", TOPIC, "read", "A topic.", "Topic"),
+    ApiCall("getTopic", f"GET {TOPIC}", "read", "A topic.", "Topic"),
     ApiCall(
         "putTopic",
-        "PUT",
-        TOPIC,
+        f"PUT {TOPIC}",
         "admin",
         "Make a topic, or replace its settings.",
         "Topic",
@@ -40,8 +38,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "deleteTopic",
-        "DELETE",
-        TOPIC,
+        f"DELETE {TOPIC}",
         "admin",
         "Drop a topic in which nothing lives, or any by force.",
         "Done",
@@ -50,8 +47,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "getStats",
-        "GET",
-        f"{TOPIC}/stats",
+        f"GET {TOPIC}/stats",
         "read",
         "Counts of a topic.",
         "Stats",
@@ -59,8 +55,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "getForecast",
-        "GET",
-        f"{TOPIC}/forecast",
+        f"GET {TOPIC}/forecast",
         "read",
         "Messages to come, per minute and per hour.",
         "Forecast",
@@ -68,8 +63,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "listMessages",
-        "GET",
-        f"{TOPIC}/messages",
+        f"GET {TOPIC}/messages",
         "read",
         "Messages in due order, page by page.",
         "Listed",
@@ -77,8 +71,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "listDead",
-        "GET",
-        f"{TOPIC}/dead",
+        f"GET {TOPIC}/dead",
         "read",
         "Dead letters with why and how they died.",
         "DeadLetters",
@@ -86,8 +79,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "send",
-        "POST",
-        f"{TOPIC}/messages",
+        f"POST {TOPIC}/messages",
         "send",
         "Send one message, several, or a bulk or Arrow body.",
         "Sent",
@@ -99,8 +91,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "receive",
-        "POST",
-        f"{TOPIC}/receive",
+        f"POST {TOPIC}/receive",
         "receive",
         "Take what is ready under a lease, or wait for it.",
         "Received",
@@ -109,8 +100,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "peek",
-        "POST",
-        f"{TOPIC}/peek",
+        f"POST {TOPIC}/peek",
         "read",
         "Look at what is ready.",
         "Peeked",
@@ -120,8 +110,7 @@ IN_NAMESPACES: Final = (
     *(
         ApiCall(
             action,
-            "POST",
-            f"{TOPIC}/{action}",
+            f"POST {TOPIC}/{action}",
             "receive",
             doc,
             "Settled",
@@ -137,8 +126,7 @@ IN_NAMESPACES: Final = (
     *(
         ApiCall(
             f"{action}Many",
-            "POST",
-            f"{TOPIC}/messages:{action}",
+            f"POST {TOPIC}/messages:{action}",
             "change",
             doc,
             "ControlledMany",
@@ -155,8 +143,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "getMessage",
-        "GET",
-        MESSAGE,
+        f"GET {MESSAGE}",
         "read",
         "Look at a message, living or lately ended.",
         "Message",
@@ -164,8 +151,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "reschedule",
-        "PATCH",
-        MESSAGE,
+        f"PATCH {MESSAGE}",
         "change",
         "Give a message another time or priority.",
         "Controlled",
@@ -174,20 +160,18 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "cancel",
-        "DELETE",
-        MESSAGE,
+        f"DELETE {MESSAGE}",
         "change",
         "Cancel a message.",
         "Controlled",
         query=(shapes.CANCEL_FORCE_QUERY,),
         problems=(409,),
     ),
-    ApiCall("listGroups", "GET", GROUPS, "read", "A topic's groups.", "Groups"),
-    ApiCall("getGroup", "GET", GROUP, "read", "A group.", "Group"),
+    ApiCall("listGroups", f"GET {GROUPS}", "read", "A topic's groups.", "Groups"),
+    ApiCall("getGroup", f"GET {GROUP}", "read", "A group.", "Group"),
     ApiCall(
         "putGroup",
-        "PUT",
-        GROUP,
+        f"PUT {GROUP}",
         "admin",
         "Make a group, which sees what is sent from now on.",
         "Group",
@@ -198,8 +182,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "deleteGroup",
-        "DELETE",
-        GROUP,
+        f"DELETE {GROUP}",
         "admin",
         "Drop a group; what waited for it alone has ended.",
         "Done",
@@ -207,8 +190,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "purge",
-        "POST",
-        f"{TOPIC}/purge",
+        f"POST {TOPIC}/purge",
         "change",
         "End what waits or is ready.",
         "Purged",
@@ -217,8 +199,7 @@ IN_NAMESPACES: Final = (
     *(
         ApiCall(
             action,
-            "POST",
-            f"{TOPIC}/{action}",
+            f"POST {TOPIC}/{action}",
             "change",
             doc,
             "Paused",
@@ -229,11 +210,12 @@ IN_NAMESPACES: Final = (
             ("resume", "Hand out again."),
         )
     ),
-    ApiCall("listClaims", "GET", CLAIMS, "read", "A topic's claims that have not ended.", "Claims"),
+    ApiCall(
+        "listClaims", f"GET {CLAIMS}", "read", "A topic's claims that have not ended.", "Claims"
+    ),
     ApiCall(
         "getClaim",
-        "GET",
-        CLAIM,
+        f"GET {CLAIM}",
         "receive",
         "A claim, ended or not.",
         "Claim",
@@ -241,8 +223,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "makeClaim",
-        "POST",
-        CLAIM,
+        f"POST {CLAIM}",
         "receive",
         "Hold what is ready under a name; again: the same messages.",
         "Claim",
@@ -251,8 +232,7 @@ IN_NAMESPACES: Final = (
     ),
     ApiCall(
         "readClaim",
-        "GET",
-        f"{CLAIM}/rows",
+        f"GET {CLAIM}/rows",
         "receive",
         "Some of a claim's messages, the same ones each time.",
         "ClaimRows",
@@ -264,8 +244,7 @@ IN_NAMESPACES: Final = (
     *(
         ApiCall(
             f"{action}Claim",
-            "POST",
-            f"{CLAIM}/{action}",
+            f"POST {CLAIM}/{action}",
             "receive",
             doc,
             "SettledClaim",

@@ -42,12 +42,12 @@ HOURS_MAX: Final = 744
 
 MESSAGE: Final = Shape(
     "Message to send",
-    "a message",
     BODY,
     BODY_BASE64,
     DELIVER_AT_MS,
     DELAY_MS,
     *(field.member for field in FIELDS),
+    doc="a message",
     rules={"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
 )
 
@@ -57,34 +57,26 @@ GROUP: Final = Text(
 MAX: Final = Int("max", "At most this many messages.", 1, "receive_max")
 WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, "wait_ms_max")
 LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, "lease_ms_max")
-COLUMNS: Final = TextList(
-    "columns",
-    "Columns wanted in a bulk answer beyond the usual ones.",
-    0,
-    16,
-    ("headers", "key", "priority", "tags"),
-)
 WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
 TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
-CHOSEN_IDS: Final = TextList("ids", "Only these messages.", 1, "receive_max")
 RECEIVE: Final = Shape(
     "Receive or peek",
-    "the body",
     MAX,
     WAIT_MS,
     LEASE_MS,
-    COLUMNS,
+    TextList(
+        "columns",
+        "Columns wanted in a bulk answer beyond the usual ones.",
+        0,
+        16,
+        ("headers", "key", "priority", "tags"),
+    ),
     GROUP,
     WANTED_TAGS,
     TAGS_MODE,
-    CHOSEN_IDS,
+    TextList("ids", "Only these messages.", 1, "receive_max"),
 )
 
-RECEIPTS: Final = TextList(
-    "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
-)
-IDS: Final = TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max")
-FORCE: Final = Flag("force", "Settle by id, whichever consumer has the lease.")
 BACK_MS: Final = Int(
     "delay_ms",
     "nack: ms until the retry; absent: the message's backoff, else the topic's.",
@@ -99,10 +91,11 @@ EXTEND_MS: Final = Int(
 )
 SETTLE: Final = Shape(
     "Settle",
-    "the body",
-    RECEIPTS,
-    IDS,
-    FORCE,
+    TextList(
+        "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
+    ),
+    TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max"),
+    Flag("force", "Settle by id, whichever consumer has the lease."),
     BACK_MS,
     EXTEND_MS,
     GROUP,
@@ -122,27 +115,28 @@ FILTER_STATE: Final = Choice(
     "Its state; absent: any that can be changed.",
     ("waiting", "ready", "leased", "dead"),
 )
-DUE_FROM: Final = Int("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
-DUE_TO: Final = Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX)
-TAG: Final = Text("tag", "Has this tag.", TAG_BYTES_MAX)
-FILTER_KEY: Final = Text("key", "Has this ordering key.", KEY_BYTES_MAX)
 FILTER: Final = Nested(
     "filter",
     "Which messages, instead of ids: all that match every member. Creates a job.",
-    Shape("Filter", "a filter", FILTER_STATE, DUE_FROM, DUE_TO, TAG, FILTER_KEY),
+    Shape(
+        "Filter",
+        FILTER_STATE,
+        Int("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX),
+        Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX),
+        Text("tag", "Has this tag.", TAG_BYTES_MAX),
+        Text("key", "Has this ordering key.", KEY_BYTES_MAX),
+        doc="a filter",
+    ),
 )
 RATE: Final = Int("rate", "At most this many messages a second.", 1, 10_000_000)
 _WHICH: Final[dict[str, Any]] = {
     "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}],
     "dependentRequired": {"rate": ["filter"]},
 }
-CANCEL_MANY: Final = Shape(
-    "Cancel many", "the body", CONTROL_IDS, FILTER, RATE, CANCEL_FORCE, rules=_WHICH
-)
+CANCEL_MANY: Final = Shape("Cancel many", CONTROL_IDS, FILTER, RATE, CANCEL_FORCE, rules=_WHICH)
 _ONE_TIME: Final = [{"required": ["deliver_at_ms"]}, {"required": ["delay_ms"]}]
 RESCHEDULE_MANY: Final = Shape(
     "Reschedule many",
-    "the body",
     CONTROL_IDS,
     FILTER,
     RATE,
@@ -152,7 +146,6 @@ RESCHEDULE_MANY: Final = Shape(
 )
 REPLAY_MANY: Final = Shape(
     "Replay many",
-    "the body",
     CONTROL_IDS,
     FILTER,
     RATE,
@@ -162,7 +155,6 @@ REPLAY_MANY: Final = Shape(
 )
 RESCHEDULE: Final = Shape(
     "Reschedule one",
-    "the body",
     DELIVER_AT_MS,
     NEW_DELAY_MS,
     PRIORITY,
@@ -173,64 +165,61 @@ RESCHEDULE: Final = Shape(
 ACCEPT: Final = Flag("accept", "Wall time is right: go back to it.")
 ACCEPT_CLOCK: Final = Shape(
     "Accept the clock",
-    "the body",
     ACCEPT,
     rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
 )
-THROUGH_MS: Final = Int("through_ms", "Hours that end at or before this time.", 0, 2**53)
-COPY_POSITION: Final = Int(
-    "position", "Where the log stood in the copy: no hour may have changed behind it.", 0, 2**53
-)
-COPY_ROWS: Final = Int("rows", "Rows of the copy in the hours to release.", 0, 2**53)
 RELEASE_ARCHIVE: Final = Shape(
     "Release hours",
-    "the body",
-    THROUGH_MS,
-    COPY_POSITION,
-    COPY_ROWS,
+    Int("through_ms", "Hours that end at or before this time.", 0, 2**53),
+    Int(
+        "position", "Where the log stood in the copy: no hour may have changed behind it.", 0, 2**53
+    ),
+    Int("rows", "Rows of the copy in the hours to release.", 0, 2**53),
     rules={"required": ["through_ms"]},
 )
 NAME_PATTERN: Final = "^[A-Za-z0-9._-]{1,200}$"
 TRANSACTION_ID_PATTERN: Final = "^[A-Za-z0-9._:-]{1,200}$"
-TRANSACTION_ID: Final = Name(
-    "transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN
+TRANSACTION: Final = Shape(
+    "Begin",
+    Name("transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN),
+    Int(
+        "ttl_ms",
+        "It expires so long after the last call that gave it more time: begin or a part.",
+        1,
+        "transaction_age_ms",
+    ),
 )
-TRANSACTION_TTL_MS: Final = Int(
-    "ttl_ms",
-    "It expires so long after the last call that gave it more time: begin or a part.",
-    1,
-    "transaction_age_ms",
-)
-TRANSACTION: Final = Shape("Begin", "the body", TRANSACTION_ID, TRANSACTION_TTL_MS)
 PART_TOPIC: Final = Name("topic", "Where the messages go.", 200, NAME_PATTERN)
-PART_NAMESPACE: Final = Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN)
 PRODUCER: Final = Text("producer", "Who stages: parts are counted for each.", 255)
 PART: Final = QueryInt("part", "A share of the work, such as a partition.", 0, 2**32 - 1)
-ATTEMPT: Final = QueryInt("attempt", "Which try at this part.", 0, 2**64 - 1)
-NUMBER: Final = QueryInt("number", "Which body of this attempt.", 0, 2**32 - 1)
-WINNER_PART: Final = Int("part", "A part.", 0, 2**32 - 1)
-WINNER_ATTEMPT: Final = Int("attempt", "The attempt that counts.", 0, 2**64 - 1)
-WINNER_ROWS: Final = Int("rows", "Rows that it has staged.", 0, INT64_MAX)
 WINNERS: Final = ObjectList(
     "winners",
     "The attempt of each part that is sent; all others are dropped.",
     Shape(
         "Winner",
-        "a winner",
         PRODUCER,
-        WINNER_PART,
-        WINNER_ATTEMPT,
-        WINNER_ROWS,
+        Int("part", "A part.", 0, 2**32 - 1),
+        Int("attempt", "The attempt that counts.", 0, 2**64 - 1),
+        Int("rows", "Rows that it has staged.", 0, INT64_MAX),
+        doc="a winner",
         rules={"required": ["part", "attempt", "rows"]},
     ),
     "staged_parts_max",
 )
-COMMIT: Final = Shape("Commit", "the body", WINNERS, rules={"required": ["winners"]})
-ABORT: Final = Shape("Abort", "the body")
+COMMIT: Final = Shape("Commit", WINNERS, rules={"required": ["winners"]})
+ABORT: Final = Shape("Abort")
 ACKS: Final = Choice(
     "acks", "Which nodes hold the message when it is answered.", ("leader", "quorum", "all")
 )
-PARTS: Final = (PART_TOPIC, PART_NAMESPACE, PRODUCER, PART, ATTEMPT, NUMBER, ACKS)
+PARTS: Final = (
+    PART_TOPIC,
+    Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN),
+    PRODUCER,
+    PART,
+    QueryInt("attempt", "Which try at this part.", 0, 2**64 - 1),
+    QueryInt("number", "Which body of this attempt.", 0, 2**32 - 1),
+    ACKS,
+)
 LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, "list_max", 100)
 READ: Final = Choice(
     "read",
@@ -238,20 +227,7 @@ READ: Final = Choice(
     ("local", "leader"),
 )
 TO: Final = IntOrText("to", "Index or name of who is to lead; absent: the fittest.", 0, 2**16)
-HAND_OVER: Final = Shape("Hand over", "the body", TO)
-MEMBERS_ACTION: Final = Choice(
-    "action",
-    "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; move "
-    "a node to other addresses.",
-    ("add", "promote", "remove", "replace", "move"),
-)
-MEMBERS_NODES: Final = TextList(
-    "nodes",
-    "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
-    1,
-    7,
-    length_max=64,
-)
+HAND_OVER: Final = Shape("Hand over", TO)
 MEMBERS_CONTACT: Final = (
     Text("name", "Of a node to add or move: its name.", 64),
     Text("peer", "Its address for other nodes, HOST:PORT.", 300),
@@ -261,9 +237,19 @@ MEMBERS_CONTACT: Final = (
 )
 MEMBERS_CHANGE: Final = Shape(
     "Change of members",
-    "the body",
-    MEMBERS_ACTION,
-    MEMBERS_NODES,
+    Choice(
+        "action",
+        "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; "
+        "move a node to other addresses.",
+        ("add", "promote", "remove", "replace", "move"),
+    ),
+    TextList(
+        "nodes",
+        "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
+        1,
+        7,
+        length_max=64,
+    ),
     *MEMBERS_CONTACT,
     rules={"required": ["action", "nodes"]},
 )
@@ -272,15 +258,15 @@ CANCEL_FORCE_QUERY: Final = QueryFlag(
 )
 DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
 EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
-GROUP_SETTINGS: Final = Shape("Group to make", "the body", EPHEMERAL)
+GROUP_SETTINGS: Final = Shape("Group to make", EPHEMERAL)
 PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
 PURGE_ERASE: Final = Flag(
     "erase",
     "Also remove every byte of the topic's messages, ended ones too, from the data folder of each "
     "node; the topic says when that is done. Needs force, and takes no group.",
 )
-PURGE: Final = Shape("Purge", "the body", GROUP, PURGE_FORCE, PURGE_ERASE)
-PAUSE: Final = Shape("Pause or resume", "the body")
+PURGE: Final = Shape("Purge", GROUP, PURGE_FORCE, PURGE_ERASE)
+PAUSE: Final = Shape("Pause or resume")
 DELAY_BUCKETS: Final = QueryFlag(
     "delay_buckets", "Count waiting messages by how far off they are.", True
 )
@@ -298,30 +284,44 @@ WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
 WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
 CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
-LIMIT: Final = QueryInt("limit", "At most this many messages.", 1, "list_max", default=100)
-LIST: Final = (STATE, LIST_DUE_FROM, LIST_DUE_TO, WITH_TAG, WITH_KEY, GROUP, BODIES, CURSOR, LIMIT)
+LIST: Final = (
+    STATE,
+    LIST_DUE_FROM,
+    LIST_DUE_TO,
+    WITH_TAG,
+    WITH_KEY,
+    GROUP,
+    BODIES,
+    CURSOR,
+    QueryInt("limit", "At most this many messages.", 1, "list_max", default=100),
+)
 TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
 PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
-HISTORY: Final = QueryFlag("history", "With what happened to each message.", True)
-DEAD: Final = (*LIST[1:], HISTORY)
+DEAD: Final = (*LIST[1:], QueryFlag("history", "With what happened to each message.", True))
 LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")
 MINUTES: Final = QueryInt("minutes", "So many minutes, one by one.", 0, MINUTES_MAX, default=60)
 HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, default=24)
 
-CLAIM_MAX: Final = Int(
-    "max", "At most so many messages; absent: as many as a claim may have.", 1, "claim_rows_max"
-)
 MAKE_CLAIM: Final = Shape(
-    "Make a claim", "the body", GROUP, CLAIM_MAX, LEASE_MS, WANTED_TAGS, TAGS_MODE
+    "Make a claim",
+    GROUP,
+    Int(
+        "max", "At most so many messages; absent: as many as a claim may have.", 1, "claim_rows_max"
+    ),
+    LEASE_MS,
+    WANTED_TAGS,
+    TAGS_MODE,
 )
-EXTEND_CLAIM: Final = Shape("Extend a claim", "the body", GROUP, LEASE_MS)
-SETTLE_CLAIM: Final = Shape("Settle a claim", "the body", GROUP)
-FROM_ROW: Final = QueryInt("from", "From this row, counted from 0.", 0, INT64_MAX)
-TO_ROW: Final = QueryInt(
-    "to",
-    "Up to but not with this row; beyond the last one means all.",
-    0,
-    INT64_MAX,
-    default=INT64_MAX,
+EXTEND_CLAIM: Final = Shape("Extend a claim", GROUP, LEASE_MS)
+SETTLE_CLAIM: Final = Shape("Settle a claim", GROUP)
+CLAIM_ROWS: Final = (
+    GROUP,
+    QueryInt("from", "From this row, counted from 0.", 0, INT64_MAX),
+    QueryInt(
+        "to",
+        "Up to but not with this row; beyond the last one means all.",
+        0,
+        INT64_MAX,
+        default=INT64_MAX,
+    ),
 )
-CLAIM_ROWS: Final = (GROUP, FROM_ROW, TO_ROW)

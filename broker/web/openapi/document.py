@@ -51,7 +51,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     within = [
         replace(
-            call, name=f"{call.name}InNamespace", path=call.path.replace("/v1", "/v1/ns/{ns}", 1)
+            call, name=f"{call.name}InNamespace", asked=call.asked.replace("/v1", "/v1/ns/{ns}", 1)
         )
         for call in IN_NAMESPACES
     ]
