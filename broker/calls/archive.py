@@ -24,10 +24,8 @@ def _members(node: Node) -> dict[str, Any]:
 
 async def get_archive(ctx: Context) -> Answer:
     """GET /v1/archive."""
-    members = _members(ctx.node)
     # What it says may be acted on: it is told once it is sure to stay so.
-    await ctx.node.durable(ctx.node.engine.state.position)
-    return ctx.answer(members)
+    return await ctx.durable_answer(_members(ctx.node))
 
 
 async def release_archive(ctx: Context) -> Answer:

@@ -123,17 +123,14 @@ async def list_claims(ctx: Context) -> Answer:
     topic = the_topic(ctx)
     state = ctx.node.engine.state
     claims = state.claims.of_groups(topic.number, topic.groups)
-    members = {"claims": [_describe(topic, claim) for claim in claims]}
-    await ctx.node.durable(state.position)
-    return ctx.answer(members)
+    return await ctx.durable_answer({"claims": [_describe(topic, claim) for claim in claims]})
 
 
 async def get_claim(ctx: Context) -> Answer:
     """GET …/claims/{c}: what became of it."""
     topic, group = _whose(ctx, ctx.asked())
     claim = _the_claim(ctx, topic, group)
-    await ctx.node.durable(ctx.node.engine.state.position)
-    return ctx.answer(_describe(topic, claim))
+    return await ctx.durable_answer(_describe(topic, claim))
 
 
 async def read_claim(ctx: Context) -> Answer | Stream:

@@ -192,6 +192,11 @@ class Context(ABC):
             return Answer(msgpack.packb(members), MSGPACK, status)
         return Answer(orjson.dumps(members), JSON, status)
 
+    async def durable_answer(self, members: Any, status: int = 200) -> Answer:
+        """The same, once the log end that it saw is durable."""
+        await self.node.durable(self.node.engine.state.position)
+        return self.answer(members, status)
+
     def bulk_answer(self, body: bytes) -> Answer:
         """A bulk answer."""
         return Answer(body, BULK)

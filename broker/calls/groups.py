@@ -49,8 +49,7 @@ async def put_group_(ctx: Context) -> Answer:
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     known = topic.group(name) is not None
     group = put_group(state, topic, name, now_ms, ephemeral=values["ephemeral"])
-    await node.durable(state.position)
-    return ctx.answer(_describe(topic, group), status=200 if known else 201)
+    return await ctx.durable_answer(_describe(topic, group), status=200 if known else 201)
 
 
 async def delete_group(ctx: Context) -> Answer:
@@ -58,8 +57,7 @@ async def delete_group(ctx: Context) -> Answer:
     topic = the_topic(ctx)
     node = ctx.node
     drop_group(node.engine.state, topic, named_in(topic, ctx.params["group"]), node.clock.now_ms())
-    await node.durable(node.engine.state.position)
-    return ctx.answer({"result": "done"})
+    return await ctx.durable_answer({"result": "done"})
 
 
 async def purge_topic(ctx: Context) -> Answer:
@@ -76,8 +74,7 @@ async def purge_topic(ctx: Context) -> Answer:
     node = ctx.node
     state = node.engine.state
     count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
-    await node.durable(state.position)
-    return ctx.answer({"result": "done", "purged": count})
+    return await ctx.durable_answer({"result": "done", "purged": count})
 
 
 async def pause_topic(ctx: Context) -> Answer:
@@ -87,5 +84,4 @@ async def pause_topic(ctx: Context) -> Answer:
     node = ctx.node
     pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")
     node.wake_ready()
-    await node.durable(node.engine.state.position)
-    return ctx.answer({"result": "done", "paused": topic.paused})
+    return await ctx.durable_answer({"result": "done", "paused": topic.paused})

@@ -50,16 +50,12 @@ async def list_jobs(ctx: Context) -> Answer:
     """GET /v1/jobs: the newest first."""
     state = ctx.node.engine.state
     members = [job_members(state, job) for job in reversed(state.jobs.by_number.values())]
-    await ctx.node.durable(state.position)
-    return ctx.answer({"jobs": members})
+    return await ctx.durable_answer({"jobs": members})
 
 
 async def get_job(ctx: Context) -> Answer:
     """GET /v1/jobs/{job}."""
-    state = ctx.node.engine.state
-    members = job_members(state, _the_job(ctx))
-    await ctx.node.durable(state.position)
-    return ctx.answer(members)
+    return await ctx.durable_answer(job_members(ctx.node.engine.state, _the_job(ctx)))
 
 
 async def stop_job(ctx: Context) -> Answer:
@@ -67,6 +63,4 @@ async def stop_job(ctx: Context) -> Answer:
     state = ctx.node.engine.state
     job = _the_job(ctx)
     end_job(state, job, "cancelled", ctx.node.clock.now_ms())
-    members = job_members(state, job)
-    await ctx.node.durable(state.position)
-    return ctx.answer(members)
+    return await ctx.durable_answer(job_members(state, job))

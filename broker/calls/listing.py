@@ -91,8 +91,7 @@ async def forecast(ctx: Context) -> Answer:
     now_ms = node.clock.now_ms()
     counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
     await node.run(counted.work())
-    await node.durable(node.engine.state.position)
-    return ctx.answer(
+    return await ctx.durable_answer(
         {
             "topic": topic.name,
             "now_ms": now_ms,

@@ -81,8 +81,7 @@ async def put_topic(ctx: Context) -> Answer:
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
     topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
-    await node.durable(node.engine.state.position)
-    return ctx.answer(_describe(topic), status=200 if known else 201)
+    return await ctx.durable_answer(_describe(topic), status=200 if known else 201)
 
 
 async def delete_topic(ctx: Context) -> Answer:
@@ -98,8 +97,7 @@ async def delete_topic(ctx: Context) -> Answer:
         )
     node = ctx.node
     drop_topic(node.engine.state, topic, node.clock.now_ms())
-    await node.durable(node.engine.state.position)
-    return ctx.answer({"result": "done"})
+    return await ctx.durable_answer({"result": "done"})
 
 
 async def topic_stats(ctx: Context) -> Answer:

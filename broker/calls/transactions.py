@@ -122,9 +122,7 @@ async def abort_transaction(ctx: Context) -> Answer:
 async def get_transaction(ctx: Context) -> Answer:
     """GET /v1/transactions/{transaction}."""
     name, state = ctx.params["transaction"], ctx.node.engine.state
-    members = _members(name, deciding.look(state, name))
-    await ctx.node.durable(state.position)
-    return ctx.answer(members)
+    return await ctx.durable_answer(_members(name, deciding.look(state, name)))
 
 
 async def list_transactions(ctx: Context) -> Answer:
@@ -141,8 +139,7 @@ async def list_transactions(ctx: Context) -> Answer:
         "publishing": len(table.unpublished),
         "ended": table.ended_count,
     }
-    await ctx.node.durable(state.position)
-    return ctx.answer({"transactions": members, "counts": counts})
+    return await ctx.durable_answer({"transactions": members, "counts": counts})
 
 
 def _members(name: str, known: Known) -> dict[str, Any]:

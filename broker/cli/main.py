@@ -10,17 +10,37 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from importlib import import_module
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from delaylog.broker.cli.failing import INTERRUPTED, WRONG, fail, is_expected, wants_json
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.config import load_config
 from delaylog.broker.logs import set_up_logs
 
-_LOCAL: Final = frozenset({"check", "drill", "dump", "verify", "backup", "restore"})
-"""Verbs that work on folders and files, or start brokers of their own; the others ask a broker."""
+LOCAL: Final = {
+    **dict.fromkeys(("check", "verify", "backup", "restore"), "local"),
+    "drill": "drill",
+    "dump": "dump",
+}
+"""Verbs that work on folders and files, or start brokers of their own, and where they are."""
+REMOTE: Final = {
+    **dict.fromkeys(("send", "receive", "stats", "topics", "clock"), "remote"),
+    **dict.fromkeys(("list", "show"), "looking"),
+    **dict.fromkeys(("cancel", "reschedule", "replay"), "chosen"),
+    **dict.fromkeys(("groups", "purge", "pause", "resume"), "whole_topics"),
+    "cluster": "clusters",
+}
+"""Verbs that ask a broker."""
+MODULES: Final = {
+    **LOCAL,
+    **REMOTE,
+    "recover": "clusters",
+    "completion": "completion",
+    "spark": "spark",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,51 +63,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    verb = args.verb
+    verb: str = args.verb
     if verb == "serve":
         config = load_config(vars(args))
         set_up_logs(config.log_level, config.log_format)
         from delaylog.broker.serve import serve
 
         return serve(config)
-    if verb == "completion":
-        from delaylog.broker.cli.completion import completion_command
+    if verb in LOCAL:
+        # A long verb that is asked to end cleans up behind itself.
+        signal.signal(signal.SIGTERM, _interrupt)
+    name = "recover" if verb == "cluster" and args.action == "recover" else verb
+    module = import_module(f"delaylog.broker.cli.{MODULES[name]}")
+    status: int | Coroutine[Any, Any, int] = getattr(module, f"{name}_command")(args)
+    if isinstance(status, int):
+        return status
+    import asyncio
 
-        return completion_command(args)
-    if verb == "spark":
-        from delaylog.broker.cli.spark import spark_command
-
-        return spark_command(args)
-    if verb == "cluster" and args.action == "recover":
-        from delaylog.broker.cli.clusters import recover_command
-
-        return recover_command(args)
-    if verb not in _LOCAL:
-        from delaylog.broker.cli.remote_verbs import run_remote
-
-        return run_remote(verb, args)
-    # A long verb that is asked to end cleans up behind itself.
-    signal.signal(signal.SIGTERM, _interrupt)
-    if verb == "check":
-        from delaylog.broker.cli.local import check_command
-
-        return check_command(args)
-    if verb == "drill":
-        from delaylog.broker.cli.drill import drill_command
-
-        return drill_command(args)
-    if verb == "dump":
-        from delaylog.broker.cli.dump import dump_command
-
-        return dump_command(args)
-    from delaylog.broker.cli.local import backup_command, restore_command, verify_command
-
-    commands = {
-        "verify": verify_command,
-        "backup": backup_command,
-        "restore": restore_command,
-    }
-    return commands[verb](args)
+    return asyncio.run(status)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (a handler's form)

@@ -51,6 +51,9 @@ async def pause_command(args: argparse.Namespace) -> int:
     return DONE
 
 
+resume_command = pause_command
+
+
 def _say(members: dict[str, Any], text: str, args: argparse.Namespace) -> None:
     if args.json:
         emit(members)

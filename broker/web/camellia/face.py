@@ -27,6 +27,7 @@ from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
 from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.leader_proxy import LeaderProxy
+from delaylog.storage.calls.call import Right
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.message_fields import BACKOFF
 
@@ -53,6 +54,7 @@ class Call:
     """One call: its method, parameters and handler."""
 
     method: str
+    right: Right
     params: tuple[Param, ...]
     handler: Callable[[CamelliaFace], CallHandler]
     doc: str
@@ -91,7 +93,7 @@ class CamelliaFace:
         plain = PLAIN.get(path)
         if plain is None:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
-        methods, handler = plain
+        methods, _, handler = plain
         _check_method(method, methods)
         return lambda ctx: handler(self, ctx)
 
@@ -232,6 +234,7 @@ def _check_method(method: str, methods: tuple[str, ...]) -> None:
 CALLS: Final[dict[str, Call]] = {
     "sendMsg": Call(
         "POST",
+        "send",
         (
             _TOPIC,
             Param("msg", "text", "The message.", required=True),
@@ -252,6 +255,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "pullMsg": Call(
         "POST",
+        "receive",
         (_TOPIC, _ACK_TIMEOUT, _BATCH),
         lambda face: face.queue.pull_msg,
         "Take what is ready now.",
@@ -259,6 +263,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "longPollingMsg": Call(
         "POST",
+        "receive",
         (
             _TOPIC,
             _ACK_TIMEOUT,
@@ -272,6 +277,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "ackMsg": Call(
         "POST",
+        "receive",
         (
             _TOPIC,
             _ID,
@@ -282,10 +288,16 @@ CALLS: Final[dict[str, Call]] = {
         "",
     ),
     "getMsg": Call(
-        "POST", (_TOPIC, _ID), lambda face: face.queue.get_msg, "Look at a message.", "delayMsg"
+        "POST",
+        "read",
+        (_TOPIC, _ID),
+        lambda face: face.queue.get_msg,
+        "Look at a message.",
+        "delayMsg",
     ),
     "deleteMsg": Call(
         "POST",
+        "change",
         (_TOPIC, _ID, Param("release", "flag", "Forget it at once.", False)),
         lambda face: face.queue.delete_msg,
         "Delete a living message.",
@@ -293,6 +305,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "getTopicInfo": Call(
         "GET",
+        "read",
         (_TOPIC,),
         lambda face: face.get_topic_info,
         "Sizes of a topic's queues.",
@@ -301,6 +314,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "getTopicInfoList": Call(
         "GET",
+        "read",
         (),
         lambda face: face.get_topic_info_list,
         "Sizes of the queues of all topics.",
@@ -309,6 +323,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "getMonitorData": Call(
         "GET",
+        "read",
         (),
         lambda face: face.get_monitor_data,
         "Calls and gaps of the last full period.",
@@ -317,11 +332,12 @@ CALLS: Final[dict[str, Call]] = {
     ),
 }
 _ANY: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
-PLAIN: Final[dict[str, tuple[tuple[str, ...], PlainHandler]]] = {
-    f"{BASE}getMonitorString": (("GET",), CamelliaFace.get_monitor_string),
-    "/camellia/metrics": (("GET",), CamelliaFace.metrics),
-    "/camellia/health/status": (_ANY, CamelliaFace.status),
-    "/camellia/health/check": (_ANY, CamelliaFace.check),
-    "/camellia/health/online": (_ANY, CamelliaFace.go_online),
-    "/camellia/health/offline": (_ANY, CamelliaFace.go_offline),
+PLAIN: Final[dict[str, tuple[tuple[str, ...], Right | None, PlainHandler]]] = {
+    f"{BASE}getMonitorString": (("GET",), "read", CamelliaFace.get_monitor_string),
+    "/camellia/metrics": (("GET",), "metrics", CamelliaFace.metrics),
+    "/camellia/health/status": (_ANY, None, CamelliaFace.status),
+    "/camellia/health/check": (_ANY, None, CamelliaFace.check),
+    "/camellia/health/online": (_ANY, "operate", CamelliaFace.go_online),
+    "/camellia/health/offline": (_ANY, "operate", CamelliaFace.go_offline),
 }
+"""Paths that answer in a form of their own: methods, right (None: none is needed), handler."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.operator_calls import ROLES
@@ -18,7 +18,12 @@ from delaylog.storage.transaction_frames import RESULTS
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
+_FLAG: Final[Schema] = {"type": "boolean"}
+_INT_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
+_FLAG_OR_NULL: Final[Schema] = {"type": ["boolean", "null"]}
+_DONE: Final[Schema] = {"const": "done"}
+_REPEATED: Final[Schema] = {"enum": ["done", "already"]}
 _STATES: Final = [
     state.name.lower()
     for state in MessageState
@@ -43,59 +48,46 @@ def _object(optional: dict[str, Schema] | None = None, /, **members: Schema) -> 
     }
 
 
+def _each(kind: Schema, *names: str) -> dict[str, Schema]:
+    """Members of the same kind."""
+    return dict.fromkeys(names, kind)
+
+
+def _words(*words: str | None) -> Schema:
+    return {"enum": list(words)}
+
+
+def _or_null(shape: Schema) -> Schema:
+    return {"oneOf": [shape, {"type": "null"}]}
+
+
+_BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
+_HEADERS: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
+
+
 def _body(**members: Schema) -> Schema:
     """Members of a message that has a body, as text or as base64."""
-    schema = _object(
-        {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}}, **members
-    )
+    schema = _object({"body": _TEXT, "body_base64": _BASE64}, **members)
     schema["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
     return schema
 
 
-_CONTENT: Final[dict[str, Schema]] = {
+_READY: Final[dict[str, Schema]] = {
+    **_each(_INT, "deliver_at_ms", "priority"),
     "id": _TEXT,
-    "deliver_at_ms": _INT,
     "attempts": _COUNT,
-    "priority": _INT,
     "tags": _list(_TEXT),
     "key": _TEXT_OR_NULL,
-    "headers": {"type": "object", "additionalProperties": _TEXT},
 }
 _LEASED: Final[dict[str, Schema]] = {
     "receipt": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
     "lease_until_ms": _INT,
 }
-
-
-def _sent(*results: str) -> Schema:
-    return _object(id=_TEXT, deliver_at_ms=_INT, result={"enum": list(results)})
-
-
-def _topic() -> dict[str, Schema]:
-    counts = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
-    return {"counts": _object(**dict.fromkeys(counts, _COUNT))}
-
-
-def _group() -> Schema:
-    return _object(
-        group=_TEXT,
-        topic=_TEXT,
-        namespace=_TEXT,
-        ephemeral={"type": "boolean"},
-        delivered=_COUNT,
-        **_topic(),
-    )
-
-
-def _claim() -> dict[str, Schema]:
-    states = ["making", "open", "acking", "acked", "releasing", "released", "expired", "purged"]
-    return {
-        "claim": _TEXT,
-        "group": _TEXT,
-        "n": _COUNT,
-        "state": {"enum": states},
-        "lease_until_ms": {"type": ["integer", "null"]},
-    }
+_COUNTS: Final = _object(
+    **_each(_COUNT, "waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+)
+_NODE: Final[dict[str, Schema]] = {"node": _COUNT, **_each(_TEXT, "name", "http")}
+_EPOCH: Final = _object(**_each(_COUNT, "counter", "node"))
 
 
 def settings_schema(limits: Limits, *, whole: bool) -> Schema:
@@ -108,332 +100,253 @@ def settings_schema(limits: Limits, *, whole: bool) -> Schema:
     return schema
 
 
-def _problem() -> Schema:
-    schema = _object(type=_TEXT, title=_TEXT, status=_INT, code=_TEXT, detail=_TEXT)
-    schema["additionalProperties"] = True
-    return schema
-
-
-def _gap() -> Schema:
-    return _object(topic=_TEXT, count=_COUNT, avg={"type": "number"}, max=_COUNT)
-
-
-_NODE: Final[dict[str, Schema]] = {"node": _COUNT, "name": _TEXT, "http": _TEXT}
-_EPOCH: Final = _object(counter=_COUNT, node=_COUNT)
-
-
-def _cluster() -> Schema:
-    maybe: Schema = {"type": ["integer", "null"]}
-    text: Schema = {"type": ["string", "null"]}
-    member = _object(
-        **_NODE,
-        peer=_TEXT,
-        connected={"type": "boolean"},
-        voter={"type": ["boolean", "null"]},
-        removed={"type": "boolean"},
-        match=maybe,
-        lag_bytes=maybe,
-        clock_ahead_ms=maybe,
-        clock_uncertainty_ms=maybe,
-        clock_off={"type": ["boolean", "null"]},
-        announced_http=text,
-        announced_peer=text,
-        release=text,
-        fit={"type": ["boolean", "null"]},
-        unfit={"type": ["string", "null"]},
-        sync_ms=maybe,
-        priority=_COUNT,
-        zone=_TEXT,
-    )
-    return _object(
-        cluster=_TEXT,
-        cluster_id={"type": ["string", "null"]},
-        version=_COUNT,
-        **_NODE,
-        role={"enum": list(ROLES)},
-        epoch={"oneOf": [_EPOCH, {"type": "null"}]},
-        leader={"oneOf": [_object(**_NODE), {"type": "null"}]},
-        log_end=_COUNT,
-        durable=_COUNT,
-        commit=_COUNT,
-        applied=_COUNT,
-        gate_age_ms=maybe,
-        majority={"type": "boolean"},
-        missing_voters=_list(_TEXT),
-        copy_to=maybe,
-        copy_from=maybe,
-        release=_TEXT,
-        feature_level=_COUNT,
-        peer_tls={"type": "boolean"},
-        connections_refused={"type": "object", "additionalProperties": _COUNT},
-        clock_offset_ms=maybe,
-        clock_stands_aside={"type": "boolean"},
-        error={"type": ["string", "null"]},
-        members=_list(member),
-    )
-
-
 def answer_schemas(limits: Limits) -> dict[str, Schema]:
     """All of them by name."""
-    topic = _object(
-        topic=_TEXT,
-        namespace=_TEXT,
-        settings=_ref("WholeSettings"),
-        paused={"type": "boolean"},
-        erasing={"type": "boolean"},
-        groups=_list(_TEXT),
-        **_topic(),
-    )
-    clock = {"now_ms": _INT, "wall_ms": _INT, "held_ms": _COUNT, "steps": _COUNT}
-    done: dict[str, Any] = {"const": "done"}
-    archive = {
-        "hold": {"type": "boolean"},
-        "released_through_ms": _COUNT,
-        "archivable_through_ms": _COUNT,
-        "hours": _COUNT,
-        "oldest_ms": {"type": ["integer", "null"]},
-    }
     return {
         "Settings": settings_schema(limits, whole=False),
         "WholeSettings": settings_schema(limits, whole=True),
-        "Topic": topic,
-        "Topics": _object(topics=_list(_ref("Topic")), cursor={"type": ["string", "null"]}),
-        "Done": _object(result=done),
-        "Group": _group(),
-        "Groups": _object(groups=_list(_ref("Group"))),
-        "Purged": _object(result=done, purged=_COUNT),
-        "Paused": _object(result=done, paused={"type": "boolean"}),
-        "Claim": _object(**_claim()),
-        "Claims": _object(claims=_list(_ref("Claim"))),
-        "SettledClaim": _object(**_claim(), result={"enum": ["done", "already"]}),
-        "ClaimRows": _object(
-            **{"from": _COUNT},
-            messages={**_list(_body(**_CONTENT, **_LEASED)), "maxItems": limits.receive_max},
-            to=_COUNT,
-            n=_COUNT,
-            now_ms=_INT,
+        **_of_topics(),
+        **_of_messages(limits),
+        **_of_changes(),
+        **_of_transactions(),
+        **_of_node(),
+        **_camellia(),
+    }
+
+
+def _of_topics() -> dict[str, Schema]:
+    claim = {
+        **_each(_TEXT, "claim", "group"),
+        "n": _COUNT,
+        "state": _words(
+            *("making", "open", "acking", "acked", "releasing", "released", "expired", "purged")
         ),
-        "Stats": _object(
-            {
-                "delay_buckets": _list(
-                    _object(from_ms=_COUNT, to_ms={"type": ["integer", "null"]}, count=_COUNT)
-                )
-            },
-            topic=_TEXT,
-            group=_TEXT,
-            **_topic(),
-            oldest_due_ms={"type": ["integer", "null"]},
-            rates=_object(
-                **{
-                    name: {"type": "number", "minimum": 0}
-                    for name in ("sent", "delivered", "acked")
-                }
-            ),
-            sent=_COUNT,
+        "lease_until_ms": _INT_OR_NULL,
+    }
+    slots = _list(_object(from_ms=_INT, count=_COUNT))
+    return {
+        "Topic": _object(
+            **_each(_TEXT, "topic", "namespace"),
+            settings=_ref("WholeSettings"),
+            **_each(_FLAG, "paused", "erasing"),
+            groups=_list(_TEXT),
+            counts=_COUNTS,
+        ),
+        "Topics": _object(topics=_list(_ref("Topic")), cursor=_TEXT_OR_NULL),
+        "Done": _object(result=_DONE),
+        "Group": _object(
+            **_each(_TEXT, "group", "topic", "namespace"),
+            ephemeral=_FLAG,
             delivered=_COUNT,
+            counts=_COUNTS,
+        ),
+        "Groups": _object(groups=_list(_ref("Group"))),
+        "Purged": _object(result=_DONE, purged=_COUNT),
+        "Paused": _object(result=_DONE, paused=_FLAG),
+        "Claim": _object(**claim),
+        "Claims": _object(claims=_list(_ref("Claim"))),
+        "SettledClaim": _object(**claim, result=_REPEATED),
+        "Stats": _object(
+            {"delay_buckets": _list(_object(from_ms=_COUNT, to_ms=_INT_OR_NULL, count=_COUNT))},
+            **_each(_TEXT, "topic", "group"),
+            counts=_COUNTS,
+            oldest_due_ms=_INT_OR_NULL,
+            rates=_object(**_each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
+            **_each(_COUNT, "sent", "delivered"),
             now_ms=_INT,
         ),
+        "Forecast": _object(topic=_TEXT, now_ms=_INT, minutes=slots, hours=slots, later=_COUNT),
+    }
+
+
+def _of_messages(limits: Limits) -> dict[str, Schema]:
+    """What is sent, handed out, looked at."""
+
+    def sent(*results: str) -> Schema:
+        return _object(id=_TEXT, deliver_at_ms=_INT, result=_words(*results))
+
+    def some(message: Schema) -> Schema:
+        return {**_list(message), "maxItems": limits.receive_max}
+
+    def page(**more: Schema) -> Schema:
+        """What only some of its messages have is optional."""
+        own = {"headers": _HEADERS, "backoff": backoff, "body": _TEXT, "body_base64": _BASE64}
+        listed = _object(sometimes | own | more, **described)
+        return _object(messages=_list(listed), cursor=_TEXT_OR_NULL, now_ms=_INT)
+
+    received = _body(**_READY, headers=_HEADERS, **_LEASED)
+    cause = _words(*(cause.name.lower() for cause in Cause), None)
+    described = {
+        **_READY,
+        "state": _words(*_STATES),
+        "cause": cause,
+        "sent_at_ms": _INT,
+        "expires_at_ms": _INT_OR_NULL,
+        "max_retry": _COUNT,
+    }
+    sometimes = _each(_INT, "lease_until_ms", "ended_at_ms")
+    backoff = _object(
+        {**_each(_COUNT, "first_ms", "max_ms"), **_each({"type": "number"}, "factor", "jitter")}
+    )
+    message = _body(**described, headers=_HEADERS, **_each(_TEXT, "topic", "namespace"))
+    message["properties"] |= sometimes | {
+        "life": _list(_ref("Step")),
+        "life_complete": _FLAG,
+        "backoff": backoff,
+    }
+    return {
         "Sent": {
             "oneOf": [
-                _sent("created", "kept", "replaced"),
-                _object(messages=_list(_sent(*RESULT_NAMES))),
+                sent("created", "kept", "replaced"),
+                _object(messages=_list(sent(*RESULT_NAMES))),
                 _object(
-                    {"results": _list({"enum": list(RESULT_NAMES)})},
-                    n=_COUNT,
-                    **dict.fromkeys(RESULT_NAMES, _COUNT),
+                    {"results": _list(_words(*RESULT_NAMES))}, **_each(_COUNT, "n", *RESULT_NAMES)
                 ),
             ]
         },
-        "Received": _object(
-            messages={**_list(_body(**_CONTENT, **_LEASED)), "maxItems": limits.receive_max},
-            now_ms=_INT,
+        "Received": _object(messages=some(received), now_ms=_INT),
+        "Peeked": _object(messages=some(_body(**_READY, headers=_HEADERS)), now_ms=_INT),
+        "ClaimRows": _object(
+            messages=some(received), **_each(_COUNT, "from", "to", "n"), now_ms=_INT
         ),
-        "Peeked": _object(
-            messages={**_list(_body(**_CONTENT)), "maxItems": limits.receive_max}, now_ms=_INT
+        "Settled": _object(results=_list(_words("done", "gone", "unknown"))),
+        "Message": message,
+        "Step": _object(
+            {
+                "cause": cause,
+                **_each(_INT, "due_ms", "lease_until_ms"),
+                **_each(_COUNT, "attempts", "epoch", "node"),
+            },
+            event=_words(*EVENTS),
+            at_ms=_INT_OR_NULL,
         ),
-        "Settled": _object(results=_list({"enum": ["done", "gone", "unknown"]})),
-        "Controlled": _object(
-            {"groups": _list(_TEXT)}, result=done, state={"enum": _STATES}, deliver_at_ms=_INT
+        "Listed": page(),
+        "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG),
+    }
+
+
+def _of_changes() -> dict[str, Schema]:
+    found = {"state": _words(*_STATES)}
+    groups = {"groups": _list(_TEXT)}
+    one = _object(found | groups, result=_words("done", "too_late", "unknown"))
+    return {
+        "Controlled": _object(groups, result=_DONE, **found, deliver_at_ms=_INT),
+        "ControlledMany": _object(results=_list(one)),
+        "Job": _object(
+            job=_TEXT,
+            **_each(_TEXT_OR_NULL, "namespace", "topic"),
+            action=_words("cancel", "reschedule", "replay"),
+            filter=_object(
+                {**_each(_TEXT, "state", "tag", "key"), **_each(_INT, "due_from", "due_to")}
+            ),
+            state=_words("running", "done", "cancelled", "failed"),
+            **_each(_COUNT, "scanned", "matched", "done", "too_late"),
+            begun_ms=_INT,
+            **_each(_INT_OR_NULL, "rate", "deliver_at_ms", "ended_ms"),
         ),
-        "ControlledMany": _object(
-            results=_list(
-                _object(
-                    {"state": {"enum": _STATES}, "groups": _list(_TEXT)},
-                    result={"enum": ["done", "too_late", "unknown"]},
-                )
-            )
-        ),
-        "Job": _job(),
         "Jobs": _object(jobs=_list(_ref("Job"))),
-        **_transactions(),
-        "Message": _message(),
-        "Step": _step(),
-        "Listed": _page(_listed()),
-        "DeadLetters": _page(
-            _listed(
-                history=_list(_ref("Step")),
-                history_complete={"type": "boolean"},
-            )
+    }
+
+
+def _of_transactions() -> dict[str, Schema]:
+    named = {"transaction": _TEXT, "state": _words("open", "committed", "aborted", "expired")}
+    return {
+        "Transaction": _object(
+            **named,
+            **_each(_COUNT, "rows", "parts", "bytes", "published", "discarded_rows"),
+            results=_object(**_each(_COUNT, *RESULTS)),
+            **_each(_INT_OR_NULL, "expires_at_ms", "decided_at_ms"),
         ),
-        "Forecast": _object(
-            topic=_TEXT,
-            now_ms=_INT,
-            minutes=_list(_object(from_ms=_INT, count=_COUNT)),
-            hours=_list(_object(from_ms=_INT, count=_COUNT)),
-            later=_COUNT,
+        "Transactions": _object(
+            transactions=_list(_ref("Transaction")),
+            counts=_object(**_each(_COUNT, "open", "publishing", "ended")),
         ),
+        "Begun": _object(**named, expires_at_ms=_INT_OR_NULL),
+        "Staged": _object(rows=_COUNT, result=_words("staged", "already")),
+        "Committed": _object(
+            transaction=_TEXT, state={"const": "committed"}, rows=_COUNT, result=_REPEATED
+        ),
+        "Aborted": _object(transaction=_TEXT, state=_words("aborted", "expired"), result=_REPEATED),
+    }
+
+
+def _of_node() -> dict[str, Schema]:
+    clock = {**_each(_INT, "now_ms", "wall_ms"), **_each(_COUNT, "held_ms", "steps")}
+    archive = {
+        "hold": _FLAG,
+        **_each(_COUNT, "released_through_ms", "archivable_through_ms", "hours"),
+        "oldest_ms": _INT_OR_NULL,
+    }
+    problem = _object(**_each(_TEXT, "type", "title", "code", "detail"), status=_INT)
+    return {
         "Health": _object(status=_TEXT),
         "Ready": _object(
-            {"role": {"enum": list(ROLES)}, "leader": _TEXT_OR_NULL},
+            {"role": _words(*ROLES), "leader": _TEXT_OR_NULL},
             status=_TEXT,
-            disk_full={"type": "boolean"},
+            disk_full=_FLAG,
             clock_held_ms=_COUNT,
         ),
         "Cluster": _cluster(),
         "ClusterMembers": _object(
             version=_COUNT,
-            voters=_list(_TEXT),
-            learners=_list(_TEXT),
-            advice={"type": ["string", "null"]},
+            **_each(_list(_TEXT), "voters", "learners"),
+            advice=_TEXT_OR_NULL,
         ),
         "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
         "Archive": _object(**archive),
-        "ReleasedArchive": _object(result={"enum": ["done", "already"]}, **archive),
+        "ReleasedArchive": _object(result=_REPEATED, **archive),
         "About": _object(name=_TEXT, topics=_COUNT),
-        "Problem": _problem(),
-        **_camellia(),
+        "Problem": {**problem, "additionalProperties": True},
     }
 
 
-_CAUSE: Final[Schema] = {"enum": [*(cause.name.lower() for cause in Cause), None]}
-_DESCRIBED: Final[dict[str, Schema]] = {
-    **{name: schema for name, schema in _CONTENT.items() if name != "headers"},
-    "state": {"enum": _STATES},
-    "cause": _CAUSE,
-    "sent_at_ms": _INT,
-    "expires_at_ms": {"type": ["integer", "null"]},
-    "max_retry": _COUNT,
-}
-_SOMETIMES: Final[dict[str, Schema]] = {"lease_until_ms": _INT, "ended_at_ms": _INT}
-_BACKOFF: Final = _object(
-    {
-        "first_ms": _COUNT,
-        "max_ms": _COUNT,
-        "factor": {"type": "number"},
-        "jitter": {"type": "number"},
-    }
-)
-
-
-def _transactions() -> dict[str, Schema]:
-    ended = ("committed", "aborted", "expired")
-    state: Schema = {"enum": ["open", *ended]}
-    int_or_null: Schema = {"type": ["integer", "null"]}
-    repeated: Schema = {"enum": ["done", "already"]}
-    known = _object(
-        transaction=_TEXT,
-        state=state,
-        rows=_COUNT,
-        parts=_COUNT,
-        bytes=_COUNT,
-        published=_COUNT,
-        results=_object(**dict.fromkeys(RESULTS, _COUNT)),
-        discarded_rows=_COUNT,
-        expires_at_ms=int_or_null,
-        decided_at_ms=int_or_null,
+def _cluster() -> Schema:
+    member = _object(
+        **_NODE,
+        priority=_COUNT,
+        **_each(_TEXT, "peer", "zone"),
+        **_each(_TEXT_OR_NULL, "announced_http", "announced_peer", "release", "unfit"),
+        **_each(_INT_OR_NULL, "match", "lag_bytes", "sync_ms"),
+        **_each(_INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms"),
+        **_each(_FLAG, "connected", "removed"),
+        **_each(_FLAG_OR_NULL, "voter", "fit", "clock_off"),
     )
-    return {
-        "Transaction": known,
-        "Transactions": _object(
-            transactions=_list(_ref("Transaction")),
-            counts=_object(open=_COUNT, publishing=_COUNT, ended=_COUNT),
-        ),
-        "Begun": _object(transaction=_TEXT, state=state, expires_at_ms=int_or_null),
-        "Staged": _object(rows=_COUNT, result={"enum": ["staged", "already"]}),
-        "Committed": _object(
-            transaction=_TEXT, state={"const": "committed"}, rows=_COUNT, result=repeated
-        ),
-        "Aborted": _object(
-            transaction=_TEXT, state={"enum": ["aborted", "expired"]}, result=repeated
-        ),
-    }
-
-
-def _job() -> Schema:
-    int_or_null: Schema = {"type": ["integer", "null"]}
     return _object(
-        job=_TEXT,
-        namespace=_TEXT_OR_NULL,
-        topic=_TEXT_OR_NULL,
-        action={"enum": ["cancel", "reschedule", "replay"]},
-        filter=_object(
-            {"state": _TEXT, "due_from": _INT, "due_to": _INT, "tag": _TEXT, "key": _TEXT}
-        ),
-        rate=int_or_null,
-        deliver_at_ms=int_or_null,
-        state={"enum": ["running", "done", "cancelled", "failed"]},
-        **dict.fromkeys(("scanned", "matched", "done", "too_late"), _COUNT),
-        begun_ms=_INT,
-        ended_ms=int_or_null,
-    )
-
-
-def _message() -> Schema:
-    schema = _body(**_DESCRIBED, headers=_CONTENT["headers"], topic=_TEXT, namespace=_TEXT)
-    life = {"life": _list(_ref("Step")), "life_complete": {"type": "boolean"}}
-    schema["properties"] |= _SOMETIMES | life | {"backoff": _BACKOFF}
-    return schema
-
-
-def _listed(**more: Schema) -> Schema:
-    """A message of a list; what only some have is optional."""
-    body = {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}}
-    headers = {"headers": _CONTENT["headers"], "backoff": _BACKOFF}
-    return _object({**_SOMETIMES, **headers, **body, **more}, **_DESCRIBED)
-
-
-def _page(message: Schema) -> Schema:
-    return _object(messages=_list(message), cursor=_TEXT_OR_NULL, now_ms=_INT)
-
-
-def _step() -> Schema:
-    return _object(
-        {
-            "cause": _CAUSE,
-            "attempts": _COUNT,
-            "due_ms": _INT,
-            "lease_until_ms": _INT,
-            "epoch": _COUNT,
-            "node": _COUNT,
-        },
-        event={"enum": list(EVENTS)},
-        at_ms={"type": ["integer", "null"]},
+        **_NODE,
+        role=_words(*ROLES),
+        epoch=_or_null(_EPOCH),
+        leader=_or_null(_object(**_NODE)),
+        **_each(_COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
+        **_each(_TEXT, "cluster", "release"),
+        **_each(_TEXT_OR_NULL, "cluster_id", "error"),
+        **_each(_INT_OR_NULL, "gate_age_ms", "copy_to", "copy_from", "clock_offset_ms"),
+        **_each(_FLAG, "majority", "peer_tls", "clock_stands_aside"),
+        missing_voters=_list(_TEXT),
+        connections_refused={"type": "object", "additionalProperties": _COUNT},
+        members=_list(member),
     )
 
 
 def _camellia() -> dict[str, Schema]:
-    sizes = dict.fromkeys(("waitingQueueSize", "readyQueueSize", "ackQueueSize"), _COUNT)
-    stretches = dict.fromkeys(STRETCH_NAMES, _COUNT)
-    gaps = ("pullMsgTimeGapStatsList", "readyQueueTimeGapStatsList")
+    gaps = _list(_object(topic=_TEXT, **_each(_COUNT, "count", "max"), avg={"type": "number"}))
     return {
         "CamelliaMessage": _object(
-            topic=_TEXT,
-            msgId=_TEXT,
-            msg=_TEXT,
-            produceTime=_INT,
-            triggerTime=_INT,
-            expireTime=_INT,
-            maxRetry=_COUNT,
-            retry=_COUNT,
+            **_each(_TEXT, "topic", "msgId", "msg"),
+            **_each(_INT, "produceTime", "triggerTime", "expireTime"),
+            **_each(_COUNT, "maxRetry", "retry"),
             status={"type": "integer", "minimum": 1, "maximum": 7},
         ),
-        "CamelliaTopicInfo": _object(topic=_TEXT, waitingQueueInfo=_object(**stretches), **sizes),
-        "CamelliaRequests": _object(topic=_TEXT, **dict.fromkeys(REQUEST_KINDS, _COUNT)),
+        "CamelliaTopicInfo": _object(
+            topic=_TEXT,
+            waitingQueueInfo=_object(**_each(_COUNT, *STRETCH_NAMES)),
+            **_each(_COUNT, "waitingQueueSize", "readyQueueSize", "ackQueueSize"),
+        ),
+        "CamelliaRequests": _object(topic=_TEXT, **_each(_COUNT, *REQUEST_KINDS)),
         "CamelliaMonitorData": _object(
             requestStatsList=_list(_ref("CamelliaRequests")),
-            **dict.fromkeys(gaps, _list(_gap())),
+            **_each(gaps, "pullMsgTimeGapStatsList", "readyQueueTimeGapStatsList"),
         ),
         "CamelliaHealth": _object(code={"enum": [200, 500]}),
     }

@@ -22,7 +22,6 @@ from delaylog.storage.members import Schema, Shape
 from delaylog.storage.message_fields import ID_PATTERN
 
 _ANY_PROBLEM: Final = (400, 408, 413)
-_NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
 _MEANINGS: Final = {
     200: "Done.",
     201: "Made.",
@@ -79,36 +78,34 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+_NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
+_ID: Final[Schema] = {"type": "string", "pattern": TRANSACTION_ID_PATTERN}
+_PATH_NAMES: Final[dict[str, tuple[str, Schema]]] = {
+    "topic": ("Name of the topic.", _NAME),
+    "group": ("Name of the group.", _NAME),
+    "ns": ("Namespace.", _NAME),
+    "claim": ("Name of the claim.", _ID),
+    "id": (
+        f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
+        {"type": "string", "minLength": 1, "maxLength": 255},
+    ),
+    "job": ("Name of the job.", {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"}),
+    "transaction": ("Id of the transaction.", _ID),
+}
+
+
 def _path_item(path: str) -> dict[str, Any]:
     """The parameters in the path."""
-    known: dict[str, Schema] = {
-        "topic": _NAME,
-        "group": _NAME,
-        "ns": _NAME,
-        "claim": {"type": "string", "pattern": TRANSACTION_ID_PATTERN},
-        "id": {"type": "string", "minLength": 1, "maxLength": 255},
-        "job": {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"},
-        "transaction": {"type": "string", "pattern": TRANSACTION_ID_PATTERN},
-    }
-    docs = {
-        "topic": "Name of the topic.",
-        "group": "Name of the group.",
-        "ns": "Namespace.",
-        "job": "Name of the job.",
-        "claim": "Name of the claim.",
-        "transaction": "Id of the transaction.",
-        "id": f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",
-    }
     return {
         "parameters": [
             {
                 "name": name,
                 "in": "path",
                 "required": True,
-                "description": docs[name],
+                "description": doc,
                 "schema": schema,
             }
-            for name, schema in known.items()
+            for name, (doc, schema) in _PATH_NAMES.items()
             if f"{{{name}}}" in path
         ]
     }
@@ -231,7 +228,7 @@ def _camellia_paths() -> dict[str, Any]:
         f"{BASE}{name}": {call.method.lower(): _camellia_call(name, call)}
         for name, call in CALLS.items()
     }
-    for path, (methods, handler) in PLAIN.items():
+    for path, (methods, _, handler) in PLAIN.items():
         health = "/health/" in path
         content = {"application/json" if health else "text/plain": _plain_schema(health)}
         statuses = (200, 500) if path.endswith(("status", "offline")) else (200,)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
+
+from delaylog.broker.cli.main import MODULES, REMOTE
 
 CLIENT = "delaylog.client"
 NETWORK = ("aiohttp", "asyncio", "ssl")
@@ -20,7 +23,10 @@ NETWORK = ("aiohttp", "asyncio", "ssl")
         ("delaylog.broker.cli", (CLIENT, "delaylog.broker.serve", *NETWORK)),
         ("delaylog.broker.serve", (CLIENT,)),
         ("delaylog.broker.cli.dump", (CLIENT, *NETWORK)),
-        ("delaylog.broker.cli.remote_verbs", ("delaylog.broker.serve",)),
+        *(
+            (f"delaylog.broker.cli.{module}", ("delaylog.broker.serve",))
+            for module in sorted(set(REMOTE.values()))
+        ),
     ],
 )
 def test_a_verb_loads_what_it_needs(module: str, needless: tuple[str, ...]) -> None:
@@ -31,3 +37,9 @@ def test_a_verb_loads_what_it_needs(module: str, needless: tuple[str, ...]) -> N
     loaded = done.stdout.split()
     assert module in loaded
     assert [name for name in needless if name in loaded] == []
+
+
+@pytest.mark.parametrize("verb", sorted(MODULES))
+def test_a_verb_is_where_it_is_looked_for(verb: str) -> None:
+    module = import_module(f"delaylog.broker.cli.{MODULES[verb]}")
+    assert callable(getattr(module, f"{verb}_command"))
