@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace) -> int:
     name = "recover" if verb == "cluster" and args.action == "recover" else verb
     module = import_module(f"delaylog.broker.cli.{MODULES[name]}")
     status: int | Coroutine[Any, Any, int] = getattr(module, f"{name}_command")(args)
-    if isinstance(status, int):
+    if not isinstance(status, Coroutine):
         return status
     import asyncio
 

@@ -9,6 +9,10 @@ from typing import Final, get_args
 import pytest
 
 from delaylog.broker.calls.operations import HANDLERS
+from delaylog.broker.cli.main import REMOTE
+from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
+from delaylog.broker.web.camellia.face import PLAIN
+from delaylog.broker.web.openapi.document import PAGES
 from delaylog.storage.calls.call import ApiCall, Right
 from delaylog.storage.calls.table import ALL, BY_NAME
 from delaylog.storage.members import Shape
@@ -44,6 +48,21 @@ def test_a_call_has_all_that_belongs_to_it(call: ApiCall) -> None:
     assert call.name in HANDLERS
     path = re.sub(r"{(\w+)}", lambda name: f"{{{LETTERS[name[1]]}}}", call.path)
     assert (call.method, path) in documented()
+
+
+def test_camellias_calls_and_the_pages_have_rights_too() -> None:
+    """None where nothing is needed."""
+    rights = [call.right for call in CAMELLIA.values()]
+    rights += [right for _, right, _ in PLAIN.values() if right is not None]
+    rights += [right for _, right, *_ in PAGES.values() if right is not None]
+    assert {*rights} <= {*get_args(Right)}
+    assert PAGES["/metrics"][1] == "metrics"
+
+
+@pytest.mark.parametrize("verb", sorted(REMOTE))
+def test_every_verb_that_asks_a_broker_is_shown(verb: str) -> None:
+    pages = Path(__file__).parents[2].joinpath("docs").glob("*.md")
+    assert any(f"delaylog {verb}" in page.read_text() for page in pages)
 
 
 def test_names_are_unique_and_every_handler_has_its_call() -> None:

@@ -14,7 +14,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
-from delaylog.storage.calls.call import ApiCall, Takes
+from delaylog.storage.calls.call import ApiCall, Right, Takes
 from delaylog.storage.calls.of_broker import OF_BROKER
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
 from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
@@ -30,18 +30,21 @@ _MEANINGS: Final = {
     500: "Not now.",
     **{kind.status: f"{kind.title}." for kind in reversed(CODES.values())},
 }
-_PAGES: Final = {
-    "/healthz": ("health", "Liveness.", {200: (JSON, "Health")}),
+PAGES: Final[dict[str, tuple[str, Right | None, str, dict[int, tuple[str, str]]]]] = {
+    "/healthz": ("health", None, "Liveness.", {200: (JSON, "Health")}),
     "/readyz": (
         "readiness",
+        None,
         "Readiness.",
         {200: (JSON, "Ready"), 503: ("application/problem+json", "Problem")},
     ),
-    "/metrics": ("metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
-    "/openapi.json": ("openapi", "This document.", {200: (JSON, "")}),
-    "/": ("about", "What this is.", {200: (JSON, "About")}),
+    "/metrics": ("metrics", "metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
+    "/openapi.json": ("openapi", None, "This document.", {200: (JSON, "")}),
+    "/": ("about", None, "What this is.", {200: (JSON, "About")}),
 }
-"""Pages of operations: name, what they are, and (content type, schema) of each status."""
+"""Pages of operations: name, right (None: none is needed), what they are, and by status the content
+type and the schema.
+"""
 
 
 def openapi_document(limits: Limits) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     for call in (*IN_NAMESPACES, *within, *OF_BROKER):
         item = paths.setdefault(call.path, _path_item(call.path))
         item[call.method.lower()] = _operation(call, limits, schemas)
-    for path, (name, doc, answers) in _PAGES.items():
+    for path, (name, _, doc, answers) in PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths.update(_camellia_paths())
     return {
