@@ -34,7 +34,7 @@ class AnswerReader:
     `headers` has lower-case names; of a repeated name the last counts.
     """
 
-    __slots__ = ("_buffer", "_left", "_part", "_parts", "headers", "reusable", "status")
+    __slots__ = ("_buffer", "_chunked", "_left", "_part", "_parts", "headers", "reusable", "status")
 
     def __init__(self) -> None:
         self.status = 0
@@ -43,6 +43,7 @@ class AnswerReader:
         """Whether another request may follow on the same connection."""
         self._part = _Part.HEAD
         self._buffer = b""
+        self._chunked = bytearray()
         self._parts: list[bytes] = []
         self._left = 0
 
@@ -173,60 +174,33 @@ class AnswerReader:
         return True
 
     def _take_chunks(self, data: bytes) -> bool:
-        """`_left` is what the chunk under way still needs, with its end of line; 0 = none is."""
-        data = self._buffer + data if self._buffer else data
-        at = 0
+        """Take the chunks that are whole; `_chunked` begins with the size of the next one."""
+        held = self._chunked
+        held += data
         while True:
-            if self._left:
-                taken = data[at : at + self._left]
-                at += len(taken)
-                self._left -= len(taken)
-                self._keep_chunk(taken)
-                if self._left:
-                    self._buffer = b""
-                    return False
-            end = data.find(b"\r\n", at)
+            end = held.find(b"\r\n")
             if end < 0:
-                if len(data) - at > CHUNK_LINE_MAX:
+                if len(held) > CHUNK_LINE_MAX:
                     raise MalformedAnswer("a chunk of the answer has no size")
-                self._buffer = data[at:]
                 return False
-            size = _chunk_size(data[at:end])
+            size = _chunk_size(bytes(held[:end]))
             if size == 0:
-                return self._take_trailers(data, at, end)
-            at = end + 2
-            self._left = size + 2
-
-    def _keep_chunk(self, taken: bytes) -> None:
-        """Keep what is not the end of line behind the chunk."""
-        left = self._left
-        body = taken
-        if left < 2:
-            # The last `2 - left` bytes of what came are the end of line, or a part of it.
-            tail = min(2 - left, len(taken))
-            body, line = taken[: len(taken) - tail], taken[len(taken) - tail :]
-            expected = b"\r\n"[2 - left - tail : 2 - left]
-            if line != expected:
-                raise MalformedAnswer("a chunk of the answer is longer than its size")
-        if body:
-            self._parts.append(body)
-
-    def _take_trailers(self, data: bytes, at: int, end: int) -> bool:
-        """Behind the last chunk: lines that nobody needs, up to an empty one."""
-        line = end + 2
-        while True:
-            after = data.find(b"\r\n", line)
-            if after < 0:
-                if len(data) - at > HEAD_BYTES_MAX:
-                    raise MalformedAnswer("the trailers of the answer have no end")
-                self._buffer = data[at:]
-                return False
-            if after == line:
                 break
-            line = after + 2
-        if len(data) > after + 2:
+            first, stop = end + 2, end + 2 + size
+            if len(held) < stop + 2:
+                return False
+            if held[stop : stop + 2] != b"\r\n":
+                raise MalformedAnswer("a chunk of the answer is longer than its size")
+            self._parts.append(bytes(held[first:stop]))
+            del held[: stop + 2]
+        # Behind the last chunk: lines that nobody needs, up to an empty one.
+        whole = held.find(b"\r\n\r\n", end) + 4
+        if whole < 4:
+            if len(held) > HEAD_BYTES_MAX:
+                raise MalformedAnswer("the trailers of the answer have no end")
+            return False
+        if len(held) > whole:
             self.reusable = False
-        self._buffer = b""
         self._part = _Part.WHOLE
         return True
 

@@ -26,9 +26,8 @@ A mark: `{"mark": "kill|failover|clock|end|group", "t": ms, "until": ms, "planne
 "group": "…"}`, where all but the first two are optional (`group` belongs to the mark of that name).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -133,17 +132,6 @@ PLURALS = {
 assert set(Call._fields) < set(_KINDS)
 assert set(PLURALS) < set(Call._fields)
 
-_new = tuple.__new__
-
-_Shape = tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], set[tuple[type, ...]]]
-
-_shapes: dict[tuple[str, ...], _Shape] = {}
-"""Nearly every line has the fields, in order, and the types of one before it. So for each sequence
-of fields this keeps how to pick a call's from the values, and the types that were found good."""
-_SHAPES_MAX = 1_000
-_GOOD_TYPES_MAX = 1_000
-"""What is remembered; a history has a few dozen of both, only a hostile one has more."""
-
 _TYPE_NAMES = {int: "an integer", str: "a text", bool: "true or false"}
 
 
@@ -156,23 +144,13 @@ def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
         raise HistoryError(file, line, None, f"not JSON: {error}{cut}") from None
     if type(record) is not dict:
         raise HistoryError(file, line, None, "not a JSON object")
+    _check_fields(record, file, line)
     if "mark" in record:
-        _check_fields(record, file, line)
         return (_mark(record, file, line),)
+    _require_call(record, file, line)
     if "ids" in record:
-        _check_fields(record, file, line)
-        _require_call(record, file, line)
         return _bulk(record, file, line)
-    shape = (*record,)
-    pick, good_types = _shapes.get(shape) or _learn_shape(shape)
-    values = (*record.values(), None)
-    call: Call = _new(Call, pick(values))
-    types = (*map(type, values),)
-    if types not in good_types or not _is_plain(call):
-        _check_fields(record, file, line)
-        _require_call(record, file, line)
-        if len(good_types) < _GOOD_TYPES_MAX:
-            good_types.add(types)
+    call = Call._make(map(record.get, Call._fields))
     if call.id is None and (call.ok is True or call.op not in ("send", "deliver")):
         reason = "missing (only a send or deliver with an unknown or refused outcome may omit it)"
         raise HistoryError(file, line, "id", reason)
@@ -184,33 +162,6 @@ def read_items(lines: Iterable[bytes], *, file: str) -> Iterator[Call | Mark]:
     for number, raw in enumerate(lines, 1):
         if not raw.isspace():
             yield from parse_line(raw, file=file, line=number)
-
-
-def _learn_shape(fields: tuple[str, ...]) -> _Shape:
-    """How to pick a call's fields from the values of such a record with None put behind them."""
-    places = [fields.index(name) if name in fields else -1 for name in Call._fields]
-    shape: _Shape = (itemgetter(*places), set())
-    if len(_shapes) < _SHAPES_MAX:
-        _shapes[fields] = shape
-    return shape
-
-
-def _is_plain(call: Call) -> bool:
-    """Whether the values of a call of good types are in range; `False` asks for a closer look."""
-    (t0, t1, op, _, _, due, expires, now, attempt, _, lease_until, lease_ms,
-     _, _, _, priority, result, _) = call  # fmt: skip
-    return (
-        -TIME_MS_MAX <= t0 <= t1 <= TIME_MS_MAX
-        and op in OPS
-        and (due is None or -TIME_MS_MAX <= due <= TIME_MS_MAX)
-        and (now is None or -TIME_MS_MAX <= now <= TIME_MS_MAX)
-        and (attempt is None or 0 <= attempt < 1 << 31)
-        and (lease_ms is None or 0 <= lease_ms < 1 << 32)
-        and (lease_until is None or -TIME_MS_MAX <= lease_until <= TIME_MS_MAX)
-        and (expires is None or -TIME_MS_MAX <= expires <= TIME_MS_MAX)
-        and (priority is None or -(1 << 31) <= priority < 1 << 31)
-        and (result is None or result in RESULTS)
-    )
 
 
 def _check_fields(record: dict[str, Any], file: str, line: int) -> None:
