@@ -205,9 +205,8 @@ class Executor:
                     break
                 run.session, run.database = session, session.database
                 number, resp = session.database.number, session.resp
-                silenced = reply is not WRITTEN and session.special and session.is_silenced()
                 special = session.special
-                if not (reply is WRITTEN or silenced):
+                if reply is not WRITTEN:
                     encode_into(out, reply, resp)
                 room -= sum(map(len, out[told:]))
                 if session.closing or room < 0:
@@ -413,17 +412,14 @@ class Executor:
             raise CommandError(refusal.text)
         run, out = self._run, session.out
         run.may_wait = False
-        # Each reply is written as it comes: HELLO, CLIENT REPLY and messages to itself count from
-        # there on.
-        skipped = session.is_silenced() and not session.silent
-        if not (skipped or session.silent):
-            out.append(b"*%d\r\n" % len(queue))
+        # Each reply is written as it comes: HELLO and messages to itself count from there on.
+        out.append(b"*%d\r\n" % len(queue))
         room = ANSWER_BYTES_MAX
         try:
             for command, argv in queue:
                 told = len(out)
                 reply = self.call(run, session, command, argv)
-                if not (reply is WRITTEN or skipped or session.silent):
+                if reply is not WRITTEN:
                     encode_into(out, reply, session.resp)
                 room -= sum(map(len, out[told:]))
                 if room < 0:
@@ -480,7 +476,7 @@ class Executor:
             self._deferred[place] = None
             return
         self.waits.end(session)
-        session.answer(reply)
+        session.deliver(reply)
 
 
 def _are_alike(commands: list[Args]) -> bool:

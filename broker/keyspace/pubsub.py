@@ -19,7 +19,6 @@ class PubSub:
     def __init__(self) -> None:
         self.channels: dict[bytes, dict[Session, None]] = {}
         self.patterns: dict[bytes, dict[Session, None]] = {}
-        self.shard_channels: dict[bytes, dict[Session, None]] = {}
         self._looks: dict[bytes, tuple[bytes, Match | None]] = {}
         """Of each pattern its head, and how to match the rest once that was needed."""
 
@@ -56,19 +55,11 @@ class PubSub:
             looks[pattern] = (start, match)
         return bool(match(channel))
 
-    def publish_shard(self, channel: bytes, message: bytes) -> int:
-        """Deliver a message of a shard channel."""
-        sessions = self.shard_channels.get(channel, {})
-        for session in sessions:
-            session.deliver(Push([b"smessage", channel, message]))
-        return len(sessions)
-
     def leave(self, session: Session) -> None:
         """A client listens to nothing any more."""
         for mine, all_of_them in (
             (session.channels, self.channels),
             (session.patterns, self.patterns),
-            (session.shard_channels, self.shard_channels),
         ):
             for name in mine:
                 self.drop(all_of_them, name, session)

@@ -87,7 +87,6 @@ class Command:
         flags: frozenset[str],
         keys: Keys,
         function: Function | None,
-        places: Places = NO_KEYS,
     ) -> None:
         self.name = name
         self.arity = arity
@@ -98,7 +97,7 @@ class Command:
         flags = frozenset(flag for flag in flags if flag[0] != "@")
         self.flags = flags
         self.keys = keys
-        self.places = keys if isinstance(keys, tuple) else places
+        self.places = keys if isinstance(keys, tuple) else NO_KEYS
         """Where COMMAND says that keys stand."""
         self.function: Function = function if function is not None else _only_subcommands
         self.many: Many | None = None
@@ -140,7 +139,7 @@ def command(
     group: str,
     flags: str = "",
     keys: Keys = NO_KEYS,
-    places: Places = NO_KEYS,
+    places: Places | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function as `name`, or as `name|subcommand`.
 
@@ -149,7 +148,9 @@ def command(
 
     def register(function: Function) -> Function:
         words = frozenset(flags.split())
-        add(Command(name.encode(), arity, group, words, keys, function, places))
+        entry = Command(name.encode(), arity, group, words, keys, function)
+        entry.places = places or entry.places
+        add(entry)
         return function
 
     return register

@@ -49,7 +49,8 @@ class ScriptingHost:
         functions = self._functions
         if functions is None or self._sources is not sources:
             functions = self._functions = FunctionLibraries(self.scripts)
-            functions.restore(sources)
+            for source in sources.values():
+                functions.load(source)
             self._sources = sources
         return functions
 

@@ -51,7 +51,6 @@ class Session:
         "library_version",
         "local_address",
         "name",
-        "no_evict",
         "number",
         "on_output",
         "out",
@@ -59,9 +58,6 @@ class Session:
         "queue",
         "queued_bytes",
         "resp",
-        "shard_channels",
-        "silent",
-        "skip_next",
         "special",
         "used_ms",
         "used_word",
@@ -100,13 +96,7 @@ class Session:
         """A watched key was changed."""
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
-        self.shard_channels: dict[bytes, None] = {}
         self.blocked: Blocked | None = None
-        self.silent = False
-        """CLIENT REPLY OFF."""
-        self.skip_next = False
-        """CLIENT REPLY SKIP."""
-        self.no_evict = False
         self.closing = False
         """To be closed once what is in `out` is written."""
         self.killed = False
@@ -125,16 +115,12 @@ class Session:
     @property
     def subscribed(self) -> bool:
         """Whether it gets messages."""
-        return bool(self.channels or self.patterns or self.shard_channels)
+        return bool(self.channels or self.patterns)
 
     def look(self) -> None:
         """Something changed that decides whether commands go the short way."""
         self.special = (
-            not self.authenticated
-            or self.queue is not None
-            or (self.resp == 2 and self.subscribed)
-            or self.silent
-            or self.skip_next
+            not self.authenticated or self.queue is not None or (self.resp == 2 and self.subscribed)
         )
 
     def kill(self) -> None:
@@ -143,25 +129,8 @@ class Session:
         if self.on_output is not None:
             self.on_output(self)
 
-    def is_silenced(self) -> bool:
-        """Whether the command under way gets no answer, as CLIENT REPLY said. To be asked once for
-        each command: what was to be skipped has been skipped then.
-        """
-        if self.skip_next:
-            self.skip_next = False
-            self.look()
-            return True
-        return self.silent
-
-    def answer(self, reply: Reply) -> None:
-        """Answer a command that waited."""
-        if not self.is_silenced():
-            encode_into(self.out, reply, self.resp)
-        if self.on_output is not None:
-            self.on_output(self)
-
     def deliver(self, reply: Reply) -> None:
-        """Hand something over that the client did not just ask for."""
+        """Answer a command that waited, or hand over what the client did not ask for."""
         encode_into(self.out, reply, self.resp)
         if self.on_output is not None:
             self.on_output(self)

@@ -53,11 +53,11 @@ class Waits:
             session = self.sessions[number]
             blocked = self.end(session)
             assert blocked is not None
-            session.answer(blocked.late)
+            session.deliver(blocked.late)
         return self._deadlines.head_ms()
 
     def end_all(self, reply: Reply) -> None:
         """Answer everybody who waits."""
         for session in list(self.sessions.values()):
             self.end(session)
-            session.answer(reply)
+            session.deliver(reply)

@@ -24,26 +24,17 @@ Table: TypeAlias = dict[bytes, dict[Session, None]]
 
 
 class _Kind(NamedTuple):
-    """One of the three kinds of names that a client can listen to."""
+    """One of the two kinds of names that a client can listen to."""
 
     mine: Callable[[Session], dict[bytes, None]]
     """Those of a client."""
     table: Callable[[PubSub], Table]
-    count: Callable[[Session], int]
-    """What a confirmation says: how many there are now."""
 
 
-_CHANNELS: Final = _Kind(
-    attrgetter("channels"), attrgetter("channels"), attrgetter("subscriptions")
-)
-_PATTERNS: Final = _Kind(
-    attrgetter("patterns"), attrgetter("patterns"), attrgetter("subscriptions")
-)
+_CHANNELS: Final = _Kind(attrgetter("channels"), attrgetter("channels"))
+_PATTERNS: Final = _Kind(attrgetter("patterns"), attrgetter("patterns"))
 PATTERNS_BYTES_MAX: Final = 64 << 10
 """Of all patterns that a client listens to: the first message has matchers made of them."""
-_SHARDS: Final = _Kind(
-    attrgetter("shard_channels"), attrgetter("shard_channels"), lambda s: len(s.shard_channels)
-)
 
 
 def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
@@ -51,7 +42,7 @@ def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
     for name in argv[1:]:
         mine[name] = None
         table.setdefault(name, {})[run.session] = None
-        _confirm(run, kind, name)
+        _confirm(run, name)
     return _confirmed(run)
 
 
@@ -62,21 +53,19 @@ def _leave(run: Run, argv: Args, kind: _Kind) -> Reply:
         if name in mine:
             del mine[name]
             run.executor.pubsub.drop(table, name, run.session)
-        _confirm(run, kind, name)
+        _confirm(run, name)
     if not names:
-        _confirm(run, kind, None)
+        _confirm(run, None)
     return _confirmed(run)
 
 
-def _confirm(run: Run, kind: _Kind, name: bytes | None) -> None:
+def _confirm(run: Run, name: bytes | None) -> None:
     session = run.session
     assert run.command is not None
-    encode_into(session.out, Push([run.command.name, name, kind.count(session)]), session.resp)
+    encode_into(session.out, Push([run.command.name, name, session.subscriptions]), session.resp)
 
 
 def _confirmed(run: Run) -> Reply:
-    # No CLIENT REPLY keeps these back, but this was the command that one was to skip.
-    run.session.is_silenced()
     run.session.look()
     return WRITTEN
 
@@ -109,36 +98,10 @@ def punsubscribe(run: Run, argv: Args) -> Reply:
     return _leave(run, argv, _PATTERNS)
 
 
-@command("ssubscribe", -2, "pubsub", _FLAGS + " @pubsub", keys=(1, -1, 1))
-def ssubscribe(run: Run, argv: Args) -> Reply:
-    """Listen to shard channels; inside of MULTI only its elder kin still may."""
-    if not run.may_wait:
-        raise CommandError(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
-    return _enter(run, argv, _SHARDS)
-
-
-@command("sunsubscribe", -1, "pubsub", _FLAGS + " @pubsub", keys=(1, -1, 1))
-def sunsubscribe(run: Run, argv: Args) -> Reply:
-    """No more."""
-    return _leave(run, argv, _SHARDS)
-
-
 @command("publish", 3, "pubsub", "pubsub_command loading stale fast may_replicate sentinel @pubsub")
 def publish(run: Run, argv: Args) -> Reply:
     """Deliver a message to who listens now; answers to how many."""
     return run.executor.pubsub.publish(argv[1], argv[2])
-
-
-@command(
-    "spublish",
-    3,
-    "pubsub",
-    "pubsub_command loading stale fast may_replicate @pubsub",
-    keys=(1, 1, 1),
-)
-def spublish(run: Run, argv: Args) -> Reply:
-    """The same, to a shard channel."""
-    return run.executor.pubsub.publish_shard(argv[1], argv[2])
 
 
 def _named(table: Table, argv: Args) -> list[bytes]:
@@ -176,15 +139,3 @@ def pubsub_numsub(run: Run, argv: Args) -> Reply:
 def pubsub_numpat(run: Run, argv: Args) -> Reply:
     """How many patterns are listened to."""
     return len(run.executor.pubsub.patterns)
-
-
-@command("pubsub|shardchannels", -2, "pubsub", "pubsub_command loading stale @pubsub")
-def pubsub_shardchannels(run: Run, argv: Args) -> Reply:
-    """Shard channels that somebody listens to."""
-    return _named(run.executor.pubsub.shard_channels, argv)
-
-
-@command("pubsub|shardnumsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
-def pubsub_shardnumsub(run: Run, argv: Args) -> Reply:
-    """How many listen to each."""
-    return _counts(run.executor.pubsub.shard_channels, argv)

@@ -10,7 +10,7 @@ from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import COMMANDS, Args, command
-from delaylog.broker.keyspace.replies import OK, WRITTEN, ErrorReply, Reply, Verbatim
+from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply, Verbatim
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.session import Session
 
@@ -69,23 +69,6 @@ def client_info(run: Run, argv: Args) -> Reply:
     return Verbatim(line_of(run, run.session))
 
 
-@command("client|reply", 3, "connection", _FLAGS)
-def client_reply(run: Run, argv: Args) -> Reply:
-    """Whether commands are answered: ON, OFF, or SKIP for the next one."""
-    session, mode = run.session, argv[2].lower()
-    if mode not in (b"on", b"off", b"skip"):
-        raise syntax()
-    if mode == b"on":
-        session.silent = session.skip_next = False
-    elif mode == b"off":
-        session.silent = True
-    elif not session.silent:
-        session.skip_next = True
-    session.look()
-    # Inside EXEC there is a place for an answer, which something has to fill.
-    return OK if mode == b"on" or not run.may_wait else WRITTEN
-
-
 # ---------------------------------------------------------------------- others
 
 
@@ -106,8 +89,6 @@ def _flags(session: Session) -> bytes:
         flags += b"d"
     if session.closing:
         flags += b"c"
-    if session.no_evict:
-        flags += b"e"
     return flags or b"N"
 
 
@@ -135,7 +116,7 @@ def line_of(run: Run, session: Session) -> bytes:
         (b"db", session.database.number),
         (b"sub", len(session.channels)),
         (b"psub", len(session.patterns)),
-        (b"ssub", len(session.shard_channels)),
+        (b"ssub", 0),
         (b"multi", -1 if session.queue is None else len(session.queue)),
         *((name, 0) for name in (b"qbuf", b"qbuf-free", b"argv-mem", b"multi-mem")),
         *((name, 0) for name in (b"rbs", b"rbp", b"obl", b"oll", b"omem", b"tot-mem")),
@@ -260,5 +241,5 @@ def client_unblock(run: Run, argv: Args) -> Reply:
     blocked = run.executor.waits.end(session)
     if blocked is None:
         return 0
-    session.answer(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
+    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
     return 1

@@ -163,7 +163,6 @@ def reset(run: Run, argv: Args) -> Reply:
     session.resp = 2
     session.name = b""
     session.user = b"default"
-    session.silent = session.skip_next = False
     session.authenticated = not run.executor.server.wants_password
     session.look()
     return Status(b"RESET")

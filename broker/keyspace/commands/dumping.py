@@ -28,12 +28,6 @@ _OPTIONS: Final[Options] = {
 }
 
 
-@command("restore-asking", -4, "generic", "write denyoom asking @dangerous", keys=(1, 1, 1))
-def restore_asking(run: Run, argv: Args) -> Reply:
-    """RESTORE, as MIGRATE calls it."""
-    return restore(run, argv)
-
-
 @command("restore", -4, "generic", "write denyoom @dangerous", keys=(1, 1, 1))
 def restore(run: Run, argv: Args) -> Reply:
     """Give a key a serialised value: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
-from delaylog.broker.keyspace.dumps.functions import load_libraries
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.options import Option, Options, read_options
@@ -25,7 +24,7 @@ def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
         raise CommandError(b"ERR Function not found")
     keys, args = take_keys(argv, b"ERR Bad number of keys provided")
     scripting.enter(run.session)
-    return functions.call(argv[1], keys, args, resp=run.session.resp, read_only=read_only)
+    return functions.call(argv[1], keys, args, read_only=read_only)
 
 
 @command("fcall", -3, "scripting", _CALL, keys=named_keys)
@@ -124,32 +123,6 @@ def function_list(run: Run, argv: Args) -> Reply:
             flat += [b"library_code", library.source]
         out.append(Map(flat))
     return out
-
-
-@command("function|restore", -3, "scripting", _WRITE)
-def function_restore(run: Run, argv: Args) -> Reply:
-    """Load what FUNCTION DUMP of a Redis gave: payload [FLUSH|APPEND|REPLACE]."""
-    if len(argv) > 4:
-        raise CommandError(
-            b"ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP."
-        )
-    policy = argv[3].lower().decode("latin-1") if len(argv) == 4 else "append"
-    if policy not in ("flush", "append", "replace"):
-        raise CommandError(
-            b"ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."
-        )
-    sources = load_libraries(argv[2])
-    scripting = run.executor.scripting
-    functions = scripting.functions()
-    functions.restore({b"%d" % n: source for n, source in enumerate(sources)}, policy=policy)
-    scripting.keep(functions)
-    run.keyspace.dirty += 1
-    run.no_effect()
-    if policy == "flush":
-        run.also(b"FUNCTION", b"FLUSH")
-    for source in sources:
-        run.also(b"FUNCTION", b"LOAD", b"REPLACE", source)
-    return OK
 
 
 @command("function|stats", 2, "scripting", "noscript allow_busy")

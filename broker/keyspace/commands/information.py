@@ -125,7 +125,6 @@ def _stats(run: Run) -> Members:
         b"keyspace_misses": 0,
         b"pubsub_channels": len(pubsub.channels),
         b"pubsub_patterns": len(pubsub.patterns),
-        b"pubsubshard_channels": len(pubsub.shard_channels),
         b"latest_fork_usec": 0,
         b"total_forks": 0,
         b"total_error_replies": since("errors_answered", server.errors_answered),

@@ -161,8 +161,9 @@ def in_category(category: str) -> list[bytes]:
     ]
 
 
-def _keys(run: Run, argv: Args) -> tuple[Command, list[bytes]]:
-    """The keys of the command that stands behind two words."""
+@command("command|getkeys", -4, "server", _FLAGS + " @connection")
+def command_getkeys(run: Run, argv: Args) -> Reply:
+    """The keys that a whole command names."""
     called = argv[2:]
     entry = COMMANDS.get(called[0].lower())
     if entry is not None and entry.subcommands and len(called) > 1:
@@ -180,18 +181,4 @@ def _keys(run: Run, argv: Args) -> tuple[Command, list[bytes]]:
     # Only scripts may be called without keys.
     if not keys and entry.group != "scripting":
         raise CommandError(b"ERR Invalid arguments specified for command")
-    return entry, keys
-
-
-@command("command|getkeys", -4, "server", _FLAGS + " @connection")
-def command_getkeys(run: Run, argv: Args) -> Reply:
-    """The keys that a whole command names."""
-    return _keys(run, argv)[1]
-
-
-@command("command|getkeysandflags", -4, "server", _FLAGS + " @connection")
-def command_getkeysandflags(run: Run, argv: Args) -> Reply:
-    """The same, with whether they are read or written."""
-    entry, keys = _keys(run, argv)
-    flags = [b"RW", b"update"] if entry.write else [b"RO", b"access"]
-    return [[key, Members([Status(flag) for flag in flags])] for key in keys]
+    return keys

@@ -44,7 +44,7 @@ def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
     run.no_effect()
     scripts = run.executor.scripting.enter(run.session)
     sha = scripts.load(argv[1])
-    return scripts.run_words(sha, count, argv[3:], read_only=read_only)
+    return scripts.run(sha, count, argv[3:], read_only=read_only)
 
 
 def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
@@ -56,7 +56,7 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
         count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
     scripts = run.executor.scripting.enter(run.session)
-    return scripts.run_words(argv[1], count, argv[3:], read_only=read_only)
+    return scripts.run(argv[1], count, argv[3:], read_only=read_only)
 
 
 @command("eval", -3, "scripting", _FLAGS, keys=named_keys)

@@ -78,19 +78,10 @@ def masters(run: Run, argv: Args) -> Reply:
     return [_describe(run, _NAME)]
 
 
-@command("sentinel|replicas", 3, "server", _FLAGS)
-def replicas(run: Run, argv: Args) -> Reply:
+def _none(run: Run, argv: Args) -> Reply:
     """None are named."""
     return []
 
 
-@command("sentinel|slaves", 3, "server", _FLAGS)
-def slaves(run: Run, argv: Args) -> Reply:
-    """None are named."""
-    return []
-
-
-@command("sentinel|sentinels", 3, "server", _FLAGS)
-def sentinels(run: Run, argv: Args) -> Reply:
-    """None are known."""
-    return []
+for _others in ("replicas", "slaves", "sentinels"):
+    command(f"sentinel|{_others}", 3, "server", _FLAGS)(_none)

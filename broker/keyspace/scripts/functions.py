@@ -6,7 +6,8 @@ the sources when that state is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from delaylog.broker.keyspace.errors import CommandError
@@ -82,11 +83,6 @@ class FunctionLibraries:
         for function in library.functions:
             del self._functions[function]
 
-    def flush(self) -> None:
-        """Forget all."""
-        self._libraries.clear()
-        self._functions.clear()
-
     def libraries(self) -> Iterable[Library]:
         """What FUNCTION LIST tells: names, sources, functions with description and flags."""
         return self._libraries.values()
@@ -95,15 +91,7 @@ class FunctionLibraries:
         """One function, for its flags."""
         return self._functions.get(name)
 
-    def call(
-        self,
-        name: bytes,
-        keys: list[bytes],
-        args: list[bytes],
-        *,
-        resp: int,  # noqa: ARG002
-        read_only: bool,
-    ) -> Reply:
+    def call(self, name: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
         """FCALL, and FCALL_RO with `read_only`."""
         function = self._functions.get(name)
         if function is None:
@@ -117,34 +105,12 @@ class FunctionLibraries:
             self._renew(library)
             function = self._functions[name]
             runtime = self._scripts.runtime()
-        return self._scripts.start(
-            name,
-            frozenset(function.flags),
-            read_only or not writes,
-            runtime.call_function,
-            function.body,
-            len(keys),
-            keys + args,
-        )
+        run = partial(runtime.call_function, function.body, len(keys), keys + args)
+        return self._scripts.start(name, run, read_only=read_only or not writes)
 
     def dump(self) -> dict[bytes, bytes]:
-        """Sources by name: all that `restore` needs."""
+        """Sources by name: all that is kept of them."""
         return {library.name: library.source for library in self._libraries.values()}
-
-    def restore(self, sources: Mapping[bytes, bytes], *, policy: str = "append") -> None:
-        """Load what `dump` gave: `flush` first, `append` (an error when there), or `replace`.
-
-        CommandError leaves all as it was.
-        """
-        before = dict(self._libraries), dict(self._functions)
-        try:
-            if policy == "flush":
-                self.flush()
-            for source in sources.values():
-                self.load(source, replace=policy == "replace")
-        except CommandError:
-            self._libraries, self._functions = before
-            raise
 
     def _keep(self, library: Library) -> None:
         self._libraries[library.name] = library

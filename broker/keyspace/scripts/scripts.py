@@ -10,25 +10,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.conversion import line
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
-from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure, Starter
+from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure
 from delaylog.broker.keyspace.scripts.shebang import script_head
 
 _UNDONE: Final = b"; nothing that it wrote stays"
 
 
 class _Script:
-    """A source, its flags, and its function in the present runtime once it ran there."""
+    """A script's code, its flags, and its function in the present runtime once it ran there."""
 
-    __slots__ = ("body", "code", "flags", "runtime", "source")
+    __slots__ = ("body", "code", "flags", "runtime")
 
-    def __init__(self, source: bytes, code: bytes, flags: frozenset[bytes] | None) -> None:
-        self.source = source
+    def __init__(self, code: bytes, flags: frozenset[bytes] | None) -> None:
         self.code = code
         self.flags = flags
         self.body: Any = None
@@ -52,7 +52,6 @@ class Scripts:
         self.wrote = False
         self.running = False
         self.read_only = False
-        self.flags: frozenset[bytes] | None = None
         self.on_stopped: Callable[[], bool] = lambda: False
         """Called when a script was stopped that had written; whether that is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
@@ -71,7 +70,7 @@ class Scripts:
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         if sha not in self._scripts:
             flags, code = script_head(source)
-            script = _Script(source, code, flags)
+            script = _Script(code, flags)
             self._body(script)
             if len(self._scripts) >= self.limits.scripts_max:
                 del self._scripts[next(iter(self._scripts))]
@@ -82,20 +81,6 @@ class Scripts:
         """Whether EVALSHA would find it."""
         return sha in self._scripts or sha.lower() in self._scripts
 
-    def source(self, sha: bytes) -> bytes | None:
-        """The text of a known script."""
-        script = self._scripts.get(sha) or self._scripts.get(sha.lower())
-        return None if script is None else script.source
-
-    def shas(self) -> list[bytes]:
-        """All that are known."""
-        return list(self._scripts)
-
-    def script_flags(self, sha: bytes) -> frozenset[bytes] | None:
-        """Of a known script: None without a shebang."""
-        script = self._scripts.get(sha) or self._scripts.get(sha.lower())
-        return None if script is None else script.flags
-
     def flush(self) -> None:
         """Forget all scripts. The Lua state is kept: function libraries live in it too."""
         self._scripts.clear()
@@ -104,23 +89,11 @@ class Scripts:
 
     # Running.
 
-    def run(
-        self,
-        sha: bytes,
-        keys: list[bytes],
-        args: list[bytes],
-        *,
-        resp: int,  # noqa: ARG002
-        read_only: bool,
-    ) -> Reply:
-        """One script; `resp` is the client's and does not matter to it, as in Redis.
+    def run(self, sha: bytes, count: int, words: list[bytes], *, read_only: bool) -> Reply:
+        """One script; `words` are as many keys as `count` says, and arguments.
 
         CommandError when it is not known, or raises. A returned {err=...} is an ErrorReply.
         """
-        return self.run_words(sha, len(keys), keys + args, read_only=read_only)
-
-    def run_words(self, sha: bytes, count: int, words: list[bytes], *, read_only: bool) -> Reply:
-        """The same with keys, as many as `count` says, and arguments in one list."""
         script = self._scripts.get(sha)
         if script is None:
             sha = sha.lower()
@@ -134,7 +107,7 @@ class Scripts:
             runtime = self.runtime()
         flags = script.flags
         is_read_only = read_only or (flags is not None and b"no-writes" in flags)
-        return self.start(sha, flags, is_read_only, runtime.run, body, count, words)
+        return self.start(sha, partial(runtime.run, body, count, words), read_only=is_read_only)
 
     def note_write(self) -> None:
         """The running script has written: from now on only the hard limit stops it."""
@@ -167,12 +140,9 @@ class Scripts:
     def start(
         self,
         name: bytes,
-        flags: frozenset[bytes] | None,
+        run: Callable[[], Reply],
+        *,
         read_only: bool,
-        run: Starter,
-        body: Any,
-        count: int,
-        words: list[bytes],
     ) -> Reply:
         """Run a script or a function under the limits; its errors carry `name` and the line."""
         if self.running:
@@ -180,12 +150,11 @@ class Scripts:
         self.running = True
         self.wrote = False
         self.read_only = read_only
-        self.flags = flags
         self._owner.resp = 2
         self._seconds = self.limits.seconds
         self._started = self._now()
         try:
-            return run(body, count, words)
+            return run()
         except ScriptFailure as failure:
             if self._stopped and self.wrote and self.on_stopped():
                 raise CommandError(self._stopped.partition(b";")[0] + _UNDONE) from None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("delaylog.resp")
 
 Waiting = tuple[Single, list[bytes], int]
-"""A message, and the place among a client's replies that its answer belongs to (-1 = none)."""
+"""A message, and the place among a client's replies that its answer belongs to."""
 _REJECTED = 3
 
 
@@ -89,19 +89,14 @@ class NativeHost:
         plain.bodies.append(body)
         plain.delays.append(delay_ms)
         plain.outs.append(out)
-        if session.special and session.is_silenced():
-            plain.places.append(-1)
-        else:
-            plain.places.append(len(out))
-            out.append(b"")
+        plain.places.append(len(out))
+        out.append(b"")
 
     def add(self, topic_key: TopicKey, single: Single, session: Session) -> None:
         """The same for a message of which more is set than body and delay."""
         out = session.out
-        place = -1
-        if not session.is_silenced():
-            place = len(out)
-            out.append(b"")
+        place = len(out)
+        out.append(b"")
         key = (topic_key, single.merge)
         sends = self._sends.get(key)
         if sends is None:
@@ -155,8 +150,7 @@ class NativeHost:
         lines = written_ids(refs)
         starts = range(0, rows * ID_LINE_SIZE, ID_LINE_SIZE)
         for start, out, place in zip(starts, plain.outs, plain.places, strict=True):
-            if place >= 0:
-                out[place] = lines[start : start + ID_LINE_SIZE]
+            out[place] = lines[start : start + ID_LINE_SIZE]
 
     def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
         """What together is no more than one request may be: a frame has its limit too."""
@@ -175,16 +169,13 @@ class NativeHost:
                     raise result
                 text = b"-%b\r\n" % told.text
                 for _, out, place in part:
-                    if place >= 0:
-                        out[place] = text
+                    out[place] = text
                 continue
             codes = result.results
             lines = written_ids(result.refs)
             start = -ID_LINE_SIZE
             for row, (single, out, place) in enumerate(part):
                 start += ID_LINE_SIZE
-                if place < 0:
-                    continue
                 if (codes if isinstance(codes, int) else codes[row]) == _REJECTED:
                     out[place] = b"-CONFLICT a living message has this id\r\n"
                 elif single.id:
@@ -230,11 +221,10 @@ class NativeHost:
                 reply = ErrorReply(told.text)
             connection.task = None
             if isinstance(reply, Wire):
-                if not session.is_silenced():
-                    session.out.append(reply.data)
+                session.out.append(reply.data)
                 self.touch(connection)
             else:
-                session.answer(reply)
+                session.deliver(reply)
             connection.finished()
 
         connection.task = self._loop.create_task(answer())

@@ -94,8 +94,7 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     now_ms = host.node.clock.now_ms()
     wire = plain_wire(bodies, _due_times(dues, limits.horizon_ms, now_ms))
     refs = host.send_wire(wire, rows, key).refs
-    if not run.session.is_silenced():
-        run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
+    run.session.out += (b"*%d\r\n" % rows, written_ids(refs))
     return WRITTEN
 
 

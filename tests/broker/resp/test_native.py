@@ -265,35 +265,6 @@ def test_a_large_batch_goes_in_whole(client: RespClient, topic: str) -> None:
     assert sorted(got) == sorted(f"{n:090}".encode() for n in range(5000))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("DL.SEND", "TOPIC", 0, "a"),
-        ("DL.MSEND", "TOPIC", 0, "a", 0, "b"),
-        ("DL.RECEIVE", "TOPIC", 1),
-        ("DL.RECEIVE", "TOPIC", 1, "META"),
-        ("DL.RECEIVE", "empty", 1, "WAIT", 10),
-        ("DL.CANCEL", "TOPIC", "nothing"),
-        ("DL.STATS", "TOPIC"),
-    ],
-    ids=lambda command: " ".join(map(str, command)),
-)
-def test_client_reply_holds_for_these_too(
-    client: RespClient, topic: str, command: tuple[Any, ...]
-) -> None:
-    """SKIP is for one command: of the verbs none, and not the next one in their place."""
-    command = tuple(topic if word == "TOPIC" else word for word in command)
-    client.call("DL.MSEND", topic, *(0, "body") * 4)
-    client.send("CLIENT", "REPLY", "SKIP")
-    client.send(*command)
-    assert client.call("ECHO", "after it") == b"after it"
-    client.send("CLIENT", "REPLY", "OFF")
-    client.send(*command)
-    client.send(*command)
-    assert client.call("CLIENT", "REPLY", "ON") == b"OK"
-    client.close()
-
-
 def test_bytes_that_are_no_text_name_no_message(client: RespClient) -> None:
     """They once stood for U+FFFD, which may be somebody's id."""
     assert client.call("DL.SEND", "odd-ids", 60_000, "x", "ID", "\ufffd")

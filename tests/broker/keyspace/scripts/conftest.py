@@ -103,14 +103,12 @@ class Toy:
         args: list[bytes] | None = None,
         *,
         read_only: bool = False,
-        resp: int = 2,
     ) -> Reply:
         """EVAL; a refusal is an ErrorReply here, which tells it from a script's string."""
         text = source.encode() if isinstance(source, str) else source
         try:
-            return self.scripts.run(
-                self.scripts.load(text), keys or [], args or [], resp=resp, read_only=read_only
-            )
+            keys, sha = keys or [], self.scripts.load(text)
+            return self.scripts.run(sha, len(keys), keys + (args or []), read_only=read_only)
         except CommandError as problem:
             return ErrorReply(problem.text)
 

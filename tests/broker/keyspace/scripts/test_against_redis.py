@@ -65,7 +65,7 @@ def test_libraries_are_refused_and_called_in_the_same_words(
             connection.command("FCALL_RO", "f", "1", "a", "b"),
         ]
         actual = [encode(_tried(toy.functions.load, source.encode()), 2)]
-        call = partial(toy.functions.call, b"f", [b"a"], [b"b"], resp=2)
+        call = partial(toy.functions.call, b"f", [b"a"], [b"b"])
         actual.extend(encode(_tried(call, read_only=each), 2) for each in (False, True))
         if actual != expected:
             wrong.append(f"{source}\n  redis {expected!r}\n  ours  {actual!r}")

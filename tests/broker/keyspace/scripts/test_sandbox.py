@@ -305,7 +305,7 @@ def test_the_collector_cannot_be_stopped(toy: Any) -> None:
 
 def test_scripts_do_not_nest(toy: Any) -> None:
     sha = toy.scripts.load(b"return 1")
-    toy.extra[b"again"] = lambda argv, resp: toy.scripts.run(sha, [], [], resp=2, read_only=False)
+    toy.extra[b"again"] = lambda argv, resp: toy.scripts.run(sha, 0, [], read_only=False)
     assert b"not allowed from script" in _error(toy, "return redis.call('again')")
 
 
