@@ -42,7 +42,8 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
-from delaylog.client.sending import AsyncSending, OutboxFull, Sending, ThreadSending
+from delaylog.client.sending.outbox import OutboxFull
+from delaylog.client.sending.sending import AsyncSending, Sending, ThreadSending
 from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.retry import Retry

@@ -5,31 +5,24 @@ The one rule: a recipe is settings of a topic and a choice of calls. It keeps no
 could lose, and runs on `Client` as on an embedded broker.
 """
 
-from delaylog.client.queues.dyno import (
-    DynoMessage,
-    DynoQueue,
-    DynoStats,
-    Figures,
-    Predicate,
-    RoundRobin,
-    ShardStrategy,
-    by_id,
-)
+from delaylog.client.queues.dyno.dyno_queue import DynoQueue
+from delaylog.client.queues.dyno.looking import Predicate
+from delaylog.client.queues.dyno.message import Message as DynoMessage
+from delaylog.client.queues.dyno.settling import by_id
+from delaylog.client.queues.dyno.shards import RoundRobin, ShardStrategy
+from delaylog.client.queues.dyno.stats import DynoStats, Figures
 from delaylog.client.queues.opening import TopicMismatch
 from delaylog.client.queues.port import QueuePort
-from delaylog.client.queues.rmq import (
+from delaylog.client.queues.rmq.consumer import RmqConsumer
+from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack
+from delaylog.client.queues.rmq.messages import (
     FixedTimeMessage,
     PriorityMessage,
     RangeMergeMessage,
-    RmqConsumer,
-    RmqDeadLetter,
-    RmqDelivery,
     RmqMessage,
-    RmqProducer,
-    RolledBack,
-    TopicKind,
-    open_rmq_topic,
 )
+from delaylog.client.queues.rmq.producer import RmqProducer
+from delaylog.client.queues.rmq.topic import TopicKind, open_rmq_topic
 
 __all__ = [
     "DynoMessage",

@@ -17,16 +17,15 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.client.errors import NotReached
-from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.contexts import begin, in_own_context
-from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import Settlement
+from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
@@ -66,7 +65,7 @@ def check_handler(consumer: Consumer) -> None:
         )
 
 
-class AsyncShift:
+class AsyncShift(ShiftBase):
     """Runs from `start` to `stop`; a shift is not started twice."""
 
     def __init__(
@@ -78,17 +77,8 @@ class AsyncShift:
         hooks: Hooks,
         end: asyncio.Event,
     ) -> None:
-        """`end` is set when a handler wants the program to end, or the broker does not let it
-        begin.
-        """
-        self.ended_by: BaseException | None = None
-        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
-        self.beginning = Beginning(len(ports))
-        """Whether the broker lets it consume."""
-        self._end = end
-        self._consumer = consumer
+        super().__init__(consumer, len(ports), gate=gate, hooks=hooks, end=end)
         self._ports = ports
-        self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
         self._room = [asyncio.Event() for _ in ports]
         self._settle = [asyncio.Event() for _ in ports]
         self._lease = [asyncio.Event() for _ in ports]
@@ -96,11 +86,6 @@ class AsyncShift:
         self._desk.on_room = lambda port: self._room[port].set()
         self._desk.on_settle = lambda port: self._settle[port].set()
         self._desk.on_lease = lambda port: self._lease[port].set()
-        self._hooks = hooks
-        self._on_handled = overridden(hooks, "on_handled")
-        self._on_handler_error = overridden(hooks, "on_handler_error")
-        self._on_settled = overridden(hooks, "on_settled")
-        self._around = overridden(hooks, "handling") is not None
         self._idle: deque[asyncio.Future[None]] = deque()
         self._begun: dict[asyncio.Task[None], list[Held]] = {}
         self._stopping = False
@@ -131,12 +116,7 @@ class AsyncShift:
         self._wake(len(self._runners))
         _, late = await asyncio.wait(self._runners, timeout=grace_s)
         if late:
-            logger.warning(
-                "%s: %d handlers have not ended within %.1f s; their messages come again",
-                self._consumer.name,
-                len(late),
-                grace_s,
-            )
+            self._say_late(len(late), grace_s)
             abandoned: list[Held] = []
             for task in late:
                 abandoned += self._desk.abandon(self._begun.get(task, ()))
@@ -227,9 +207,7 @@ class AsyncShift:
             else:
                 ended_s = clock()
                 desk.batch_done(batch, ended_s - now_s, ended_s)
-                if self._on_handled:
-                    for message in messages:
-                        self._on_handled(message, ended_s - now_s)
+                self._say_handled(messages, ended_s - now_s)
             self._begun[task] = []
             await asyncio.sleep(0)
 
@@ -257,21 +235,11 @@ class AsyncShift:
         if _called_off(error, task):
             self._desk.failed(batch, error, seconds, clock())
             raise error
-        if self._on_handler_error:
-            for held in batch:
-                self._on_handler_error(held.message, error, seconds)
         delay_ms = None
-        if not isinstance(error, Retry):
-            logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+        if self._say_failed(batch, error, seconds):
             delay_ms = await in_own_context(self._asked, batch, error, task)
         self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         self._heed(error)
-
-    def _heed(self, error: BaseException) -> None:
-        """End the worker if what was raised says so."""
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            self.ended_by = error
-            self._end.set()
 
     async def _asked(
         self, batch: Sequence[Held], error: BaseException, task: asyncio.Task[None]
@@ -371,9 +339,7 @@ class AsyncShift:
                 await asyncio.sleep(wait_s)
             else:
                 desk.settled(settlement, results)
-                if self._on_settled:
-                    topic = self._consumer.topic
-                    self._on_settled(topic, str(settlement.verb), len(messages), clock() - began_s)
+                self._say_settled(str(settlement.verb), len(messages), clock() - began_s)
                 return
         desk.given_up(settlement)
 
@@ -402,9 +368,7 @@ class AsyncShift:
             self._desk.not_extended(hold, clock())
         else:
             self._desk.extended(hold, asked, results, asked_at_s)
-            if self._on_settled:
-                topic = self._consumer.topic
-                self._on_settled(topic, "extend", len(messages), clock() - asked_at_s)
+            self._say_settled("extend", len(messages), clock() - asked_at_s)
         self._lease[number].set()
 
     async def _flush(self) -> None:

@@ -16,15 +16,14 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.client.errors import NotReached
-from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Beginning, Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Outages, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import Settlement
+from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._sync.workers.ports import Port
@@ -59,8 +58,8 @@ def check_handler(consumer: Consumer) -> None:
         )
 
 
-class ThreadShift:
-    """Runs from `start` to `stop`; a shift is not started twice."""
+class ThreadShift(ShiftBase):
+    """Runs from `start` to `stop`, and is not started twice. `beginning` changes under the lock."""
 
     def __init__(
         self,
@@ -71,32 +70,18 @@ class ThreadShift:
         hooks: Hooks,
         end: threading.Event,
     ) -> None:
-        """`end` is set when a handler wants the program to end, or the broker does not let it
-        begin.
-        """
-        self.ended_by: BaseException | None = None
-        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
-        self.beginning = Beginning(len(ports))
-        """Whether the broker lets it consume; changed under the lock."""
-        self._consumer = consumer
+        super().__init__(consumer, len(ports), gate=gate, hooks=hooks, end=end)
         self._ports = ports
-        self._end = end
         self._lock = lock = gate.lock
         self._ready = threading.Condition(lock)
         self._room = [threading.Condition(lock) for _ in ports]
         self._settle = [threading.Condition(lock) for _ in ports]
         self._lease = [threading.Condition(lock) for _ in ports]
         self._settled = threading.Condition(lock)
-        self._desk = Desk(consumer, ports=len(ports), gate=gate, hooks=hooks, chance=random.random)
         self._desk.on_ready = self._ready.notify
         self._desk.on_room = lambda port: self._room[port].notify()
         self._desk.on_settle = lambda port: self._settle[port].notify()
         self._desk.on_lease = lambda port: self._lease[port].notify()
-        self._hooks = hooks
-        self._around = overridden(hooks, "handling") is not None
-        self._on_handled = overridden(hooks, "on_handled")
-        self._on_handler_error = overridden(hooks, "on_handler_error")
-        self._on_settled = overridden(hooks, "on_settled")
         self._begun: dict[threading.Thread, list[Held]] = {}
         self._stopping = threading.Event()
         self._flushing = False
@@ -128,12 +113,7 @@ class ThreadShift:
         self.ask_to_stop()
         late = _join(self._handlers, grace_s)
         if late:
-            logger.warning(
-                "%s: %d handlers have not ended within %.1f s; their messages come again",
-                self._consumer.name,
-                len(late),
-                grace_s,
-            )
+            self._say_late(len(late), grace_s)
         with self._lock:
             for thread in late:
                 abandoned = self._desk.abandon(self._begun.get(thread, ()))
@@ -172,9 +152,7 @@ class ThreadShift:
                 ended_s = clock()
                 with self._lock:
                     desk.batch_done(begun, ended_s - now_s, ended_s)
-                if self._on_handled:
-                    for message in messages:
-                        self._on_handled(message, ended_s - now_s)
+                self._say_handled(messages, ended_s - now_s)
             with self._lock:
                 begun.clear()
 
@@ -192,22 +170,12 @@ class ThreadShift:
         around.leave(None)
 
     def _failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> None:
-        if self._on_handler_error:
-            for held in batch:
-                self._on_handler_error(held.message, error, seconds)
         delay_ms = None
-        if not isinstance(error, Retry):
-            logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+        if self._say_failed(batch, error, seconds):
             delay_ms = copy_context().run(self._asked, batch, error)
         with self._lock:
             self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
         self._heed(error)
-
-    def _heed(self, error: BaseException) -> None:
-        """End the worker if what was raised says so."""
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            self.ended_by = error
-            self._end.set()
 
     def _asked(self, batch: Sequence[Held], error: BaseException) -> int | None:
         """What `on_error` wants; of a batch the shortest wait that it says."""
@@ -293,9 +261,7 @@ class ThreadShift:
             with self._settled:
                 desk.settled(settlement, results)
                 self._settled.notify_all()
-            if self._on_settled:
-                topic, verb = self._consumer.topic, str(settlement.verb)
-                self._on_settled(topic, verb, len(messages), clock() - began_s)
+            self._say_settled(str(settlement.verb), len(messages), clock() - began_s)
             return
         with self._settled:
             desk.given_up(settlement)
@@ -325,8 +291,7 @@ class ThreadShift:
             return
         with self._lock:
             self._desk.extended(hold, asked, results, asked_at_s)
-        if self._on_settled:
-            self._on_settled(self._consumer.topic, "extend", len(messages), clock() - asked_at_s)
+        self._say_settled("extend", len(messages), clock() - asked_at_s)
 
     def _flush(self) -> None:
         """Have the last settling calls made, and wait for their answers for a while."""

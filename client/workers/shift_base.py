@@ -1,0 +1,87 @@
+"""ShiftBase: what a shift of tasks and one of threads do alike, without waiting or locking.
+
+The one rule: whatever hooks and handlers raise is told here, and ends nothing but what it says.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from delaylog.client.hooks import Hooks, overridden
+from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.desk import Desk
+from delaylog.client.workers.failing import Beginning
+from delaylog.client.workers.held import Held
+from delaylog.client.workers.key_gate import KeyGate
+from delaylog.client.workers.retry import Retry
+
+if TYPE_CHECKING:
+    from delaylog.client.message import Message
+
+logger = logging.getLogger(__name__)
+
+
+class End(Protocol):
+    """An event of threads or of a loop."""
+
+    def set(self) -> None:
+        """Have the worker end."""
+
+
+class ShiftBase:
+    """One consumer at work."""
+
+    def __init__(
+        self, consumer: Consumer, ports: int, *, gate: KeyGate, hooks: Hooks, end: End
+    ) -> None:
+        """`end` is set when a handler wants the program to end, or the broker does not let it
+        begin.
+        """
+        self.ended_by: BaseException | None = None
+        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
+        self.beginning = Beginning(ports)
+        """Whether the broker lets it consume."""
+        self._end = end
+        self._consumer = consumer
+        self._desk = Desk(consumer, ports=ports, gate=gate, hooks=hooks, chance=random.random)
+        self._hooks = hooks
+        self._around = overridden(hooks, "handling") is not None
+        self._on_handled = overridden(hooks, "on_handled")
+        self._on_handler_error = overridden(hooks, "on_handler_error")
+        self._on_settled = overridden(hooks, "on_settled")
+
+    def _say_handled(self, messages: Sequence[Message], seconds: float) -> None:
+        if self._on_handled:
+            for message in messages:
+                self._on_handled(message, seconds)
+
+    def _say_failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> bool:
+        """A handler raised; whether `on_error` is to be asked when the messages come again."""
+        if self._on_handler_error:
+            for held in batch:
+                self._on_handler_error(held.message, error, seconds)
+        if isinstance(error, Retry):
+            return False
+        logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+        return True
+
+    def _heed(self, error: BaseException) -> None:
+        """End the worker if what was raised says so."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self.ended_by = error
+            self._end.set()
+
+    def _say_settled(self, verb: str, n: int, seconds: float) -> None:
+        if self._on_settled:
+            self._on_settled(self._consumer.topic, verb, n, seconds)
+
+    def _say_late(self, handlers: int, grace_s: float) -> None:
+        logger.warning(
+            "%s: %d handlers have not ended within %.1f s; their messages come again",
+            self._consumer.name,
+            handlers,
+            grace_s,
+        )
