@@ -5,21 +5,17 @@ No node sends them on to another one.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.standing import ClusterCalls
 
 
-def _no_cluster() -> NoReturn:
-    raise Problem("unknown", "this broker runs alone: it was started without --cluster")
-
-
 def _the_cluster(ctx: Context) -> ClusterCalls:
     cluster = ctx.node.standing.cluster
-    return _no_cluster() if cluster is None else cluster
+    if cluster is None:
+        raise Problem("unknown", "this broker runs alone: it was started without --cluster")
+    return cluster
 
 
 async def get_cluster(ctx: Context) -> Answer:

@@ -162,9 +162,10 @@ class Context(ABC):
         """What the query holds, likewise. Parameters that the call does not declare are refused. A
         read may have `read`, which the carrier has acted on already.
         """
-        declared = () if self.call is None else self.call.query
+        call = self.call
+        declared, needed = ((), ()) if call is None else (call.query, call.query_needed)
         given = self._query([member.name for member in declared])
-        for member in () if self.call is None else self.call.query_needed:
+        for member in needed:
             if member.name not in given:
                 raise Problem("bad_request", f"{member.name} is missing", field=member.name)
         limits = self.node.engine.limits

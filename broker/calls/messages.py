@@ -188,50 +188,45 @@ async def settle_messages(ctx: Context) -> Answer:
     if ids is not None or values["group"] is not None:
         # Receipts know their group, also where there is no default one.
         group = the_group(topic, named_group(values["group"]))
-    unknown: set[int] = set()
+    named: list[tuple[int, int] | None]
     if receipts is not None and ids is None:
-        pairs = [parse_receipt(text, at) for at, text in enumerate(receipts)]
+        named = [parse_receipt(text, at) for at, text in enumerate(receipts)]
     elif ids is not None and receipts is None:
         if not values["force"]:
             raise Problem("bad_request", "settling by id needs force: true", field="force")
-        pairs, unknown = _forced(ctx, topic, group, ids)
+        named = _forced(ctx, topic, group, ids)
     else:
         raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
-    results = ["gone"] * len(pairs)
-    for at in unknown:
-        results[at] = "unknown"
-    if topic is not None:
-        by_lease: dict[int, list[int]] = {}
-        for at, (lease, _) in enumerate(pairs):
-            by_lease.setdefault(lease, []).append(at)
-        for lease, places in by_lease.items():
-            origins = np.array([pairs[at][1] for at in places], np.int64)
-            settlement = settle(ctx.node, topic, wanted, lease, origins)
-            gone = set(settlement.gone.tolist())
-            for at in places:
-                if at not in unknown and pairs[at][1] not in gone and pairs[at][1]:
-                    results[at] = "done"
+    results = ["unknown" if each is None else "gone" for each in named]
+    by_lease: dict[int, dict[int, int]] = {}
+    for at, each in enumerate(named):
+        if each is not None and topic is not None:
+            by_lease.setdefault(each[0], {})[at] = each[1]
+    for lease, origins in by_lease.items():
+        assert topic is not None, "nothing is settled where there is no topic"
+        settlement = settle(
+            ctx.node, topic, wanted, lease, np.array(list(origins.values()), np.int64)
+        )
+        gone = {0, *settlement.gone.tolist()}
+        for at, origin in origins.items():
+            if origin not in gone:
+                results[at] = "done"
     await settled(ctx)
     return ctx.answer({"results": results})
 
 
 def _forced(
     ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]
-) -> tuple[list[tuple[int, int]], set[int]]:
-    """(lease, origin) of ids that are leased; the places of ids that are not known."""
+) -> list[tuple[int, int] | None]:
+    """(lease, origin) of each id; no lease has number 0, and an unknown id has nothing."""
     if topic is None or group is None:
-        return [(0, 0)] * len(ids), set(range(len(ids)))
-    pairs: list[tuple[int, int]] = []
-    unknown: set[int] = set()
-    for at, found in enumerate(find_ids(ctx.node.engine.state, topic, ids, group=group)):
-        if found is None:
-            unknown.add(at)
-            pairs.append((0, 0))
-        elif found.state is MessageState.LEASED:
-            pairs.append((int(found.entry["lease"]), found.origin))
-        else:
-            pairs.append((0, found.origin))
-    return pairs, unknown
+        return [None] * len(ids)
+    return [
+        None
+        if found is None
+        else (int(found.entry["lease"]) if found.state is MessageState.LEASED else 0, found.origin)
+        for found in find_ids(ctx.node.engine.state, topic, ids, group=group)
+    ]
 
 
 async def settled(ctx: Context) -> None:

@@ -38,7 +38,7 @@ def path_of(name: str, /, *place: Places | str) -> str:
 
 
 def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:
-    """A call in JSON. What is None, or a flag that is as it is without saying so, stays out."""
+    """A call in JSON. What is None, or a flag with its default, stays out."""
     call, flags = BY_NAME[name], _FLAGS[name]
     given = {
         key: value

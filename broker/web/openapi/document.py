@@ -1,4 +1,4 @@
-"""Builds the document: paths from the tables of operations, schemas from members and answers."""
+"""Builds the document: paths from the table of calls, schemas from members and answers."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_unknown_words(query: str) -> None:
 
 
 def test_only_what_looks_is_read_locally() -> None:
-    """The table of operations says it: GET looks, everything else changes or hands out."""
+    """The table of calls says it: GET looks, everything else changes or hands out."""
     for call in ALL:
         looks = call.method == "GET" and call.name != "getCluster"
         assert call.reads == looks, call.name
