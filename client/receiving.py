@@ -8,16 +8,17 @@ when there is no next receive.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from delaylog.client.checks import INT64_MAX, check_text, check_texts, check_topic
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.message import Message
 from delaylog.client.models import PeekKeywords, ReceiveKeywords
 
-P = TypeVar("P")
+log = logging.getLogger("delaylog.client")
 REPOLL_S: Final = 1.0
 """A shard that failed during a receive is asked again after so long."""
 PAUSE_S_MAX: Final = 3_600.0
@@ -81,6 +82,27 @@ class Wanted:
             raise ValueError("exact_tags goes with tags")
 
 
+class Poll(Protocol):
+    """A receive of one shard that is under way: a task or a future of the messages and when they
+    came.
+    """
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def cancelled(self) -> bool:
+        """Whether it has ended without anything."""
+
+    def exception(self) -> BaseException | None:
+        """What it raised."""
+
+    def result(self) -> tuple[list[Message], float]:
+        """What it brought, and when."""
+
+
+P = TypeVar("P", bound=Poll)
+
+
 @dataclass(slots=True)
 class HeldMessages:
     """Messages of one lease that nobody took yet, and until when they may be handed out."""
@@ -90,10 +112,7 @@ class HeldMessages:
 
 
 class Gathering(Generic[P]):
-    """What is under way for one receive at a time: a poll for each shard, and what is held.
-
-    `P` is a poll: a task or a future, of the messages and when they came.
-    """
+    """What is under way for one receive at a time: a poll for each shard, and what is held."""
 
     def __init__(self) -> None:
         self.polls: dict[int, P] = {}
@@ -108,6 +127,29 @@ class Gathering(Generic[P]):
         until_ms, leased_at_ms = batch.lease_until_ms, batch.columns.now_ms
         lease_s = 0.0 if leased_at_ms is None else (until_ms - leased_at_ms) / 1000
         self.held.append(HeldMessages(messages, came_s + lease_s / 2))
+
+    def harvest(self, errors: dict[int, ClientError]) -> None:
+        """Take in the polls that are done."""
+        for at, poll in list(self.polls.items()):
+            if not poll.done():
+                continue
+            del self.polls[at]
+            if poll.cancelled():
+                continue
+            error = poll.exception()
+            if error is None:
+                self.keep(*poll.result())
+            elif isinstance(error, ClientError):
+                errors[at] = error
+            else:
+                raise error
+
+    def harvest_or_log(self, wanted: Wanted) -> None:
+        """The same where nobody is there to be told."""
+        try:
+            self.harvest({})
+        except Exception:
+            log.exception("a poll of %s failed", wanted.topic)
 
     def take(self, max: int, now_s: float) -> tuple[list[Message], list[Message]]:
         """(up to `max` of what is held, those that have to be given back)."""
@@ -131,6 +173,34 @@ class Gathering(Generic[P]):
         found = [message for held in self.held for message in held.messages]
         self.held = []
         return found
+
+
+class FreeGatherings(dict[Wanted, list[Gathering[P]]]):
+    """Gatherings that no receive uses at the moment, by what they ask for."""
+
+    def take(self, wanted: Wanted) -> Gathering[P]:
+        """One for a receive."""
+        free = self.get(wanted)
+        return free.pop() if free else Gathering[P]()
+
+    def give(self, wanted: Wanted, gathering: Gathering[P]) -> None:
+        """A receive is over."""
+        if gathering.polls or gathering.held:
+            self.setdefault(wanted, []).append(gathering)
+        elif not self.get(wanted):
+            self.pop(wanted, None)
+
+    def stale(self, now_s: float) -> list[Message]:
+        """What no receive came for in time; gatherings with nothing more to come are dropped."""
+        stale: list[Message] = []
+        for wanted, free in list(self.items()):
+            for gathering in free:
+                gathering.harvest_or_log(wanted)
+                stale += gathering.take(0, now_s)[1]
+            self[wanted] = [each for each in free if each.polls or each.held]
+            if not self[wanted]:
+                del self[wanted]
+        return stale
 
 
 def cannot_be(max: object, wait_ms: object) -> bool:

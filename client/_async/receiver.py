@@ -7,7 +7,6 @@ A process that was forked off has none of its parent's messages.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from delaylog.client.receiving import (
     PAUSE_S_MAX,
     REPOLL_S,
     SWEEP_S,
+    FreeGatherings,
     Gathering,
     Wanted,
     bearable,
@@ -42,7 +42,6 @@ from delaylog.client.receiving import (
 from delaylog.client.settling import by_shard
 from delaylog.client.sharding import Topology
 
-log = logging.getLogger("delaylog.client")
 Poll: TypeAlias = "Task[tuple[list[Message], float]]"
 
 
@@ -57,7 +56,7 @@ class AsyncReceiver:
     def _begin(self) -> None:
         self._process_id = os.getpid()
         self._lock = Lock()
-        self._free: dict[Wanted, list[Gathering[Poll]]] = {}
+        self._free = FreeGatherings[Poll]()
         self._giving = Aside()
         self._sweeper: Task[None] | None = None
         """There is one while anything is free."""
@@ -74,21 +73,16 @@ class AsyncReceiver:
         if self._process_id != os.getpid():
             self._begin()
         with self._lock:
-            free = self._free.get(wanted)
-            gathering = free.pop() if free else Gathering[Poll]()
+            gathering = self._free.take(wanted)
         try:
             if wait_ms > 0:
                 return await self._gather(gathering, wanted, max, wait_ms, lease_ms)
             return await self._ask_in_turn(gathering, wanted, max, lease_ms)
         finally:
             with self._lock:
-                # Looked up again: the list from before may have been dropped by another receive.
-                if gathering.polls or gathering.held:
-                    self._free.setdefault(wanted, []).append(gathering)
-                    if self._sweeper is None:
-                        self._sweeper = spawn(self._sweep, "delaylog receive sweeper")
-                elif not self._free.get(wanted):
-                    self._free.pop(wanted, None)
+                self._free.give(wanted, gathering)
+                if any(self._free.values()) and self._sweeper is None:
+                    self._sweeper = spawn(self._sweep, "delaylog receive sweeper")
 
     async def close(self) -> None:
         """Give back what nobody took. Polls under way are waited for briefly, then cancelled, or
@@ -105,7 +99,7 @@ class AsyncReceiver:
         await wait_all(polls, ANSWER_S)
         await cancel(polls)
         for wanted, gathering in gatherings:
-            self._harvest_or_log(gathering, wanted)
+            gathering.harvest_or_log(wanted)
             self._give_back(gathering.all_held())
         await self._giving.wait()
 
@@ -122,7 +116,7 @@ class AsyncReceiver:
         errors: dict[int, ClientError] = {}
         again_s: dict[int, float] = {}
         while True:
-            self._harvest(gathering, errors)
+            gathering.harvest(errors)
             if found := self._take(gathering, max):
                 return found
             now_s = time.monotonic()
@@ -151,7 +145,7 @@ class AsyncReceiver:
     ) -> list[Message]:
         """What is ready now, from one shard after another until it is enough."""
         errors: dict[int, ClientError] = {}
-        self._harvest(gathering, errors)
+        gathering.harvest(errors)
         found = self._take(gathering, max)
         for at in self._topology.order():
             if len(found) >= max:
@@ -180,43 +174,13 @@ class AsyncReceiver:
 
         return spawn(poll, f"delaylog receive {link.name}")
 
-    def _harvest(self, gathering: Gathering[Poll], errors: dict[int, ClientError]) -> None:
-        """Take in the polls that are done."""
-        for at, poll in list(gathering.polls.items()):
-            if not poll.done():
-                continue
-            del gathering.polls[at]
-            if poll.cancelled():
-                continue
-            error = poll.exception()
-            if error is None:
-                gathering.keep(*poll.result())
-            elif isinstance(error, ClientError):
-                errors[at] = error
-            else:
-                raise error
-
-    def _harvest_or_log(self, gathering: Gathering[Poll], wanted: Wanted) -> None:
-        """The same where nobody is there to be told."""
-        try:
-            self._harvest(gathering, {})
-        except Exception:
-            log.exception("a poll of %s failed", wanted.topic)
-
     async def _sweep(self) -> None:
         """Give back what no receive came for, as long as there may be any."""
         ends = False
         while not ends:
             await sleep(SWEEP_S)
-            stale: list[Message] = []
             with self._lock:
-                for wanted, free in list(self._free.items()):
-                    for gathering in free:
-                        self._harvest_or_log(gathering, wanted)
-                        stale += gathering.take(0, time.monotonic())[1]
-                    self._free[wanted] = [each for each in free if each.polls or each.held]
-                    if not self._free[wanted]:
-                        del self._free[wanted]
+                stale = self._free.stale(time.monotonic())
                 ends = not self._free
                 if ends:
                     self._sweeper = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -27,7 +29,7 @@ def batch(count: int, *, lease: int = 1, lease_ms: int = 10_000) -> list[Message
 
 
 def test_more_than_was_wanted_goes_to_the_next() -> None:
-    gathering = Gathering[None]()
+    gathering = Gathering[Any]()
     gathering.keep(batch(3), 100.0)
     gathering.keep(batch(2, lease=2), 100.0)
     gathering.keep([], 100.0)
@@ -37,7 +39,7 @@ def test_more_than_was_wanted_goes_to_the_next() -> None:
 
 
 def test_with_less_than_half_of_its_lease_it_is_given_back() -> None:
-    gathering = Gathering[None]()
+    gathering = Gathering[Any]()
     gathering.keep(batch(1, lease_ms=10_000), 100.0)
     gathering.keep(batch(1, lease=2, lease_ms=20_000), 100.0)
     assert gathering.take(0, 104.9) == ([], [])
@@ -45,7 +47,7 @@ def test_with_less_than_half_of_its_lease_it_is_given_back() -> None:
 
 
 def test_what_is_held_is_let_go_once() -> None:
-    gathering = Gathering[None]()
+    gathering = Gathering[Any]()
     gathering.keep(batch(2), 1.0)
     assert gathering.all_held() == batch(2)
     assert gathering.all_held() == []
@@ -54,7 +56,7 @@ def test_what_is_held_is_let_go_once() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(2, 40)), max_size=8), st.data())
 def test_each_message_ends_in_one_place(kept: list[tuple[int, int]], data: st.DataObject) -> None:
     """Whatever comes and whenever it is taken: once handed out, or once given back."""
-    gathering = Gathering[None]()
+    gathering = Gathering[Any]()
     seen: list[Message] = []
     now_s = 0.0
     for lease, (count, lease_s) in enumerate(kept):
