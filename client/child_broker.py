@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -39,7 +39,6 @@ class ChildBroker:
         host: str = "127.0.0.1",
         options: Sequence[str] = (),
         program: Sequence[str] | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`program` stands for the `delaylog` command, for one that is run inside of another."""
         self.data_dir = data_dir
@@ -49,7 +48,6 @@ class ChildBroker:
         self.host = host
         self._options = tuple(options)
         self._program = program
-        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
@@ -126,7 +124,6 @@ class ChildBroker:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=None if self._environment is None else dict(self._environment),
         )
 
     async def _await_ready(self) -> None:

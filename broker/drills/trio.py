@@ -153,11 +153,11 @@ class Trio:
         status, _ = await self._get(node, "/v1/topics")
         return status == 200
 
-    async def caught_up(self, node: int, deadline_s: float = CAUGHT_UP_DEADLINE_S) -> float:
+    async def caught_up(self, node: int) -> float:
         """Wait until a node has applied what the leader had when asked; the seconds it took."""
         began = time.monotonic()
         goal: int | None = None
-        while time.monotonic() < began + deadline_s:
+        while time.monotonic() < began + CAUGHT_UP_DEADLINE_S:
             if goal is None:
                 leader = await self.leader()
                 goal = await self.position(leader)
@@ -165,7 +165,7 @@ class Trio:
             if goal is not None and at is not None and at >= goal:
                 return time.monotonic() - began
             await asyncio.sleep(LOOK_EVERY_S)
-        raise DrillError(f"node {node} had not caught up after {deadline_s:.0f} s")
+        raise DrillError(f"node {node} had not caught up after {CAUGHT_UP_DEADLINE_S:.0f} s")
 
     async def position(self, node: int) -> int | None:
         """How far a node has applied its log; None if it does not answer."""

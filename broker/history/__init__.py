@@ -17,7 +17,6 @@ from delaylog.broker.history.model import Call, HistoryError, Mark, parse_line, 
 from delaylog.broker.history.recorder import (
     HistoryRecorder,
     body_hash,
-    merge_histories,
     open_history,
 )
 from delaylog.broker.history.report import report_json, report_object, report_text
@@ -34,7 +33,6 @@ __all__ = [
     "Violation",
     "body_hash",
     "check_files",
-    "merge_histories",
     "open_history",
     "parse_line",
     "parse_rules",

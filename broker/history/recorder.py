@@ -9,15 +9,12 @@ is in the order of `t1` and files can be merged as streams. The record's shape i
 import gzip
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from heapq import merge
 from pathlib import Path
 from typing import BinaryIO, Self, TypedDict, Unpack, cast
 
 import orjson
-
-from delaylog.broker.history.model import HistoryError
 
 BUFFER_BYTES = 256 * 1024
 """Lines kept back before a write: large enough for one write a thousand calls, small enough that
@@ -152,26 +149,3 @@ def open_history(path: str | Path) -> BinaryIO:
     if str(path).endswith(".gz"):
         return cast(BinaryIO, gzip.open(path, "rb"))
     return open(path, "rb")
-
-
-def merge_histories(paths: Iterable[str | Path]) -> Iterator[bytes]:
-    """The lines of several files as one stream in the order of `t1`, one line of each in memory."""
-    streams = [_timed_lines(path, index) for index, path in enumerate(paths)]
-    for _, _, line in merge(*streams):
-        yield line
-
-
-def _timed_lines(path: str | Path, index: int) -> Iterator[tuple[int, int, bytes]]:
-    with open_history(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if line.isspace():
-                continue
-            try:
-                record = orjson.loads(line)
-                t_ms = record["t1"] if "t1" in record else record["t"]
-            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                reason = f"not a history line: {error!r}"
-                raise HistoryError(str(path), number, None, reason) from None
-            if type(t_ms) is not int:
-                raise HistoryError(str(path), number, "t1", "an integer is wanted")
-            yield t_ms, index, line if line.endswith(b"\n") else line + b"\n"

@@ -85,8 +85,6 @@ def json_call(
     shape: object | None = None,
     *,
     repeatable: bool = False,
-    extra_s: float = 0.0,
-    headers: Mapping[str, str] | None = None,
 ) -> Call[dict[str, Any]]:
     """A call in JSON; reads may always be repeated."""
     return Call(
@@ -96,8 +94,6 @@ def json_call(
         READ_FORM if shape is None else JSON_FORM,
         json_object,
         repeatable or method == "GET",
-        extra_s,
-        headers or {},
     )
 
 

@@ -91,13 +91,10 @@ def send_wire(
     wire: bytes,
     *,
     repeatable: bool = True,
-    headers: Mapping[str, str] | None = None,
 ) -> Call[SendAnswer]:
     """A bulk body that is made already; `repeatable` where it has a producer and a sequence."""
     path = path_of("send", places, topic)
-    return Call(
-        "POST", path, wire, BULK_FORM, decode_send_answer, repeatable, headers=headers or {}
-    )
+    return Call("POST", path, wire, BULK_FORM, decode_send_answer, repeatable)
 
 
 def receive(

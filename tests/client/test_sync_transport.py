@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +296,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_header_cannot_break_out() -> None:
-    call = json_call("POST", "/v1/x", {}, headers={"Idempotency-Key": "a\r\nX: y"})
+    call = replace(CALL, headers={"Idempotency-Key": "a\r\nX: y"})
     with serving(forever(GOOD)) as server, transport(server.url) as opened:
         with pytest.raises(ValueError, match="Idempotency-Key"):
             opened.carry(call)

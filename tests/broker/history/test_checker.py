@@ -104,7 +104,7 @@ def test_the_documentation_names_every_word_of_the_format() -> None:
 def test_the_public_names() -> None:
     assert history.__all__ == [
         "RULES", "Call", "CheckReport", "CheckSettings", "HistoryChecker", "HistoryError",
-        "HistoryRecorder", "Mark", "Violation", "body_hash", "check_files", "merge_histories",
+        "HistoryRecorder", "Mark", "Violation", "body_hash", "check_files",
         "open_history", "parse_line", "parse_rules", "read_items", "report_json", "report_object",
         "report_text", "run_check",
     ]  # fmt: skip

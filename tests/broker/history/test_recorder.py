@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.history import (
-    HistoryError,
     HistoryRecorder,
     body_hash,
     check_files,
-    merge_histories,
     open_history,
     parse_line,
 )
@@ -121,26 +119,6 @@ def test_a_forked_child_may_not_write_its_parents_lines(tmp_path: Path) -> None:
     recorder._process -= 1
     recorder.close()
     assert (tmp_path / "h.jsonl").read_bytes().count(b"\n") == 1
-
-
-def test_files_merge_in_the_order_of_their_ends(tmp_path: Path) -> None:
-    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl.gz"
-    with HistoryRecorder(first) as recorder:
-        recorder.call("ack", 1, 2, True, id="a")
-        recorder.call("ack", 3, 9, True, id="c")
-    with gzip.open(second, "wb") as lines:
-        lines.write(b'{"mark":"kill","t":5}\n\n{"t0":0,"t1":12,"op":"ack","ok":true,"id":"d"}')
-    merged = list(merge_histories([first, second]))
-    assert [json.loads(line).get("id", "mark") for line in merged] == ["a", "mark", "c", "d"]
-    assert all(line.endswith(b"\n") for line in merged)
-
-
-@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"t1": "x"}', b'{"op": "ack"}'])
-def test_what_cannot_be_merged_is_named(tmp_path: Path, line: bytes) -> None:
-    path = tmp_path / "h.jsonl"
-    path.write_bytes(b"\n" + line + b"\n")
-    with pytest.raises(HistoryError, match=r"h\.jsonl:2: "):
-        list(merge_histories([path]))
 
 
 def test_a_packed_history_reads_as_a_plain_one(tmp_path: Path) -> None:
