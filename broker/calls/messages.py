@@ -27,6 +27,7 @@ from delaylog.broker.calls.single_sends import Single
 from delaylog.broker.calls.writes import Settling, send_singles, settle
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
+from delaylog.broker.engine.merging import REJECTED
 from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.receiving import peek
 from delaylog.replication.leader import Acks
@@ -62,15 +63,14 @@ async def send_messages(ctx: Context) -> Answer:
         if ctx.node.crowded:
             await ctx.node.room()
         result, row = await ctx.merger.send(ctx.topic_key, single, acks)
-    code = result.results if isinstance(result.results, int) else int(result.results[row])
-    if code == 3:
+    if result.code(row) == REJECTED:
         raise Problem(
             "conflict",
             "a living message has this id",
             id=single.id.decode(),
             deliver_at_ms=int(result.deliver_at_ms[row]),
         )
-    return ctx.answer(_sent(result, row, single, code))
+    return ctx.answer(_sent(result, row, single))
 
 
 def take_acks(values: dict[str, Any]) -> Acks | None:
@@ -79,11 +79,11 @@ def take_acks(values: dict[str, Any]) -> Acks | None:
     return None if said is None else Acks(said)
 
 
-def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
+def _sent(result: SendResult, row: int, single: Single) -> dict[str, Any]:
     return {
         "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
         "deliver_at_ms": int(result.deliver_at_ms[row]),
-        "result": RESULT_NAMES[code],
+        "result": RESULT_NAMES[result.code(row)],
     }
 
 
@@ -95,12 +95,7 @@ async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> 
         )
     key = ctx.headers.get("Idempotency-Key")
     result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
-    codes = (
-        [result.results] * len(singles)
-        if isinstance(result.results, int)
-        else result.results.tolist()
-    )
-    messages = [_sent(result, row, single, codes[row]) for row, single in enumerate(singles)]
+    messages = [_sent(result, row, single) for row, single in enumerate(singles)]
     return ctx.answer({"messages": messages})
 
 

@@ -142,6 +142,10 @@ class SendResult:
     position: int
     """The log end this answer saw: it goes out when that is durable."""
 
+    def code(self, row: int) -> int:
+        """What became of a row."""
+        return self.results if isinstance(self.results, int) else int(self.results[row])
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

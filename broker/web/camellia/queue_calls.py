@@ -129,8 +129,7 @@ class QueueCalls:
                 await node.room()
             self._make_topic(name)
             result, row = await ctx.merger.send((DEFAULT_NAMESPACE, name), single)
-            code = result.results if isinstance(result.results, int) else int(result.results[row])
-            if code == CREATED:
+            if result.code(row) == CREATED:
                 return result, row, None
             state, topic = node.engine.state, self.topic(name)
             if topic is None:
