@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from delaylog.client.errors import (
     AnswerLost,
@@ -22,6 +22,7 @@ from delaylog.client.errors import (
     QuotaExceeded,
 )
 
+E = TypeVar("E", bound=BaseException)
 FIRST_PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
 CERTAIN: Final = (QuotaExceeded, DiskFull)
@@ -31,6 +32,17 @@ CERTAIN: Final = (QuotaExceeded, DiskFull)
 def of_a_proxy(error: BaseException) -> bool:
     """Whether something between said it: what the broker did nobody knows."""
     return isinstance(error, ApiError) and error.status >= 500 and error.code == "unknown_error"
+
+
+def told(error: E, *, doubt: bool) -> E | AnswerLost:
+    """The failure of the last try, never more certain than it is; `doubt`: an earlier one may have
+    been carried out.
+    """
+    if not doubt or isinstance(error, AnswerLost):
+        return error
+    lost = AnswerLost(f"an earlier try had no answer, and then: {error}")
+    lost.__cause__ = error
+    return lost
 
 
 class Patience:
@@ -49,7 +61,7 @@ class Patience:
         doubtful = isinstance(error, AnswerLost | NotReady) or of_a_proxy(error)
         self._doubt = doubtful or (self._doubt and not isinstance(error, CERTAIN))
         if not doubtful and not isinstance(error, NotReached | QuotaExceeded):
-            raise self._told(error)
+            raise told(error, doubt=self._doubt)
         pause_s = self._next_s * (1 - self._random.random() / 2)
         self._next_s = min(self._next_s * 2, PAUSE_MAX_S)
         asked_s = getattr(error, "retry_after_s", None)
@@ -57,13 +69,5 @@ class Patience:
         if asked_s is not None and isinstance(error, QuotaExceeded):
             pause_s = max(pause_s, asked_s)
         if self._clock() + pause_s > self._until_s:
-            raise self._told(error)
+            raise told(error, doubt=self._doubt)
         return pause_s
-
-    def _told(self, error: ClientError) -> ClientError:
-        """Never more certain than it is."""
-        if not self._doubt or isinstance(error, AnswerLost):
-            return error
-        told = AnswerLost(f"a try had no answer of the broker's, and the last one: {error}")
-        told.__cause__ = error
-        return told

@@ -16,19 +16,17 @@ from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.models import NewMessage, SendKeywords, Sent
 from delaylog.client.sending.async_sender import AsyncSender
+from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import AsyncSending
-from delaylog.client.sharding import Topology
 
 
-class AsyncSendCalls:
+class AsyncSendCalls(Choosing[AsyncSender]):
     """The sending part of an AsyncClient."""
 
-    _topology: Topology
     _outbox: Outbox
-    _senders: tuple[AsyncSender, ...]
 
     def _begin_sending(self, links: Sequence[AsyncLink], outbox: Outbox) -> None:
         self._outbox = outbox
@@ -140,15 +138,5 @@ class AsyncSendCalls:
         return self._outbox.take_unseen()
 
     def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> AsyncSending:
-        home = self._topology.home(id, key)
-        if home is not None:
-            return self._senders[home].put(topic, row)
-        order = self._topology.order()
-        at = next((each for each in order if self._senders[each].reachable), order[0])
-        return self._senders[at].put(topic, row, free=True)
-
-    def _spare_sender(self, tried: set[str]) -> AsyncSender | None:
-        for at in self._topology.order():
-            if self._senders[at].shard not in tried:
-                return self._senders[at]
-        return None
+        sender, free = self._sender_for(id, key)
+        return sender.put(topic, row, free=free)

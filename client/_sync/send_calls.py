@@ -16,19 +16,18 @@ from delaylog.client._sync.link import Link
 from delaylog.client.checks import check_topic
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.models import NewMessage, SendKeywords, Sent
+from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.many import all_sent
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
-from delaylog.client.sharding import Topology
 
 
-class SendCalls:
+class SendCalls(Choosing[ThreadSender]):
     """The sending part of a Client."""
 
-    _topology: Topology
     _outbox: Outbox
 
     def _begin_sending(self, links: Sequence[Link], outbox: Outbox) -> None:
@@ -146,12 +145,8 @@ class SendCalls:
             sender.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
 
     def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> ThreadSending:
-        home = self._topology.home(id, key)
-        if home is not None:
-            return self._senders[home].put(topic, row)
-        order = self._topology.order()
-        at = next((each for each in order if self._senders[each].reachable), order[0])
-        return self._senders[at].put(topic, row, free=True)
+        sender, free = self._sender_for(id, key)
+        return sender.put(topic, row, free=free)
 
     def _places_for(self, id: str | None, key: str | None) -> Sequence[Place]:
         return self._places_at(self._topology.home(id, key))
@@ -160,9 +155,3 @@ class SendCalls:
         if home is not None:
             return self._posts[home : home + 1]
         return [self._posts[at] for at in self._topology.order()]
-
-    def _spare_sender(self, tried: set[str]) -> ThreadSender | None:
-        for at in self._topology.order():
-            if self._senders[at].shard not in tried:
-                return self._senders[at]
-        return None

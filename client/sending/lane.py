@@ -15,13 +15,11 @@ from typing import Final
 
 from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
-from delaylog.client.patience import of_a_proxy
+from delaylog.client.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
 
-PAUSE_FIRST_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
 RETRY_FOR_S_MAX: Final = 500.0
 """A broker remembers sequences for ten minutes: the last repeat has to arrive well before."""
 
@@ -271,7 +269,7 @@ class Lane:
     def _give_up_attempt(self, error: BaseException) -> Verdict:
         attempt = self._under_way()
         rows = attempt.rows if attempt.rows is not None else range(attempt.n)
-        attempt.batch.fail(rows, _told(error, attempt))
+        attempt.batch.fail(rows, told(error, doubt=attempt.lost))
         self._end_attempt()
         return Verdict(0.0, len(rows))
 
@@ -296,15 +294,6 @@ class Lane:
 
     def _pause_s(self) -> float:
         """Longer each time, and never all at once."""
-        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** min(self._failures, 16))
+        pause_s = min(PAUSE_MAX_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 16))
         self._failures += 1
         return pause_s * (0.5 + self._random() / 2)
-
-
-def _told(error: BaseException, attempt: Attempt) -> BaseException:
-    """The failure as the rows see it: never more certain than it is."""
-    if not attempt.lost or isinstance(error, AnswerLost):
-        return error
-    told = AnswerLost(f"an earlier try had no answer, and then: {error}")
-    told.__cause__ = error
-    return told

@@ -11,10 +11,11 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from delaylog.client.checks import check_seconds, check_whole
 from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.hooks import Hooks
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.producers import Producers
@@ -35,22 +36,6 @@ UNSEEN_BATCHES_MAX: Final = 1_000
 
 class OutboxFull(ClientError):
     """Too many messages wait to be sent; this one was not taken. Await `client.room()` first."""
-
-
-class SendHooks(Protocol):
-    """What senders tell; a subset of the client's hooks."""
-
-    def on_sent(self, topic: str, n: int, seconds: float) -> None:
-        """n messages were accepted, so long after the first of them was handed over."""
-
-    def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
-        """A request with n messages is sent again."""
-
-    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
-        """n messages were given up."""
-
-    def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:
-        """Headers to add to a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +85,7 @@ class Outbox:
 
     limits: SendLimits = field(default_factory=SendLimits)
     producers: Producers = field(default_factory=Producers)
-    hooks: SendHooks | None = None
+    hooks: Hooks | None = None
     random: Callable[[], float] = random.random
     rows: int = 0
     size_bytes: int = 0

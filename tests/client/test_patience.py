@@ -63,7 +63,7 @@ def test_what_may_have_been_done_once_is_told_as_that() -> None:
     for doubt in (AnswerLost("gone"), api_error(503, {"code": "not_ready"}), api_error(502, {})):
         patience = Patience(30.0, HandClock(), Random(1))
         patience.pause_s(doubt)
-        with pytest.raises(AnswerLost, match="the last one") as caught:
+        with pytest.raises(AnswerLost, match="an earlier try had no answer") as caught:
             patience.pause_s(api_error(400, {"code": "bad_request"}))
         assert isinstance(caught.value.__cause__, BadRequest)
         patience.pause_s(doubt)

@@ -1,0 +1,47 @@
+"""Which of a client's senders takes a message.
+
+The one rule: a message goes to its home if it has one and nowhere else; what any shard may have
+goes round robin, and past shards that cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from delaylog.client.sharding import Topology
+
+
+class Sender(Protocol):
+    """One shard's sender."""
+
+    shard: str
+
+    @property
+    def reachable(self) -> bool:
+        """False for a while after a connection was refused."""
+
+
+SenderT = TypeVar("SenderT", bound=Sender)
+
+
+class Choosing(Generic[SenderT]):
+    """The part of a client that chooses; the class that inherits it makes the senders."""
+
+    _topology: Topology
+    _senders: Sequence[SenderT]
+
+    def _sender_for(self, id: str | None, key: str | None) -> tuple[SenderT, bool]:
+        """The sender, and whether another shard may take the message too."""
+        home = self._topology.home(id, key)
+        if home is not None:
+            return self._senders[home], False
+        order = self._topology.order()
+        at = next((each for each in order if self._senders[each].reachable), order[0])
+        return self._senders[at], True
+
+    def _spare_sender(self, tried: set[str]) -> SenderT | None:
+        for at in self._topology.order():
+            if self._senders[at].shard not in tried:
+                return self._senders[at]
+        return None
