@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from delaylog.client.bulk import Int64Array, SettleAnswer
+from delaylog.client.bulk import Int64Array
 from delaylog.client.errors import ClientError, SettleFailed
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
@@ -25,23 +25,28 @@ class Share:
     """The rows of one lease among the messages that were handed over."""
 
     batch: MessageBatch
-    places: list[int]
+    places: Sequence[int]
     """Where they stand among all messages."""
-    rows: list[int]
+    rows: Sequence[int]
+    """A range: all of the batch."""
 
     @property
     def refs(self) -> Int64Array:
         """Their refs."""
-        return self.batch.columns.refs[np.array(self.rows, np.int64)]
+        refs = self.batch.columns.refs
+        return refs if isinstance(self.rows, range) else refs[np.array(self.rows, np.int64)]
 
-    def results(self, answer: SettleAnswer, *, doubtful: bool) -> list[Settled]:
-        """A result for each row. `doubtful`: an answer was lost before this one."""
-        if not len(answer.gone) and not len(answer.unknown):
+    def results(self, *refused: Int64Array, doubtful: bool = False) -> list[Settled]:
+        """A result for each row: `refused` are those whose lease was gone, or never known.
+
+        `doubtful`: an answer was lost before this one.
+        """
+        gone = {ref for refs in refused for ref in refs.tolist()}
+        if not gone:
             return [Settled.DONE] * len(self.rows)
-        refused = {*answer.gone.tolist(), *answer.unknown.tolist()}
         known = self.batch.refs
         lost = Settled.UNKNOWN if doubtful else Settled.GONE
-        return [lost if known[row] in refused else Settled.DONE for row in self.rows]
+        return [lost if known[row] in gone else Settled.DONE for row in self.rows]
 
 
 def listed(messages: Message | Iterable[Message]) -> list[Message]:
@@ -55,15 +60,20 @@ def listed(messages: Message | Iterable[Message]) -> list[Message]:
 
 def shares(messages: Sequence[Message]) -> list[Share]:
     """The messages by the lease they are under, each share one call."""
-    by_batch: dict[int, Share] = {}
+    if not messages:
+        return []
+    batch = messages[0].batch
+    rows = [each.row for each in messages if each.batch is batch]
+    if len(rows) == len(messages):
+        whole = range(batch.columns.n)
+        return [Share(batch, range(len(rows)), whole if rows == list(whole) else rows)]
+    by_batch: dict[int, tuple[MessageBatch, list[int], list[int]]] = {}
     for at, message in enumerate(messages):
         batch = message.batch
-        share = by_batch.get(id(batch))
-        if share is None:
-            share = by_batch[id(batch)] = Share(batch, [], [])
-        share.places.append(at)
-        share.rows.append(message.row)
-    return list(by_batch.values())
+        _, places, rows = by_batch.setdefault(id(batch), (batch, [], []))
+        places.append(at)
+        rows.append(message.row)
+    return [Share(*each) for each in by_batch.values()]
 
 
 def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from delaylog.broker.engine.limits import Limits
 from delaylog.storage.batch import Column, encode_send
 from delaylog.storage.message_fields import put_columns
+
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -69,3 +72,25 @@ def build_wire(
     if any(rows):
         put_columns(columns, rows)
     return encode_send(columns)
+
+
+def frames(
+    items: Iterable[Item], limits: Limits, single_of: Callable[[Item], Single]
+) -> Iterator[list[Item]]:
+    """Neighbours that may share a frame: of one merge, and no more than one request may be."""
+    part: list[Item] = []
+    size, merge = 0, None
+    for item in items:
+        single = single_of(item)
+        size += len(single.body)
+        if part and (
+            single.merge != merge
+            or size > limits.request_bytes_max
+            or len(part) >= limits.bulk_rows_max
+        ):
+            yield part
+            part, size = [], len(single.body)
+        merge = single.merge
+        part.append(item)
+    if part:
+        yield part

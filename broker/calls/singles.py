@@ -7,11 +7,11 @@ another's message. What is refused all the same (a quota is used up) is refused 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from operator import itemgetter
 from typing import TypeAlias
 
 from delaylog.broker.calls.sending_apart import send_apart
-from delaylog.broker.calls.single_sends import Single
+from delaylog.broker.calls.single_sends import Single, frames
 from delaylog.broker.calls.writes import send_singles
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.node import Node
@@ -43,21 +43,8 @@ class SingleMerger:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (key, merge, acks), items in waiting.items():
-            for part in self._frames(items):
+            for part in frames(items, self._node.engine.limits, itemgetter(0)):
                 self._send_part(part, key, merge, acks)
-
-    def _frames(self, items: Items) -> Iterator[Items]:
-        """What together is no more than one request may be: a frame has its limit too."""
-        limits = self._node.engine.limits
-        part: Items = []
-        size = 0
-        for item in items:
-            size += len(item[0].body)
-            if part and (size > limits.request_bytes_max or len(part) >= limits.bulk_rows_max):
-                yield part
-                part, size = [], len(item[0].body)
-            part.append(item)
-        yield part
 
     def _send_part(self, items: Items, key: TopicKey, merge: str | None, acks: Acks | None) -> None:
         def send_some(part: Items) -> SendResult:

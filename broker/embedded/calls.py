@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar, Unpack
 
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receive
+from delaylog.broker.calls.writes import Settling
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
@@ -27,6 +28,7 @@ from delaylog.client.models import (
 )
 from delaylog.client.receiving import Wanted
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
+from delaylog.client.settling import Verb
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]
@@ -112,7 +114,7 @@ class EmbeddedCalls:
 
     def settle(
         self,
-        verb: hot.Verb,
+        verb: Verb,
         messages: hot.ToSettle,
         *,
         delay_ms: int | None = None,
@@ -120,10 +122,8 @@ class EmbeddedCalls:
         wait: bool = True,
     ) -> Steps[list[Settled]]:
         """ack, nack or extend."""
-        parts, count = hot.parts_of(self.namespace, messages)
-        return hot.settle(
-            self.node, verb, parts, count, delay_ms=delay_ms, lease_ms=lease_ms, wait=wait
-        )
+        wanted, parts = Settling(verb, delay_ms, lease_ms), hot.shares_of(messages)
+        return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 
     async def flush(self) -> None:
         """Everything that was appended so far is as safe as the dial says."""

@@ -7,7 +7,6 @@ They judge by what clients judge by before they send (`make_row`) and brokers wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +17,7 @@ from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.single_sends import Single, build_wire
+from delaylog.broker.calls.single_sends import Single, build_wire, frames
 from delaylog.broker.calls.writes import Settling, send_batch, send_singles
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.broker.embedded.steps import Begun, Safe
@@ -31,13 +30,11 @@ from delaylog.client.checks import check_topic
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
+from delaylog.client.settling import Share, joined, listed, shares
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
-from delaylog.storage.layout import Int64Array, ref_to_id
-
-Verb = str
-"""ack, nack or extend."""
+from delaylog.storage.layout import ref_to_id
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:
@@ -78,7 +75,7 @@ async def send_rows(
     singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
     parts = [
         (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
-        for part in _runs(singles, limits.bulk_rows_max, limits.request_bytes_max)
+        for part in frames(singles, limits, lambda single: single)
     ]
     if len(parts) > 1:
         for _, batch in parts:
@@ -98,20 +95,6 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
         detail = f"delay_ms is over the horizon of {horizon_ms} ms"
         raise BadRequestError(detail, field="delay_ms", item=item)
     return Single(body, time_ms, relative, members, merge)
-
-
-def _runs(singles: list[Single], rows_max: int, bytes_max: int) -> Iterator[list[Single]]:
-    """Neighbours that may share a frame."""
-    part: list[Single] = []
-    size = 0
-    for single in singles:
-        size += len(single.body)
-        if part and (single.merge != part[0].merge or size > bytes_max or len(part) >= rows_max):
-            yield part
-            part, size = [], len(single.body)
-        part.append(single)
-    if part:
-        yield part
 
 
 def _sent(singles: list[Single], result: SendResult) -> Iterator[Sent]:
@@ -167,87 +150,45 @@ async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) ->
 # --------------------------------------------------------------------------- settle
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Messages of one lease, and their places among those that are settled together."""
-
-    key: TopicKey
-    lease: int
-    refs: Int64Array
-    places: range | list[int]
-    batch: MessageBatch
-
-
 ToSettle: TypeAlias = Message | Iterable[Message] | MessageBatch
 """What is settled: a message, messages of any receives, or all of one receive."""
 
 
-def parts_of(namespace: str, messages: ToSettle) -> tuple[list[Part], int]:
-    """(messages by the batch that they came in, how many). Raises TypeError."""
-    if isinstance(messages, MessageBatch):
-        columns, n = messages.columns, messages.columns.n
-        if n == 0:
-            return [], 0
-        key = (namespace, messages.topic)
-        return [Part(key, columns.lease, columns.refs, range(n), messages)], n
-    listed = [messages] if isinstance(messages, Message) else list(messages)
-    if not listed:
-        return [], 0
-    if not isinstance(listed[0], Message):
-        raise TypeError(f"messages are settled, not {type(listed[0]).__name__}")
-    batch = listed[0].batch
-    rows = [each.row for each in listed if each.batch is batch]
-    if len(rows) == len(listed):
-        return [_part(namespace, batch, rows, range(len(rows)))], len(rows)
-    by_batch: dict[int, tuple[MessageBatch, list[int], list[int]]] = {}
-    for place, each in enumerate(listed):
-        if not isinstance(each, Message):
-            raise TypeError(f"messages are settled, not {type(each).__name__}")
-        _, mine, places = by_batch.setdefault(id(each.batch), (each.batch, [], []))
-        mine.append(each.row)
-        places.append(place)
-    parts = [_part(namespace, batch, mine, places) for batch, mine, places in by_batch.values()]
-    return parts, len(listed)
-
-
-def _part(namespace: str, batch: MessageBatch, rows: list[int], places: range | list[int]) -> Part:
-    refs = batch.columns.refs
-    if rows != list(range(batch.columns.n)):
-        refs = refs[rows]
-    return Part((namespace, batch.topic), batch.columns.lease, refs, places, batch)
+def shares_of(messages: ToSettle) -> list[Share]:
+    """The messages by the batch that they came in. Raises TypeError."""
+    if not isinstance(messages, MessageBatch):
+        return shares(listed(messages))
+    rows = range(messages.columns.n)
+    return [Share(messages, rows, rows)] if rows else []
 
 
 async def settle(
     node: EmbeddedNode,
-    verb: Verb,
-    parts: Sequence[Part],
-    count: int,
+    namespace: str,
+    wanted: Settling,
+    parts: Sequence[Share],
     *,
-    delay_ms: int | None = None,
-    lease_ms: int | None = None,
     wait: bool = True,
 ) -> list[Settled]:
     """End, give back or keep messages; a result for each, in their order. Raises Problem."""
-    limits = node.engine.limits
-    members = {"delay_ms": delay_ms, "lease_ms": lease_ms}
+    limits, lease_ms = node.engine.limits, wanted.lease_ms
+    members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
     BACK_MS.take(members, limits)
     EXTEND_MS.take(members, limits)
-    results = [Settled.DONE] * count
-    if verb == "extend" and lease_ms is None:
+    if wanted.verb == "extend" and lease_ms is None:
         raise BadRequestError("lease_ms is missing", field="lease_ms")
-    wanted = Settling(verb, delay_ms, lease_ms)
+    settled: list[tuple[Share, list[Settled]]] = []
     for part in parts:
-        topic = node.engine.state.topics.get(part.key)
-        gone = part.refs
+        batch = part.batch
+        topic = node.engine.state.topics.get((namespace, batch.topic))
+        gone = refs = part.refs
         if topic is not None:
-            gone = writes.settle(node, topic, wanted, part.lease, part.refs).gone
-        if len(gone):
-            ended = set(gone.tolist())
-            for place, ref in zip(part.places, part.refs.tolist(), strict=True):
-                if ref in ended:
-                    results[place] = Settled.GONE
-        elif verb == "extend" and lease_ms:
-            part.batch.lease_until_ms = node.clock.now_ms() + lease_ms
+            gone = writes.settle(node, topic, wanted, batch.columns.lease, refs).gone
+        settled.append((part, part.results(gone)))
+        if lease_ms and not len(gone):
+            batch.lease_until_ms = node.clock.now_ms() + lease_ms
     node.wake_ready()
     await _safe(node, wait=wait)
-    return results
+    if len(settled) == 1:
+        return settled[0][1]
+    return joined(sum(len(part.rows) for part in parts), settled)

@@ -87,7 +87,7 @@ class AsyncLink:
                 raise
             doubts.append(lost)
             answer = await self._once_more(call, lost)
-        return share.results(answer, doubtful=bool(doubts))
+        return share.results(answer.gone, answer.unknown, doubtful=bool(doubts))
 
     async def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
         """Whatever this fails by: the first try may have been carried out."""

@@ -89,7 +89,7 @@ class Link:
                 raise
             doubts.append(lost)
             answer = self._once_more(call, lost)
-        return share.results(answer, doubtful=bool(doubts))
+        return share.results(answer.gone, answer.unknown, doubtful=bool(doubts))
 
     def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
         """Whatever this fails by: the first try may have been carried out."""
