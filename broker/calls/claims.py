@@ -38,7 +38,6 @@ from delaylog.broker.engine.claims import (
 )
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Delivery, Topic
 
 BATCH_BYTES_MAX: Final = 8 << 20
@@ -57,21 +56,16 @@ def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
     }
 
 
-def _whose(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
-    """The topic, and the group of a claim: who works on what it claimed uses it."""
+def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
+    """The claim of the path, ended or not, or 404; who works on what it claimed uses its group."""
     topic, group = seen_by(ctx, values)
     if ctx.node.standing.leading:
         topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
-    return topic, group
-
-
-def _the_claim(ctx: Context, topic: Topic, group: Group) -> Claim:
-    """The claim of the path, ended or not, or 404."""
     name = ctx.params["claim"]
     claim = find_claim(ctx.node.engine.state, topic, group, name)
     if claim is None:
         raise Problem("unknown", f"group {group.name!r} knows no claim {name!r}; make it by POST")
-    return claim
+    return topic, claim
 
 
 # --------------------------------------------------------------------------- making
@@ -128,8 +122,7 @@ async def list_claims(ctx: Context) -> Answer:
 
 async def get_claim(ctx: Context) -> Answer:
     """GET …/claims/{c}: what became of it."""
-    topic, group = _whose(ctx, ctx.asked())
-    claim = _the_claim(ctx, topic, group)
+    topic, claim = _the_claim(ctx, ctx.asked())
     return await ctx.durable_answer(_describe(topic, claim))
 
 
@@ -137,8 +130,7 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
     values = ctx.asked()
     limits = ctx.node.engine.limits
-    topic, group = _whose(ctx, values)
-    claim = _the_claim(ctx, topic, group)
+    topic, claim = _the_claim(ctx, values)
     start, stop = values["from"], values["to"]
     if start > stop:
         raise Problem("bad_request", "from lies behind to", field="from")
@@ -239,8 +231,7 @@ def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
 async def extend_claim_(ctx: Context) -> Answer:
     """POST …/claims/{c}/extend: all of it is held longer."""
     node, values = ctx.node, await ctx.values()
-    topic, group = _whose(ctx, values)
-    claim = _the_claim(ctx, topic, group)
+    topic, claim = _the_claim(ctx, values)
     state = node.engine.state
     extend_claim(state, claim, values["lease_ms"] or claim.lease_ms, node.clock.now_ms())
     members = _describe(topic, claim)
@@ -255,8 +246,7 @@ async def settle_claim(ctx: Context) -> Answer:
     await node.room_for_changes()
     state, now_ms = node.engine.state, node.clock.now_ms()
     expire_claims(state, now_ms)
-    topic, group = _whose(ctx, values)
-    claim = _the_claim(ctx, topic, group)
+    topic, claim = _the_claim(ctx, values)
     first = decide(state, claim, _SETTLING[ctx.params["action"]], now_ms)
     await node.run(settle_work(state, claim, node.clock.now_ms))
     node.wake_ready()
