@@ -10,37 +10,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pyspark_delaylog.errors import OptionError
 
-OPTION_NAMES: Final = (
-    "endpoint",
-    "namespace",
-    "topic",
-    "authToken",
-    "delivery",
-    "txnAppId",
-    "txnTtlMs",
-    "batchSize",
-    "batchBytes",
-    "compression",
-    "retries",
-    "retryWaitMs",
-    "requestTimeoutMs",
-    "maxRowsPerSecond",
-    "onError",
-    "deadLetterTopic",
-    "delayColumn",
-    "delayMs",
-    "consumerGroup",
-    "leaseMs",
-    "maxMessagesPerTrigger",
-    "minPartitions",
-    "failOnDataLoss",
-)
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark hands these to the source as well as using them itself."""
 
@@ -64,69 +39,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 """A topic, namespace or group."""
 APP_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,160}\Z")
 """What a transaction may be called, with room for the number of a batch and of a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """All options, checked; `repr` leaves the token out."""
-
-    endpoints: tuple[str, ...]
-    namespace: str
-    topic: str | None
-    auth_token: str | None = field(repr=False)
-    staged: bool
-    txn_app_id: str | None
-    txn_ttl_ms: int
-    batch_rows: int
-    batch_bytes: int
-    compression: str | None
-    retries: int
-    retry_wait_ms: int
-    request_timeout_ms: int
-    rows_per_second_max: int | None
-    dead_letter: bool
-    dead_letter_topic: str | None
-    delay_column: str
-    delay_ms: int | None
-    group: str | None
-    lease_ms: int
-    messages_per_trigger_max: int | None
-    partitions_min: int
-    fail_on_data_loss: bool
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
-        """The options of a DataSource; OptionError names the first that cannot be used."""
-        take = Taker(given)
-        take.refuse_unknown()
-        topic = take.name("topic")
-        dead_letter = take.choice("onError", ("fail", "deadLetter"), "fail") == "deadLetter"
-        compression = take.choice("compression", ("none", "lz4", "zstd"), "none")
-        return cls(
-            endpoints=take.endpoints(),
-            namespace=take.name("namespace") or "default",
-            topic=topic,
-            auth_token=take.token(),
-            staged=take.choice("delivery", ("staged", "direct"), "staged") == "staged",
-            txn_app_id=take.app_id(),
-            txn_ttl_ms=take.whole("txnTtlMs", 21_600_000, 1_000, TXN_TTL_MS_MAX),
-            batch_rows=take.whole("batchSize", 10_000, 1, BATCH_ROWS_MAX),
-            batch_bytes=take.whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX),
-            compression=None if compression == "none" else compression,
-            retries=take.whole("retries", 8, 0, RETRIES_MAX),
-            retry_wait_ms=take.whole("retryWaitMs", 50, 1, WAIT_MS_MAX),
-            request_timeout_ms=take.whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX),
-            rows_per_second_max=take.perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX),
-            dead_letter=dead_letter,
-            dead_letter_topic=take.dead_letter_topic(topic, dead_letter),
-            delay_column=take.text("delayColumn") or "deliver_at",
-            delay_ms=take.perhaps("delayMs", 0, DELAY_MS_MAX),
-            group=take.name("consumerGroup"),
-            lease_ms=take.whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX),
-            messages_per_trigger_max=take.perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX),
-            partitions_min=take.whole("minPartitions", 2, 1, PARTITIONS_MAX),
-            fail_on_data_loss=take.flag("failOnDataLoss", True),
-        )
 
 
 class Taker:
@@ -165,9 +77,9 @@ class Taker:
             )
         return text
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """true or false."""
-        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+    def flag(self, name: str) -> bool:
+        """true or false, which it is without saying so."""
+        return self.choice(name, ("true", "false"), "false") == "true"
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         """One of a few words, in any case."""
@@ -238,10 +150,19 @@ class Taker:
             )
         return text
 
-    def dead_letter_topic(self, topic: str | None, dead_letter: bool) -> str | None:
+    def compression(self) -> str | None:
+        """None for none."""
+        found = self.choice("compression", ("none", "lz4", "zstd"), "none")
+        return None if found == "none" else found
+
+    def dead_letter(self) -> bool:
+        """Whether rows that are refused are put aside."""
+        return self.choice("onError", ("fail", "deadLetter"), "fail") == "deadLetter"
+
+    def dead_letter_topic(self) -> str | None:
         """Where rejected rows go: said, or beside the topic."""
-        said = self.name("deadLetterTopic")
-        if said is not None or not dead_letter:
+        said, topic = self.name("deadLetterTopic"), self.name("topic")
+        if said is not None or not self.dead_letter():
             return said
         if topic is None:
             raise OptionError(
@@ -252,6 +173,70 @@ class Taker:
         if not NAME.match(found):
             raise OptionError(f"option deadLetterTopic: give one, {found!r} is too long a name")
         return found
+
+
+def _option(name: str, take: Callable[[Taker, str], Any], *, shown: bool = True) -> Any:
+    """A member of `Options`: the name of its option, and how it is taken."""
+    return field(repr=shown, metadata={"name": name, "take": take})
+
+
+def _whole(name: str, default: int, least: int, most: int) -> Any:
+    return _option(name, lambda take, name: take.whole(name, default, least, most))
+
+
+def _perhaps(name: str, least: int, most: int) -> Any:
+    return _option(name, lambda take, name: take.perhaps(name, least, most))
+
+
+def _either(name: str, one: str, other: str) -> Any:
+    """Whether it is the one word, as it is without saying so, or the other."""
+    return _option(name, lambda take, name: take.choice(name, (one, other), one) == one)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options, checked; `repr` leaves the token out."""
+
+    endpoints: tuple[str, ...] = _option("endpoint", lambda take, _: take.endpoints())
+    namespace: str = _option("namespace", lambda take, name: take.name(name) or "default")
+    topic: str | None = _option("topic", lambda take, name: take.name(name))
+    auth_token: str | None = _option("authToken", lambda take, _: take.token(), shown=False)
+    staged: bool = _either("delivery", "staged", "direct")
+    txn_app_id: str | None = _option("txnAppId", lambda take, _: take.app_id())
+    txn_ttl_ms: int = _whole("txnTtlMs", 21_600_000, 1_000, TXN_TTL_MS_MAX)
+    batch_rows: int = _whole("batchSize", 10_000, 1, BATCH_ROWS_MAX)
+    batch_bytes: int = _whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX)
+    compression: str | None = _option("compression", lambda take, _: take.compression())
+    retries: int = _whole("retries", 8, 0, RETRIES_MAX)
+    retry_wait_ms: int = _whole("retryWaitMs", 50, 1, WAIT_MS_MAX)
+    request_timeout_ms: int = _whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX)
+    rows_per_second_max: int | None = _perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX)
+    dead_letter: bool = _option("onError", lambda take, _: take.dead_letter())
+    dead_letter_topic: str | None = _option(
+        "deadLetterTopic", lambda take, _: take.dead_letter_topic()
+    )
+    delay_column: str = _option("delayColumn", lambda take, name: take.text(name) or "deliver_at")
+    delay_ms: int | None = _perhaps("delayMs", 0, DELAY_MS_MAX)
+    group: str | None = _option("consumerGroup", lambda take, name: take.name(name))
+    lease_ms: int = _whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX)
+    messages_per_trigger_max: int | None = _perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX)
+    partitions_min: int = _whole("minPartitions", 2, 1, PARTITIONS_MAX)
+    fail_on_data_loss: bool = _either("failOnDataLoss", "true", "false")
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """The options of a DataSource; OptionError names the first that cannot be used."""
+        take = Taker(given)
+        take.refuse_unknown()
+        return cls(
+            **{
+                each.name: each.metadata["take"](take, each.metadata["name"])
+                for each in fields(cls)
+            }
+        )
+
+
+OPTION_NAMES: Final = tuple(each.metadata["name"] for each in fields(Options))
 
 
 def _or_else(check: Callable[[str], bool], url: str) -> None:
