@@ -6,12 +6,16 @@ A number that is no whole one is rounded half to even, as the addition of 2^52 +
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import reduce
+from operator import and_, or_, xor
+from typing import Final, TypeAlias
 
 _WORD: Final = 0xFFFFFFFF
+Number: TypeAlias = float | bytes
+"""As Lua hands it over: a numeral may be a string."""
 
 
-def _word(value: float | bytes) -> int:
+def _word(value: Number) -> int:
     if type(value) is int:
         return value & _WORD
     try:
@@ -24,74 +28,32 @@ def _word(value: float | bytes) -> int:
 
 
 def _signed(word: int) -> int:
+    word &= _WORD
     return word - 0x100000000 if word & 0x80000000 else word
 
 
-def _tobit(value: float | bytes, *_rest: object) -> int:
-    return _signed(_word(value))
+def _of_one(operation: Callable[[int], int]) -> Callable[..., int]:
+    return lambda value, *_rest: _signed(operation(_word(value)))
 
 
-def _bnot(value: float | bytes, *_rest: object) -> int:
-    return _signed(~_word(value) & _WORD)
+def _of_all(operation: Callable[[int, int], int]) -> Callable[..., int]:
+    return lambda *values: _signed(reduce(operation, map(_word, values)))
 
 
-def _band(first: float | bytes, *rest: float | bytes) -> int:
-    word = _word(first)
-    for value in rest:
-        word &= _word(value)
-    return _signed(word)
-
-
-def _bor(first: float | bytes, *rest: float | bytes) -> int:
-    word = _word(first)
-    for value in rest:
-        word |= _word(value)
-    return _signed(word)
-
-
-def _bxor(first: float | bytes, *rest: float | bytes) -> int:
-    word = _word(first)
-    for value in rest:
-        word ^= _word(value)
-    return _signed(word)
-
-
-def _lshift(value: float | bytes, by: float | bytes) -> int:
-    return _signed(_word(value) << (_word(by) & 31) & _WORD)
-
-
-def _rshift(value: float | bytes, by: float | bytes) -> int:
-    return _signed(_word(value) >> (_word(by) & 31))
-
-
-def _arshift(value: float | bytes, by: float | bytes) -> int:
-    return _signed(_word(value)) >> (_word(by) & 31)
-
-
-def _rol(value: float | bytes, by: float | bytes) -> int:
-    word, count = _word(value), _word(by) & 31
-    return _signed((word << count | word >> (32 - count)) & _WORD)
-
-
-def _ror(value: float | bytes, by: float | bytes) -> int:
-    word, count = _word(value), _word(by) & 31
-    return _signed((word >> count | word << (32 - count)) & _WORD)
-
-
-def _bswap(value: float | bytes, *_rest: object) -> int:
-    return _signed(int.from_bytes(_word(value).to_bytes(4, "little"), "big"))
+def _moved(operation: Callable[[int, int], int]) -> Callable[..., int]:
+    return lambda value, by: _signed(operation(_word(value), _word(by) & 31))
 
 
 OPERATIONS: Final[dict[bytes, Callable[..., int]]] = {
-    b"tobit": _tobit,
-    b"bnot": _bnot,
-    b"band": _band,
-    b"bor": _bor,
-    b"bxor": _bxor,
-    b"lshift": _lshift,
-    b"rshift": _rshift,
-    b"arshift": _arshift,
-    b"rol": _rol,
-    b"ror": _ror,
-    b"bswap": _bswap,
+    b"tobit": _of_one(lambda word: word),
+    b"bnot": _of_one(lambda word: ~word),
+    b"bswap": _of_one(lambda word: int.from_bytes(word.to_bytes(4, "little"), "big")),
+    b"band": _of_all(and_),
+    b"bor": _of_all(or_),
+    b"bxor": _of_all(xor),
+    b"lshift": _moved(lambda word, by: word << by),
+    b"rshift": _moved(lambda word, by: word >> by),
+    b"arshift": _moved(lambda word, by: _signed(word) >> by),
+    b"rol": _moved(lambda word, by: word << by | word >> (32 - by)),
+    b"ror": _moved(lambda word, by: word >> by | word << (32 - by)),
 }

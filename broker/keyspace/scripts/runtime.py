@@ -347,7 +347,7 @@ class Runtime:
         host[b"memory_bytes"] = limits.memory_bytes
         host[b"native_steps"] = NATIVE_STEPS
         host[b"reply_depth"] = REPLY_DEPTH
-        for name, function in _floats(used, soft).items():
+        for name, function in _numbers(used, soft).items():
             host[name] = function
         bits = lua.table()
         for name, operation in OPERATIONS.items():
@@ -355,45 +355,33 @@ class Runtime:
         host[b"bits"] = bits
 
 
-def _floats(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., Any]]:
-    """IEEE 754 for cmsgpack and struct."""
+def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., Any]]:
+    """Numbers as bytes and back, for cmsgpack and struct."""
 
-    def write_float(value: float) -> bytes | None:
-        """Four bytes, when these hold the value exactly."""
+    def pack(layout: bytes, value: float) -> bytes | None:
         if used() > soft:
             return None
         try:
-            text = struct.pack(">f", value)
-        except (OverflowError, struct.error):
-            return None
-        return text if struct.unpack(">f", text)[0] == value else None
-
-    def write_double(value: float) -> bytes | None:
-        return None if used() > soft else struct.pack(">d", value)
-
-    def read_float(text: bytes) -> Any:
-        return struct.unpack(">f", text)[0]
-
-    def read_double(text: bytes) -> Any:
-        return struct.unpack(">d", text)[0]
-
-    def write_struct(value: float, is_double: bool, little: bool) -> bytes | None:
-        if used() > soft:
-            return None
-        order = "<" if little else ">"
-        try:
-            return struct.pack(order + ("d" if is_double else "f"), value)
+            return struct.pack(layout, value if layout[-1:] in b"fd" else int(value))
         except OverflowError:
-            return struct.pack(order + "f", math.copysign(math.inf, value))
+            return struct.pack(layout, math.copysign(math.inf, value))
 
-    def read_struct(text: bytes, is_double: bool, little: bool) -> Any:
-        return struct.unpack(("<" if little else ">") + ("d" if is_double else "f"), text)[0]
+    def unpack(layout: bytes, text: bytes) -> float:
+        return float(struct.unpack(layout, text)[0])
+
+    def write_integer(value: float, size: int, little: bool) -> bytes:
+        """As C casts it; what is beyond eight bytes is zero."""
+        whole = int(value) if math.isfinite(value) else 1 << 63
+        text = (whole % (1 << 64)).to_bytes(8, "little")[:size].ljust(size, b"\0")
+        return text if little else text[::-1]
+
+    def read_integer(text: bytes, little: bool, signed: bool) -> float:
+        lowest = (text if little else text[::-1])[:8]
+        return float(int.from_bytes(lowest, "little", signed=signed))
 
     return {
-        b"write_float": write_float,
-        b"write_double": write_double,
-        b"read_float": read_float,
-        b"read_double": read_double,
-        b"write_struct_float": write_struct,
-        b"read_struct_float": read_struct,
+        b"pack": pack,
+        b"unpack": unpack,
+        b"write_integer": write_integer,
+        b"read_integer": read_integer,
     }

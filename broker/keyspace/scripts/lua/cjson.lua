@@ -9,9 +9,11 @@ local concat, floor, huge = table.concat, math.floor, math.huge
 
 local function new()
   local settings = {
-    convert = false, ratio = 2, safe = 10, encode_depth = 1000, decode_depth = 1000,
-    precision = "%.14g", digits = 14, keep = true, encode_invalid = false, decode_invalid = true,
+    convert = false, ratio = 2, safe = 10, encode_max_depth = 1000, decode_max_depth = 1000,
+    encode_number_precision = 14, encode_keep_buffer = true,
+    encode_invalid_numbers = false, decode_invalid_numbers = true,
   }
+  local precision = "%.14g"
   local cjson = { null = null, _NAME = "cjson", _VERSION = "2.1.0" }
 
   -- Encoding: pieces are gathered, a failure is handed up as text.
@@ -42,12 +44,14 @@ local function new()
 
   local function number(value)
     if value ~= value or value == huge or value == -huge then
-      if settings.encode_invalid == "null" then return "null" end
-      if not settings.encode_invalid then return nil, refusal(value, "must not be NaN or Inf") end
+      if settings.encode_invalid_numbers == "null" then return "null" end
+      if not settings.encode_invalid_numbers then
+        return nil, refusal(value, "must not be NaN or Inf")
+      end
       if value ~= value then return "nan" end
       return value > 0 and "inf" or "-inf"
     end
-    return format(settings.precision, value)
+    return format(precision, value)
   end
 
   -- The length of an array, -1 for an object, nil and the reason for neither.
@@ -68,7 +72,7 @@ local function new()
   local append
 
   local function append_table(t, depth)
-    if depth > settings.encode_depth then
+    if depth > settings.encode_max_depth then
       return "Cannot serialise, excessive nesting (" .. depth .. ")"
     end
     local n, problem = array_length(t)
@@ -221,9 +225,9 @@ local function new()
       if value then return "string", value, after, at end
       return "error", after, nil, where
     elseif c == "" or c == "\0" then return "end", nil, at, at
-    elseif find(c, "[%d+-]") or settings.decode_invalid and
+    elseif find(c, "[%d+-]") or settings.decode_invalid_numbers and
         (find(text, "^[iI][nN][fF]", at) or find(text, "^[nN][aA][nN]", at)) then
-      if not settings.decode_invalid and is_odd(text, at) then
+      if not settings.decode_invalid_numbers and is_odd(text, at) then
         return "error", "invalid number", nil, at
       end
       local value, after = read_number(text, at)
@@ -294,10 +298,10 @@ local function new()
     if kind == "string" or kind == "number" or kind == "boolean" or kind == "null" then
       return value, from
     elseif kind == "{" then
-      if depth >= settings.decode_depth then return nil, nil, too_deep(depth + 1, at) end
+      if depth >= settings.decode_max_depth then return nil, nil, too_deep(depth + 1, at) end
       return read_object(text, from, depth + 1)
     elseif kind == "[" then
-      if depth >= settings.decode_depth then return nil, nil, too_deep(depth + 1, at) end
+      if depth >= settings.decode_max_depth then return nil, nil, too_deep(depth + 1, at) end
       return read_array(text, from, depth + 1)
     end
     return nil, nil, expected("value", kind, value, at)
@@ -354,43 +358,24 @@ local function new()
     if safe ~= nil then settings.safe = whole("encode_sparse_array", 3, safe, 0, 2147483647) end
     return settings.convert, settings.ratio, settings.safe
   end
-  function cjson.encode_max_depth(...)
-    count("encode_max_depth", 1, ...)
-    local n = ...
-    if n ~= nil then settings.encode_depth = whole("encode_max_depth", 1, n, 1, 2147483647) end
-    return settings.encode_depth
-  end
-  function cjson.decode_max_depth(...)
-    count("decode_max_depth", 1, ...)
-    local n = ...
-    if n ~= nil then settings.decode_depth = whole("decode_max_depth", 1, n, 1, 2147483647) end
-    return settings.decode_depth
-  end
-  function cjson.encode_number_precision(...)
-    count("encode_number_precision", 1, ...)
-    local n = ...
-    if n ~= nil then
-      settings.digits = whole("encode_number_precision", 1, n, 1, 14)
-      settings.precision = "%." .. settings.digits .. "g"
+  for name, most in next, {
+    encode_max_depth = 2147483647, decode_max_depth = 2147483647, encode_number_precision = 14,
+  } do
+    cjson[name] = function(...)
+      count(name, 1, ...)
+      if (...) ~= nil then settings[name] = whole(name, 1, (...), 1, most) end
+      precision = "%." .. settings.encode_number_precision .. "g"
+      return settings[name]
     end
-    return settings.digits
   end
-  function cjson.encode_keep_buffer(...)
-    count("encode_keep_buffer", 1, ...)
-    if (...) ~= nil then settings.keep = choice("encode_keep_buffer", (...)) end
-    return settings.keep
-  end
-  function cjson.encode_invalid_numbers(...)
-    count("encode_invalid_numbers", 1, ...)
-    if (...) ~= nil then
-      settings.encode_invalid = choice("encode_invalid_numbers", (...), true)
+  for name, allows_null in next, {
+    encode_keep_buffer = false, encode_invalid_numbers = true, decode_invalid_numbers = false,
+  } do
+    cjson[name] = function(...)
+      count(name, 1, ...)
+      if (...) ~= nil then settings[name] = choice(name, (...), allows_null) end
+      return settings[name]
     end
-    return settings.encode_invalid
-  end
-  function cjson.decode_invalid_numbers(...)
-    count("decode_invalid_numbers", 1, ...)
-    if (...) ~= nil then settings.decode_invalid = choice("decode_invalid_numbers", (...)) end
-    return settings.decode_invalid
   end
   return cjson
 end

@@ -1,8 +1,7 @@
 -- cmsgpack of Redis 7.0 (lua-cmsgpack 0.4.0): no bin and ext types, nests 16 deep when packing.
 local host = ...
-local null, bad_argument, given = host.null, host.bad_argument, host.given
-local write_float, write_double = host.write_float, host.write_double
-local read_float, read_double = host.read_float, host.read_double
+local bad_argument, given = host.bad_argument, host.given
+local packed, read = host.packed, host.unpack
 local type, select, next, tostring, error, unpack = type, select, next, tostring, error, unpack
 local tonumber, rawget = tonumber, rawget
 local char, byte, sub, floor, concat = string.char, string.byte, string.sub, math.floor, table.concat
@@ -21,61 +20,32 @@ local function put(text)
   pieces[size] = text
 end
 
--- The `n` lowest bytes of a whole number, the highest first.
-local function big_endian(n, value)
-  local bytes = {}
-  for k = n, 1, -1 do
-    bytes[k] = value % 256
-    value = floor(value / 256)
-  end
-  return char(unpack(bytes))
-end
-
--- Two's complement of eight bytes, exact below 2^53 and for what a double can hold above.
-local function negative_eight(value)
-  local bytes = { byte(big_endian(8, -value - 1), 1, 8) }
-  if -value >= 2 ^ 53 then -- minus one is lost: the complement plus one, by hand
-    bytes = { byte(big_endian(8, -value), 1, 8) }
-    local carry = 1
-    for k = 8, 1, -1 do
-      local b = 255 - bytes[k] + carry
-      carry = b > 255 and 1 or 0
-      bytes[k] = b % 256
-    end
-    return char(unpack(bytes))
-  end
-  for k = 1, 8 do bytes[k] = 255 - bytes[k] end
-  return char(unpack(bytes))
-end
-
 local function put_number(value)
   if value == floor(value) and value >= -2 ^ 63 and value < 2 ^ 63 then
     if value >= 0 then
       if value <= 127 then put(char(value))
       elseif value <= 255 then put("\204" .. char(value))
-      elseif value <= 65535 then put("\205" .. big_endian(2, value))
-      elseif value <= 4294967295 then put("\206" .. big_endian(4, value))
-      else put("\207" .. big_endian(8, value)) end
+      elseif value <= 65535 then put(char(205, floor(value / 256), value % 256))
+      elseif value <= 4294967295 then put("\206" .. packed(">I", value))
+      else put("\207" .. packed(">Q", value)) end
     elseif value >= -32 then put(char(256 + value))
     elseif value >= -128 then put("\208" .. char(256 + value))
-    elseif value >= -32768 then put("\209" .. big_endian(2, 65536 + value))
-    elseif value >= -2147483648 then put("\210" .. big_endian(4, 4294967296 + value))
-    else put("\211" .. negative_eight(value)) end
+    elseif value >= -32768 then put("\209" .. packed(">h", value))
+    elseif value >= -2147483648 then put("\210" .. packed(">i", value))
+    else put("\211" .. packed(">q", value)) end
     return
   end
-  local text = write_float(value)
-  if text then put("\202" .. text) return end
-  text = write_double(value)
-  if not text then error("not enough memory", 0) end
-  put("\203" .. text)
+  local text = packed(">f", value)
+  if read(">f", text) == value then put("\202" .. text)
+  else put("\203" .. packed(">d", value)) end
 end
 
 local function put_string(text)
   local n = #text
   if n < 32 then put(char(160 + n))
   elseif n <= 255 then put("\217" .. char(n))
-  elseif n <= 65535 then put("\218" .. big_endian(2, n))
-  else put("\219" .. big_endian(4, n)) end
+  elseif n <= 65535 then put("\218" .. packed(">H", n))
+  else put("\219" .. packed(">I", n)) end
   put(text)
 end
 
@@ -90,14 +60,14 @@ local function put_table(t, level)
   end
   if is_array and most == items then
     if items <= 15 then put(char(144 + items))
-    elseif items <= 65535 then put("\220" .. big_endian(2, items))
-    else put("\221" .. big_endian(4, items)) end
+    elseif items <= 65535 then put("\220" .. packed(">H", items))
+    else put("\221" .. packed(">I", items)) end
     for k = 1, items do put_value(rawget(t, k), level + 1) end
     return
   end
   if items <= 15 then put(char(128 + items))
-  elseif items <= 65535 then put("\222" .. big_endian(2, items))
-  else put("\223" .. big_endian(4, items)) end
+  elseif items <= 65535 then put("\222" .. packed(">H", items))
+  else put("\223" .. packed(">I", items)) end
   for key, value in next, t do
     put_value(key, level + 1)
     put_value(value, level + 1)
@@ -126,21 +96,6 @@ end
 
 -- Unpacking: value, next position; or nil, nil, problem.
 local MISSING, BAD = "Missing bytes in input.", "Bad data format in input."
-
-local function whole(text, at, n)
-  local value = 0
-  for k = at, at + n - 1 do value = value * 256 + byte(text, k) end
-  return value
-end
-
--- Of eight bytes: two halves, so that only one rounding happens.
-local function eight(text, at)
-  local high, low = whole(text, at, 4), whole(text, at + 4, 4)
-  if high >= 2147483648 then
-    return -((4294967295 - high) * 4294967296 + (4294967295 - low) + 1)
-  end
-  return high * 4294967296 + low
-end
 
 local read_value
 
@@ -175,12 +130,13 @@ local function read_text(text, at, n)
   return sub(text, at, at + n - 1), at + n
 end
 
--- code -> bytes that follow it
-local FOLLOW = {
-  [202] = 4, [203] = 8, [204] = 1, [205] = 2, [206] = 4, [207] = 8, [208] = 1, [209] = 2,
-  [210] = 4, [211] = 8, [217] = 1, [218] = 2, [219] = 4, [220] = 2, [221] = 4, [222] = 2,
-  [223] = 4,
+-- code -> the layout of the number that follows it; of eight bytes all are signed, as there
+local NUMBERS = {
+  [202] = ">f", [203] = ">d", [204] = "B", [205] = ">H", [206] = ">I", [207] = ">q", [208] = "b",
+  [209] = ">h", [210] = ">i", [211] = ">q", [217] = "B", [218] = ">H", [219] = ">I",
+  [220] = ">H", [221] = ">I", [222] = ">H", [223] = ">I",
 }
+local SIZES = { f = 4, d = 8, B = 1, H = 2, I = 4, Q = 8, b = 1, h = 2, i = 4, q = 8 }
 
 function read_value(text, at)
   local c = byte(text, at)
@@ -194,18 +150,12 @@ function read_value(text, at)
   elseif c == 192 then return nil, at
   elseif c == 194 then return false, at
   elseif c == 195 then return true, at end
-  local n = FOLLOW[c]
-  if not n then return nil, nil, BAD end
-  if at + n - 1 > #text then return nil, nil, MISSING end
-  local after = at + n
-  if c == 202 then return read_float(sub(text, at, after - 1)), after
-  elseif c == 203 then return read_double(sub(text, at, after - 1)), after
-  elseif n == 8 then return eight(text, at), after end
-  local value = whole(text, at, n)
-  if c <= 206 then return value, after
-  elseif c <= 210 then
-    local half = 256 ^ n / 2
-    return value >= half and value - 2 * half or value, after
+  local layout = NUMBERS[c]
+  if not layout then return nil, nil, BAD end
+  local after = at + SIZES[sub(layout, -1)]
+  if after - 1 > #text then return nil, nil, MISSING end
+  local value = read(layout, sub(text, at, after - 1))
+  if c <= 211 then return value, after
   elseif c <= 219 then return read_text(text, after, value)
   elseif c <= 221 then return read_array(text, after, value) end
   return read_map(text, after, value)

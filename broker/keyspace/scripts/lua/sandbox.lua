@@ -59,6 +59,13 @@ local function given(n, position, value)
 end
 host.given = given
 
+-- One number as bytes, by a layout of Python's struct.
+function host.packed(layout, value)
+  local text = host.pack(layout, value)
+  if not text then error("not enough memory", 0) end
+  return text
+end
+
 -- Read-only tables ------------------------------------------------------------------------------
 
 local guarded = setmetatable({}, { __mode = "k" }) -- proxy -> what it shows

@@ -1,10 +1,10 @@
 -- struct of Redis: packing by format strings of b B h H l L T i I s c f d x, with < > ! and spaces.
 local host = ...
 local bad_argument, given = host.bad_argument, host.given
-local write, read = host.write_struct_float, host.read_struct_float
+local packed, read = host.packed, host.unpack
+local write_integer, read_integer = host.write_integer, host.read_integer
 local type, select, tonumber, tostring, error, unpack = type, select, tonumber, tostring, error, unpack
-local byte, char, sub, find, match, rep = string.byte, string.char, string.sub, string.find,
-  string.match, string.rep
+local sub, find, match, rep = string.sub, string.find, string.match, string.rep
 local floor, log, concat = math.floor, math.log, table.concat
 
 local SIZES = { b = 1, B = 1, h = 2, H = 2, l = 8, L = 8, T = 8, f = 4, d = 8, x = 1 }
@@ -81,23 +81,6 @@ local function text_of(n, position, what, value)
   return value
 end
 
-local function integer(value, size, little)
-  local negative = value < 0
-  value = negative and floor(-value) or floor(value)
-  local bytes, carry = {}, 1
-  for k = 1, size do
-    local b = k <= 8 and value % 256 or 0
-    value = floor(value / 256)
-    if negative and k <= 8 then -- complement and one
-      b = 255 - b + carry
-      carry = b > 255 and 1 or 0
-      b = b % 256
-    end
-    bytes[little and k or size + 1 - k] = b
-  end
-  return char(unpack(bytes))
-end
-
 local struct = {}
 
 function struct.pack(...)
@@ -133,30 +116,14 @@ function struct.pack(...)
           bad_argument(position, "pack", "number expected, got " .. type(value))
         end
         if option == "f" or option == "d" then
-          piece = write(number, option == "d", little)
-          if not piece then error("not enough memory", 0) end
-        else piece = integer(number, size, little) end
+          piece = packed((little and "<" or ">") .. option, number)
+        else piece = write_integer(number, size, little) end
       end
     end
     pieces[#pieces + 1] = piece
     total = total + #piece
   end
   return concat(pieces)
-end
-
-local function read_integer(data, at, size, little, unsigned)
-  local high, low, top = 0, 0, 0
-  local used = size < 8 and size or 8
-  for k = 1, used do -- from the highest of the lowest eight
-    local place = used - k
-    local b = byte(data, little and at + place or at + size - 1 - place)
-    if k == 1 then top = b end
-    if place >= 4 then high = high * 256 + b else low = low * 256 + b end
-  end
-  if unsigned or top < 128 then return high * 4294967296 + low end
-  if used <= 4 then return low - 256 ^ used end
-  local high_most = 256 ^ (used - 4) - 1
-  return -((high_most - high) * 4294967296 + (4294967295 - low) + 1)
 end
 
 function struct.unpack(...)
@@ -191,9 +158,9 @@ function struct.unpack(...)
       if not stop then error("unfinished string in data", 2) end
       value, size = sub(data, at, stop - 1), stop - at + 1
     elseif option == "f" or option == "d" then
-      value = read(sub(data, at, at + size - 1), option == "d", little)
+      value = read((little and "<" or ">") .. option, sub(data, at, at + size - 1))
     elseif option ~= "x" then
-      value = size == 0 and 0 or read_integer(data, at, size, little, UNSIGNED[option])
+      value = read_integer(sub(data, at, at + size - 1), little, not UNSIGNED[option])
     end
     at = at + size
     if value ~= nil then
