@@ -57,28 +57,6 @@ _SHOWN_BYTES: Final = 128
 class Command:
     """One entry of the table."""
 
-    __slots__ = (
-        "arity",
-        "blocking",
-        "categories",
-        "flags",
-        "function",
-        "group",
-        "grows",
-        "keys",
-        "many",
-        "name",
-        "no_auth",
-        "no_multi",
-        "noscript",
-        "now",
-        "places",
-        "pubsub",
-        "quick",
-        "subcommands",
-        "write",
-    )
-
     def __init__(
         self,
         name: bytes,

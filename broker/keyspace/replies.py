@@ -14,6 +14,7 @@ RESP2 has arrays for Map, Members and Push, bulk strings for Double, Verbatim an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 
@@ -23,49 +24,32 @@ class Status(bytes):
     __slots__ = ()
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class ErrorReply:
     """An error as a value: inside the reply of EXEC, or what redis.pcall gives."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ErrorReply) and other.text == self.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __repr__(self) -> str:
-        return f"ErrorReply({self.text!r})"
+    text: bytes
 
 
+@dataclass(slots=True, eq=False)
 class Map:
     """Pairs, flat: key, value, key, value."""
 
-    __slots__ = ("flat",)
-
-    def __init__(self, flat: Sequence[Reply]) -> None:
-        self.flat = flat
+    flat: Sequence[Reply]
 
 
+@dataclass(slots=True, eq=False)
 class Members:
     """A set."""
 
-    __slots__ = ("items",)
-
-    def __init__(self, items: Sequence[Reply]) -> None:
-        self.items = items
+    items: Sequence[Reply]
 
 
+@dataclass(slots=True, eq=False)
 class Push:
     """Out of band: pub/sub messages and their confirmations."""
 
-    __slots__ = ("items",)
-
-    def __init__(self, items: Sequence[Reply]) -> None:
-        self.items = items
+    items: Sequence[Reply]
 
 
 class Double(float):
@@ -74,23 +58,19 @@ class Double(float):
     __slots__ = ()
 
 
+@dataclass(slots=True, eq=False)
 class Verbatim:
     """Text with a format of three letters, like `txt`."""
 
-    __slots__ = ("form", "text")
-
-    def __init__(self, text: bytes, form: bytes = b"txt") -> None:
-        self.text = text
-        self.form = form
+    text: bytes
+    form: bytes = b"txt"
 
 
+@dataclass(slots=True, eq=False)
 class BigNumber:
     """A whole number of any size, as its digits."""
 
-    __slots__ = ("digits",)
-
-    def __init__(self, digits: bytes) -> None:
-        self.digits = digits
+    digits: bytes
 
 
 class _NoArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from delaylog.broker.keyspace.encoding import encode_into
@@ -32,80 +32,49 @@ class Blocked:
     """The key that has changed: it is served from this one, whatever others hold."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """State of one client. `out` holds encoded replies that the host takes away and writes."""
 
-    __slots__ = (
-        "address",
-        "authenticated",
-        "blocked",
-        "channels",
-        "closing",
-        "created_ms",
-        "database",
-        "descriptor",
-        "dirty_watch",
-        "failed_multi",
-        "killed",
-        "library",
-        "library_version",
-        "local_address",
-        "name",
-        "number",
-        "on_output",
-        "out",
-        "patterns",
-        "queue",
-        "queued_bytes",
-        "resp",
-        "special",
-        "used_ms",
-        "used_word",
-        "user",
-        "watched",
-        "worker",
-    )
-
-    def __init__(self, number: int, database: Database) -> None:
-        self.number = number
-        self.database = database
-        self.resp = 2
-        self.name = b""
-        self.address = b""
-        """Where it comes from, and below: where it came in."""
-        self.local_address = b""
-        self.descriptor = -1
-        self.user = b"default"
-        self.library = b""
-        self.library_version = b""
-        self.created_ms = 0
-        self.used_ms = 0
-        self.used_word = b""
-        """The last command, for CLIENT LIST."""
-        self.authenticated = True
-        self.special = False
-        """Something below makes commands go the long way: see `look`."""
-        self.queue: list[tuple[Command, Args]] | None = None
-        """Commands since MULTI."""
-        self.queued_bytes = 0
-        self.failed_multi = False
-        """One of them was refused already."""
-        self.watched: list[tuple[Database, bytes, bool]] = []
-        """With whether the key's time had come already."""
-        self.dirty_watch = False
-        """A watched key was changed."""
-        self.channels: dict[bytes, None] = {}
-        self.patterns: dict[bytes, None] = {}
-        self.blocked: Blocked | None = None
-        self.closing = False
-        """To be closed once what is in `out` is written."""
-        self.killed = False
-        """To be closed at once, without another word."""
-        self.out: list[bytes] = []
-        self.on_output: Callable[[Session], None] | None = None
-        """Called when something comes that is no answer to what the host just handed in."""
-        self.worker: object | None = None
-        """What the host keeps with it."""
+    number: int
+    database: Database
+    resp: int = 2
+    name: bytes = b""
+    address: bytes = b""
+    """Where it comes from, and below: where it came in."""
+    local_address: bytes = b""
+    descriptor: int = -1
+    user: bytes = b"default"
+    library: bytes = b""
+    library_version: bytes = b""
+    created_ms: int = 0
+    used_ms: int = 0
+    used_word: bytes = b""
+    """The last command, for CLIENT LIST."""
+    authenticated: bool = True
+    special: bool = False
+    """Something below makes commands go the long way: see `look`."""
+    queue: list[tuple[Command, Args]] | None = None
+    """Commands since MULTI."""
+    queued_bytes: int = 0
+    failed_multi: bool = False
+    """One of them was refused already."""
+    watched: list[tuple[Database, bytes, bool]] = field(default_factory=list)
+    """With whether the key's time had come already."""
+    dirty_watch: bool = False
+    """A watched key was changed."""
+    channels: dict[bytes, None] = field(default_factory=dict)
+    patterns: dict[bytes, None] = field(default_factory=dict)
+    blocked: Blocked | None = None
+    closing: bool = False
+    """To be closed once what is in `out` is written."""
+    killed: bool = False
+    """To be closed at once, without another word."""
+    out: list[bytes] = field(default_factory=list)
+    on_output: Callable[[Session], None] | None = None
+    """Called when something comes that is no answer to what the host just handed in."""
+    worker: object | None = None
+    """What the host keeps with it."""
 
     @property
     def subscriptions(self) -> int:

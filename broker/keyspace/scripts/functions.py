@@ -7,6 +7,7 @@ the sources when that state is replaced.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,33 +22,25 @@ from delaylog.broker.keyspace.scripts.shebang import FLAGS, check_name, library_
 _LOAD_SECONDS: Final = 0.5
 
 
+@dataclass(slots=True)
 class Function:
     """One registered function."""
 
-    __slots__ = ("body", "description", "flags", "library", "name")
-
-    def __init__(
-        self, name: bytes, library: bytes, body: Any, description: bytes | None, flags: list[bytes]
-    ) -> None:
-        self.name = name
-        self.library = library
-        self.body = body
-        self.description = description
-        self.flags = flags
+    name: bytes
+    library: bytes
+    body: Any
+    description: bytes | None
+    flags: list[bytes]
 
 
+@dataclass(slots=True)
 class Library:
     """A source and what it registered, in that order."""
 
-    __slots__ = ("functions", "name", "runtime", "source")
-
-    def __init__(
-        self, name: bytes, source: bytes, functions: dict[bytes, Function], runtime: Runtime
-    ) -> None:
-        self.name = name
-        self.source = source
-        self.functions = functions
-        self.runtime: Runtime | None = runtime
+    name: bytes
+    source: bytes
+    functions: dict[bytes, Function]
+    runtime: Runtime | None
 
 
 class FunctionLibraries:

@@ -11,6 +11,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from typing import Any, Final, TypeAlias
@@ -60,24 +61,16 @@ class ScriptFailure(Exception):
         self.line = line
 
 
+@dataclass(slots=True)
 class Owner:
     """What a runtime asks of whoever runs scripts in it."""
 
-    __slots__ = ("call", "check", "late", "log", "register", "resp")
-
-    def __init__(
-        self,
-        call: Callable[[list[bytes], int], Reply | ErrorReply],
-        late: Callable[[], bool],
-        log: Callable[[int, bytes], None],
-        check: Callable[[list[bytes]], bool | None],
-    ) -> None:
-        self.call = call
-        self.late = late
-        self.log = log
-        self.check = check
-        self.resp = 2
-        self.register: Callable[[bytes, Any, bytes | None, list[bytes]], bytes | None] | None = None
+    call: Callable[[list[bytes], int], Reply | ErrorReply]
+    late: Callable[[], bool]
+    log: Callable[[int, bytes], None]
+    check: Callable[[list[bytes]], bool | None]
+    resp: int = 2
+    register: Callable[[bytes, Any, bytes | None, list[bytes]], bytes | None] | None = None
 
 
 def _refuse(_object: object, _name: object, _setting: bool) -> object:
