@@ -79,17 +79,15 @@ def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOption
     return ScanOptions(found.value("count", 10), found.value("match"), found.value("type"))
 
 
+@dataclass(slots=True, eq=False)
 class _Snapshot:
     """Names of one collection at one moment."""
 
-    __slots__ = ("dirty", "names", "owner", "readers")
-
-    def __init__(self, owner: Collection[bytes], dirty: int, names: list[bytes]) -> None:
-        self.owner = owner
-        self.dirty = dirty
-        self.names = names
-        self.readers = 1
-        """How many began with it and have not come to its end."""
+    owner: Collection[bytes]
+    dirty: int
+    names: list[bytes]
+    readers: int = 1
+    """How many began with it and have not come to its end."""
 
 
 class Scans:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Group
@@ -16,33 +17,22 @@ from delaylog.broker.keyspace.streams.ids import ID_MAX
 from delaylog.broker.keyspace.streams.nodes import Fields, StreamNode
 
 
+@dataclass(slots=True, eq=False)
 class StreamValue:
     """Entries of fields, ordered by (ms, sequence)."""
 
-    __slots__ = (
-        "_firsts",
-        "entries_added",
-        "first_id",
-        "groups",
-        "last_id",
-        "length",
-        "max_deleted_id",
-        "nodes",
-    )
-
-    def __init__(self) -> None:
-        self.nodes: list[StreamNode] = []
-        self._firsts: list[int] = []
-        """The first ids of the nodes."""
-        self.length = 0
-        self.last_id = 0
-        """The largest there ever was."""
-        self.first_id = 0
-        """Of the first entry there is; 0 = there is none."""
-        self.max_deleted_id = 0
-        self.entries_added = 0
-        """Since the stream was made."""
-        self.groups: dict[bytes, Group] = {}
+    nodes: list[StreamNode] = field(default_factory=list)
+    _firsts: list[int] = field(default_factory=list)
+    """The first ids of the nodes."""
+    length: int = 0
+    last_id: int = 0
+    """The largest there ever was."""
+    first_id: int = 0
+    """Of the first entry there is; 0 = there is none."""
+    max_deleted_id: int = 0
+    entries_added: int = 0
+    """Since the stream was made."""
+    groups: dict[bytes, Group] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.length

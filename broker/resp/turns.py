@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -185,23 +186,16 @@ class Turns:
         self._loop.call_later(_AGAIN_SECONDS, self._end)
 
 
+@dataclass(slots=True, eq=False)
 class _Release:
     """The replies of a turn."""
 
-    __slots__ = ("done", "error", "note_lost", "position", "replies")
-
-    def __init__(
-        self,
-        replies: list[tuple[Connection, bytes]],
-        position: int,
-        note_lost: Callable[[Connection, Exception], None],
-    ) -> None:
-        self.replies = replies
-        self.note_lost = note_lost
-        self.position = position
-        """What they saw of the log ends there."""
-        self.done = False
-        self.error: BaseException | None = None
+    replies: list[tuple[Connection, bytes]]
+    position: int
+    """What they saw of the log ends there."""
+    note_lost: Callable[[Connection, Exception], None]
+    done: bool = False
+    error: BaseException | None = None
 
     def say(self) -> None:
         """Write them, or close who cannot be told what became of a command."""

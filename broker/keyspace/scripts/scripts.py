@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -23,16 +24,14 @@ from delaylog.broker.keyspace.scripts.shebang import script_head
 _UNDONE: Final = b"; nothing that it wrote stays"
 
 
+@dataclass(slots=True, eq=False)
 class _Script:
     """A script's code, its flags, and its function in the present runtime once it ran there."""
 
-    __slots__ = ("body", "code", "flags", "runtime")
-
-    def __init__(self, code: bytes, flags: frozenset[bytes] | None) -> None:
-        self.code = code
-        self.flags = flags
-        self.body: Any = None
-        self.runtime: Runtime | None = None
+    code: bytes
+    flags: frozenset[bytes] | None
+    body: Any = None
+    runtime: Runtime | None = None
 
 
 class Scripts:

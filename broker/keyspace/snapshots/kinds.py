@@ -55,6 +55,25 @@ def _mark(value: Any, marks: list[Any]) -> None:
         setattr(value, name, mark)
 
 
+def _maker(cls: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """A function that makes a value of [marks, elements]."""
+
+    def make(content: Any) -> Value:
+        value = cls(content[1])
+        _mark(value, content[0])
+        return value
+
+    return make
+
+
+def _update(value: HashValue | SetValue, content: Any) -> None:
+    value.update(content[1])
+
+
+def _extend(value: ListValue, content: Any) -> None:
+    value.extend(content[1])
+
+
 def _no_more(value: Any, content: Any) -> None:  # noqa: ARG001
     raise ValueError("a value of this kind has one part")
 
@@ -82,16 +101,6 @@ def _hash_parts(value: HashValue) -> Iterator[tuple[Any, int]]:
         yield [_marks(value), dict(pairs)], size
 
 
-def _make_hash(content: Any) -> HashValue:
-    value = HashValue(content[1])
-    _mark(value, content[0])
-    return value
-
-
-def _extend_hash(value: HashValue, content: Any) -> None:
-    value.update(content[1])
-
-
 # --------------------------------------------------------------------------- lists and sets
 
 
@@ -102,26 +111,6 @@ def _many_parts(value: ListValue | SetValue) -> Iterator[tuple[Any, int]]:
         return
     for items, size in _in_parts(value, len):
         yield [_marks(value), items], size
-
-
-def _make_list(content: Any) -> ListValue:
-    value = ListValue(content[1])
-    _mark(value, content[0])
-    return value
-
-
-def _extend_list(value: ListValue, content: Any) -> None:
-    value.extend(content[1])
-
-
-def _make_set(content: Any) -> SetValue:
-    value = SetValue(content[1])
-    _mark(value, content[0])
-    return value
-
-
-def _extend_set(value: SetValue, content: Any) -> None:
-    value.update(content[1])
 
 
 # --------------------------------------------------------------------------- sorted sets
@@ -156,14 +145,9 @@ def _extend_zset(value: SortedSetValue, content: Any) -> None:
 # --------------------------------------------------------------------------- streams
 
 
-def _stream_parts(value: Any) -> Iterator[tuple[Any, int]]:
+def _stream_parts(value: StreamValue) -> Iterator[tuple[Any, int]]:
     """A stream says itself what it is; as one part."""
     yield value.plain(), PART_BYTES
-
-
-def _make_stream(content: Any) -> StreamValue:
-    make: Callable[[Any], StreamValue] = getattr(StreamValue, "from_plain")  # noqa: B009
-    return make(content)
 
 
 # --------------------------------------------------------------------------- all
@@ -174,10 +158,10 @@ CHANGED_STRING: Final = 2
 KINDS: Final[dict[type, Kind]] = {
     bytes: Kind(STRING, _string_parts, _same, _no_more),
     bytearray: Kind(CHANGED_STRING, _string_parts, bytearray, _no_more),
-    HashValue: Kind(3, _hash_parts, _make_hash, _extend_hash),
-    ListValue: Kind(4, _many_parts, _make_list, _extend_list),
-    SetValue: Kind(5, _many_parts, _make_set, _extend_set),
+    HashValue: Kind(3, _hash_parts, _maker(HashValue), _update),
+    ListValue: Kind(4, _many_parts, _maker(ListValue), _extend),
+    SetValue: Kind(5, _many_parts, _maker(SetValue), _update),
     SortedSetValue: Kind(6, _zset_parts, _make_zset, _extend_zset),
-    StreamValue: Kind(7, _stream_parts, _make_stream, _no_more),
+    StreamValue: Kind(7, _stream_parts, StreamValue.from_plain, _no_more),
 }
 BY_NUMBER: Final = {kind.number: (name, kind) for name, kind in KINDS.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from delaylog.broker.keyspace.database import Database
@@ -22,20 +23,15 @@ class Summary:
     chunks: int = 0
 
 
+@dataclass(slots=True)
 class _Pile:
     """Values of one kind that wait for their chunk to be full."""
 
-    __slots__ = ("contents", "ends", "keys", "size", "volatile")
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self.keys: list[bytes] = []
-        self.contents: list[Any] = []
-        self.ends: list[int | None] = []
-        self.volatile = False
-        self.size = 0
+    keys: list[bytes] = field(default_factory=list)
+    contents: list[Any] = field(default_factory=list)
+    ends: list[int | None] = field(default_factory=list)
+    volatile: bool = False
+    size: int = 0
 
 
 class _Writer:
@@ -58,13 +54,12 @@ class _Writer:
             pile = piles.get(kind)
             if pile is None:
                 pile = piles[kind] = _Pile()
+            parts: Iterator[tuple[Any, int]] = iter(())
             if kind is bytes:
                 content, size = value, len(value)
-                more = None
             else:
                 parts = KINDS[kind].parts(value)
                 content, size = next(parts)
-                more = parts
             pile.keys.append(key)
             pile.contents.append(content)
             pile.size += size + len(key) + 8
@@ -74,18 +69,16 @@ class _Writer:
                 if at_ms is not None:
                     pile.volatile = True
             if pile.size >= PART_BYTES:
-                self._flush(number, kind, pile)
-                for content, _ in more or ():
+                self._flush(number, kind, piles.pop(kind))
+                for content, _ in parts:
                     self.chunk(What.MORE, content)
         for kind, pile in piles.items():
-            if pile.keys:
-                self._flush(number, kind, pile)
+            self._flush(number, kind, pile)
 
     def _flush(self, database: int, kind: type, pile: _Pile) -> None:
         ends = pile.ends if pile.volatile else None
         self.chunk(What.VALUES, database, KINDS[kind].number, pile.keys, pile.contents, ends)
         self._summary.keys += len(pile.keys)
-        pile.clear()
 
 
 def write_snapshot(keyspace: Keyspace, position: int, write: Write) -> Summary:

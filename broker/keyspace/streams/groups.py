@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delaylog.broker.keyspace.streams.order import IdOrder
@@ -10,42 +11,36 @@ UNKNOWN: Final = -1
 """How many entries a group has read, when that cannot be said."""
 
 
+@dataclass(slots=True, eq=False)
 class Consumer:
     """One reader of a group."""
 
-    __slots__ = ("name", "pending", "seen_ms")
-
-    def __init__(self, name: bytes, seen_ms: int) -> None:
-        self.name = name
-        self.seen_ms = seen_ms
-        """When it last asked for something."""
-        self.pending: IdOrder[Pending] = IdOrder()
+    name: bytes
+    seen_ms: int
+    """When it last asked for something."""
+    pending: IdOrder[Pending] = field(default_factory=IdOrder)
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """An entry that was delivered and not acknowledged."""
 
-    __slots__ = ("consumer", "count", "delivered_ms")
-
-    def __init__(self, consumer: Consumer, delivered_ms: int, count: int = 1) -> None:
-        self.consumer = consumer
-        self.delivered_ms = delivered_ms
-        self.count = count
-        """Deliveries."""
+    consumer: Consumer
+    delivered_ms: int
+    count: int
+    """Deliveries."""
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """A group of consumers; each entry goes to one of them."""
 
-    __slots__ = ("consumers", "entries_read", "last_id", "pending")
-
-    def __init__(self, last_id: int, entries_read: int) -> None:
-        self.last_id = last_id
-        """Of what was delivered last."""
-        self.entries_read = entries_read
-        self.consumers: dict[bytes, Consumer] = {}
-        self.pending: IdOrder[Pending] = IdOrder()
-        """What all consumers have; each of them has its own again."""
+    last_id: int
+    """Of what was delivered last."""
+    entries_read: int
+    consumers: dict[bytes, Consumer] = field(default_factory=dict)
+    pending: IdOrder[Pending] = field(default_factory=IdOrder)
+    """What all consumers have; each of them has its own again."""
 
     def deliver(self, number: int, consumer: Consumer, now_ms: int, count: int) -> None:
         """An entry is with a consumer now, whoever had it."""

@@ -72,23 +72,6 @@ class CommandParser:
                    read under other limits.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_awaited",
-        "_buffer",
-        "_fed",
-        "_fed_bytes",
-        "_held_bytes",
-        "_missing",
-        "_position",
-        "_size",
-        "_unusual",
-        "_value",
-        "authenticated",
-        "error",
-        "limits",
-    )
-
     def __init__(self, limits: RequestLimits | None = None, *, authenticated: bool = True) -> None:
         self.limits = limits or RequestLimits()
         self.authenticated = authenticated
