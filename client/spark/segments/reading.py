@@ -106,13 +106,5 @@ class Reading:
 
     def _rows(self, files: Files[PartT], table: GroupTable, part: PartT) -> GroupRows:
         entries = files.states(table.number, part)
-        return group_rows(
-            self._folder,
-            self._options.wanted,
-            part.hours,
-            table,
-            part.rows,
-            entries,
-            part.good,
-            moved=self._options.moved,
-        )
+        options = self._options
+        return group_rows(self._folder, options.wanted, part, table, entries, moved=options.moved)

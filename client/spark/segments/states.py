@@ -8,7 +8,7 @@ broker/engine/groups.py), on columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,18 @@ class GroupRows:
     """Codes of their states."""
 
 
+class PartRows(Protocol):
+    """Rows that are read together."""
+
+    rows: RowArray
+    good: npt.NDArray[np.bool_]
+    """Which of them are what was written."""
+
+    @property
+    def hours(self) -> Int64Array:
+        """The hour of each."""
+
+
 def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
     """Where rows of some hours stand (make_ref of layout.py, on columns)."""
     tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
@@ -60,19 +72,18 @@ def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
 def group_rows(
     folder: Folder,
     wanted: Wanted,
-    hours: Int64Array,
+    part: PartRows,
     table: GroupTable,
-    rows: RowArray,
     entries: StateArray,
-    good: npt.NDArray[np.bool_],
     *,
     moved: bool,
 ) -> GroupRows:
-    """Those of the `good` rows that exist for a group and are asked for."""
+    """Those of a part's good rows that exist for a group and are asked for."""
+    rows, hours = part.rows, part.hours
     due = rows["deliver_at"]
     topics = table.places(rows["topic"])
     sent = rows["sent_position"].astype(np.int64)
-    mask = good & table.there[topics] & (sent >= table.born[topics])
+    mask = part.good & table.there[topics] & (sent >= table.born[topics])
     mask &= (rows["group"] == 0) | (rows["group"] == table.number)
     mask &= (due >= wanted.due_from_ms) & (due < wanted.due_to_ms)
     at = np.flatnonzero(mask)
