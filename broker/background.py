@@ -16,7 +16,8 @@ from functools import partial
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.group_commit import DISK_RETRY_SECONDS
+from delaylog.broker.log_commits import LogCommits
 from delaylog.broker.slices import drive
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until

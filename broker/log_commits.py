@@ -9,66 +9,64 @@ engines that append to it, so nothing here knows an engine.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
-from delaylog.broker.position_waiters import PositionWaiters, Told
+from delaylog.broker.group_commit import DISK_RETRY_SECONDS, GroupCommit
+from delaylog.broker.position_waiters import Told
 from delaylog.broker.sync_times import SyncTimes
-from delaylog.storage.errors import DiskFullError, NoDescriptorError
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log_thread import LogThread
 from delaylog.storage.physical_log import PhysicalLog
 
-DISK_RETRY_SECONDS: Final = 0.2
 WRITE_INLINE_BYTES: Final = 128 << 10
 """Frames up to this size are written by the loop itself; larger ones by the log thread."""
 WRITE_AHEAD_BYTES: Final = 16 << 10
 """The same for frames that are answered after their fsync. The log thread would wait for the
 interpreter once more, behind its write, and has more to do meanwhile for large ones."""
 
-log = logging.getLogger("delaylog.node")
+
+class Host(Protocol):
+    """Whose log it is. It finds how far that is safe in `position()`."""
+
+    def turn_ended(self) -> None:
+        """A turn that appended ends."""
+
+    def log_committed(self) -> None:
+        """A turn was written, where by dial that is enough."""
+
+    def log_synced(self) -> None:
+        """A job of the log thread has ended."""
+
+    def fail(self, error: BaseException) -> None:
+        """The log cannot be trusted any more."""
 
 
-class LogCommits:
+class LogCommits(GroupCommit):
     """Commits a log and knows who waits for it. All methods belong to the loop's thread."""
 
     def __init__(
         self,
         physical_log: PhysicalLog,
         loop: asyncio.AbstractEventLoop,
-        on_fatal: Callable[[BaseException], None],
+        host: Host,
         *,
         fsync: str = "always",
-        on_turn: Callable[[], None],
-        on_written: Callable[[], None],
-        on_synced: Callable[[], None],
     ) -> None:
-        """`on_turn` is called when a turn that appended ends, `on_synced` after each job of the log
-        thread, `on_written` after a turn's write, where by dial that is enough. The last two find
-        how far it is safe in `position()`."""
-        self._log = physical_log
+        super().__init__(physical_log, written_is_safe=fsync == "interval")
         self._loop = loop
-        self._on_fatal = on_fatal
-        self._on_turn = on_turn
-        self._on_written = on_written
-        self._on_synced = on_synced
+        self._host = host
         self._thread = LogThread(physical_log, self._from_log_thread)
         self._syncing = False
         self._syncing_to = self._syncing_from = 0
         self.sync_times = SyncTimes()
         """How long recent jobs of the log thread took."""
         self._scheduled = False
-        self._written_is_safe = fsync == "interval"
         self._written_position = 0
-        self.waiters = PositionWaiters()
         self.position: Callable[[], int] = self._own_position
         """What counts as safe: below it everything may be answered. May be replaced."""
-        self.disk_full = False
-        """Whether the log, or work that wrote elsewhere, found no space at its last try."""
-        self.commits = 0
-        """Jobs of the log thread that ended well: one fdatasync each."""
 
     def start(self) -> None:
         """Start the log thread."""
@@ -92,7 +90,7 @@ class LogCommits:
         For the way out, where no tick would call for the fsync and the last checkpoint waits for
         it.
         """
-        self._written_is_safe = False
+        self.written_is_safe = False
 
     # ------------------------------------------------------------------ commit
 
@@ -108,15 +106,15 @@ class LogCommits:
             self._commit()
         except Exception as error:
             # Nobody else would hear of it, and whoever waits would wait for ever.
-            self._on_fatal(error)
+            self._host.fail(error)
 
     def _commit(self) -> None:
-        self._on_turn()
-        if self._written_is_safe:
+        self._host.turn_ended()
+        if self.written_is_safe:
             # The dial's promise: answers follow the write, the fsync follows within 50 ms.
             if self.write_through():
                 self._written_position = self._log.written_position
-                self._on_written()
+                self._host.log_committed()
             else:
                 self.kick()
         elif not self.disk_full:
@@ -147,7 +145,7 @@ class LogCommits:
             self._log_failed(error)
             return False
         except Exception as error:
-            self._on_fatal(error)
+            self._host.fail(error)
             return False
 
     def _from_log_thread(self, error: BaseException | None) -> None:
@@ -162,12 +160,11 @@ class LogCommits:
         if error is not None:
             self._log_failed(error)
             return
-        self.disk_full = False
-        self.commits += 1
+        self.ended(None)
         try:
-            self._on_synced()
+            self._host.log_synced()
         except Exception as bug:
-            self._on_fatal(bug)
+            self._host.fail(bug)
             return
         if self.waiters and self._log.durable_position < self._log.written_position:
             # `write_through` wrote behind this job's back: nothing is pending, and no tick comes
@@ -175,17 +172,11 @@ class LogCommits:
             self.kick()
 
     def _log_failed(self, error: BaseException) -> None:
-        if not isinstance(error, DiskFullError):
-            self._on_fatal(error)
-            return
-        if isinstance(error, NoDescriptorError):
-            log.error("the log waits for a descriptor", extra={"why": str(error)})
-        elif not self.disk_full:
-            log.error(
-                "the disk is full and the reserve is used up; everything waits for space",
-                extra={"why": str(error)},
-            )
-        self.found_full()
+        self.ended(error)
+        if self.failure is not None:
+            self._host.fail(self.failure)
+        else:
+            self.found_full()
 
     def found_full(self) -> None:
         """The disk has no space left: nothing is committed until a try of the log finds some."""
@@ -200,7 +191,7 @@ class LogCommits:
 
     def _own_position(self) -> int:
         durable = self._log.durable_position
-        return max(durable, self._written_position) if self._written_is_safe else durable
+        return max(durable, self._written_position) if self.written_is_safe else durable
 
     def when_durable(self, position: int, call: Told) -> None:
         """Call back once it is safe up to `position`, at once if it is; or with what went wrong."""

@@ -23,7 +23,8 @@ from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, reload_keyspace
-from delaylog.broker.log_commits import DISK_RETRY_SECONDS, LogCommits
+from delaylog.broker.group_commit import DISK_RETRY_SECONDS
+from delaylog.broker.log_commits import LogCommits
 from delaylog.broker.loop_lag import LoopLag
 from delaylog.broker.node_ticks import Ticks
 from delaylog.broker.position_waiters import Told
@@ -63,15 +64,7 @@ class Node:
         self.clock = clock
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self.log_commits = LogCommits(
-            engine.state.log,
-            self._loop,
-            on_fatal,
-            fsync=fsync,
-            on_turn=self._turn_ended,
-            on_written=self._advance,
-            on_synced=self._synced,
-        )
+        self.log_commits = LogCommits(engine.state.log, self._loop, self, fsync=fsync)
         self.background = Background(
             self.log_commits, self._loop, on_fatal, on_end=self._work_ended
         )
@@ -285,7 +278,7 @@ class Node:
 
     # ------------------------------------------------------------------ commit
 
-    def _advance(self) -> None:
+    def log_committed(self) -> None:
         """The log got further: what lies below may be answered and dispatched."""
         if self._suspended:
             return
@@ -294,18 +287,16 @@ class Node:
         self.log_commits.waiters.reach(position)
         self.run_due()
 
-    def _turn_ended(self) -> None:
+    def turn_ended(self) -> None:
+        """A turn that appended has ended."""
         self.standing.appended()
 
-    def log_committed(self) -> None:
-        """More may be committed, without a sync of this node."""
-        self._advance()
-
-    def _synced(self) -> None:
+    def log_synced(self) -> None:
+        """A job of the log thread has ended."""
         self.standing.synced()
         if self._suspended:
             return
-        self._advance()
+        self.log_committed()
         if self.engine.state.log.pending_size:
             self.appended()
         if self.engine.flush_due():

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.chores import TICK_MS, Chore, Chores
-from delaylog.broker.log_commits import DISK_RETRY_SECONDS
+from delaylog.broker.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.slices import run_slice
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work

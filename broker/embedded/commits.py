@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from delaylog.broker.log_commits import DISK_RETRY_SECONDS
+from delaylog.broker.group_commit import DISK_RETRY_SECONDS, GroupCommit
 from delaylog.broker.position_waiters import Told
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.physical_log import PhysicalLog
@@ -22,7 +22,7 @@ DIALS: Final = ("always", "everysec", "never")
 EVERY_SECONDS: Final = 1.0
 
 
-class GroupCommit:
+class ThreadCommits(GroupCommit):
     """Commits one log. Any thread; not under the broker's lock, but where `locked` says so."""
 
     def __init__(
@@ -31,9 +31,7 @@ class GroupCommit:
         """`on_commit` is told, by whoever committed, when the log got further. Without `threaded`
         there is no thread: what nobody waits for is committed by the next who does.
         """
-        self._log = log
-        self.written_is_safe = dial != "always"
-        """By the dial, what the operating system has is safe: nobody waits for a sync."""
+        super().__init__(log, written_is_safe=dial != "always")
         self._every_seconds = EVERY_SECONDS if dial == "everysec" else None
         self._on_commit = on_commit
         lock = threading.Lock()
@@ -44,15 +42,9 @@ class GroupCommit:
         self._committing = False
         self._asked = False
         self._stopping = False
-        self._failure: BaseException | None = None
         self._ending: BaseException | None = None
         self._ended = threading.Event()
-        self._waiting: list[tuple[int, Told]] = []
         self._synced_at = monotonic()
-        self.commits = 0
-        """Group commits so far."""
-        self.disk_full = False
-        """Whether the last one found no space."""
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name="delaylog-log", daemon=True)
@@ -95,22 +87,19 @@ class GroupCommit:
         Under the broker's lock, as whoever receives does: the caller shows what was committed. It
         is not where the dial wants a sync, another thread writes, or the disk refuses.
         """
-        if not self.written_is_safe or self._failure is not None:
+        if not self.written_is_safe or self.failure is not None:
             return False
         log = self._log
         try:
             if log.written_position < position:
                 if not log.write_pending(wait=False):
                     return False
-                self.commits += 1
-                self.disk_full = False
-        except DiskFullError:
-            self.disk_full = True
-            return False
+                self.ended(None)
         except Exception as error:
-            self._end(error)
+            with self._turn:
+                self._over(error)
             return False
-        if self._waiting:
+        if self.waiters:
             # Event loops: its thread tells them.
             self.kick()
         return log.written_position >= position
@@ -130,8 +119,8 @@ class GroupCommit:
     def _take_turn(self) -> bool:
         """Whether it is this thread's turn to commit; if not, another one has ended its turn."""
         with self._turn:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if self._committing:
                 self._turn.wait()
                 return False
@@ -141,9 +130,9 @@ class GroupCommit:
     def tell(self, position: int, call: Told) -> None:
         """Call back once it is safe up to there, at once if it is."""
         with self._turn:
-            failure = self._failure
+            failure = self.failure
             if failure is None and self.position() < position:
-                self._waiting.append((position, call))
+                self.waiters.add(position, call)
                 self._asked = True
                 self._work.notify()
                 return
@@ -151,25 +140,17 @@ class GroupCommit:
 
     def leave(self) -> None:
         """Leave what is appended to the thread. Raises what made an end of the log."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         self.kick()
 
-    def _end(self, error: Exception) -> None:
-        """Nothing is safe from here on: all who wait hear of it."""
-        with self._turn:
-            told = self._over(error)
-        for _, call in told:
-            call(error)
-
-    def _over(self, error: Exception | None) -> list[tuple[int, Told]]:
-        """Something was committed, or nothing will be: who has to be told. Under `_turn`."""
-        self._failure = self._failure or error
-        safe = self.position()
-        told = [one for one in self._waiting if one[0] <= safe or error is not None]
-        self._waiting = [one for one in self._waiting if one not in told]
+    def _over(self, error: BaseException | None) -> None:
+        """A commit has ended: tell who has heard enough. Under `_turn`."""
+        self.ended(error)
+        self.waiters.reach(self.position())
+        if self.failure is not None:
+            self.waiters.fail_all(self.failure)
         self._turn.notify_all()
-        return told
 
     def kick(self) -> None:
         """Commit what is appended, without waiting for it."""
@@ -194,23 +175,19 @@ class GroupCommit:
             if sync:
                 self._log.sync()
                 self._synced_at = monotonic()
-            self.disk_full = False
-            self.commits += 1
-        except DiskFullError:
-            self.disk_full = True
         except Exception as failure:
             error = failure
         except BaseException as other:
             interruption = other
         with self._turn:
             self._committing = False
-            told = self._over(error)
+            if interruption is None:
+                self._over(error)
+            self._turn.notify_all()
             if self._asked or self._stopping:
                 self._work.notify()
         if error is None and interruption is None and tell:
             self._on_commit()
-        for _, call in told:
-            call(error)
         if interruption is not None:
             raise interruption
 
@@ -222,7 +199,7 @@ class GroupCommit:
                 if self._stopping:
                     return
                 self._asked = False
-                if self._failure is not None:
+                if self.failure is not None:
                     continue
                 self._committing = True
             self._commit(sync=not self.written_is_safe)

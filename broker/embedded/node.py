@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.embedded.chores import ChoreRunner
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
-from delaylog.broker.embedded.commits import GroupCommit
+from delaylog.broker.embedded.commits import ThreadCommits
 from delaylog.broker.embedded.steps import Job, News, Pause, Safe
 from delaylog.broker.engine import Engine
 from delaylog.broker.folder_lock import retention_held
@@ -80,7 +80,7 @@ class EmbeddedNode:
         self._failure: BaseException | None = None
         self.closed = False
         self.forked = False
-        self.commits = GroupCommit(
+        self.commits = ThreadCommits(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
         self.space = Space(lambda: self.engine, lambda: self.commits.disk_full)

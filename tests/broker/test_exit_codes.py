@@ -76,7 +76,7 @@ def test_a_bug_at_the_start_is_no_failed_disk(tmp_path: Path) -> None:
     assert "This is a bug" in last
 
 
-@pytest.mark.parametrize("name", ["_synced", "_turn_ended", "wake_ready"])
+@pytest.mark.parametrize("name", ["log_synced", "turn_ended", "wake_ready"])
 def test_a_bug_in_a_callback_ends_the_node(
     start_broker: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:

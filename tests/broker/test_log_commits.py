@@ -23,18 +23,17 @@ class Run:
         self.log = PhysicalLog(OsFileSystem(), str(folder / "log"))
         assert list(self.log.recover(0, 0)) == []
         self.fatal: list[BaseException] = []
-        self.commits = LogCommits(
-            self.log,
-            asyncio.get_running_loop(),
-            self.fatal.append,
-            fsync=fsync,
-            on_turn=lambda: None,
-            on_written=self._reach,
-            on_synced=self._reach,
-        )
+        self.fail = self.fatal.append
+        self.commits = LogCommits(self.log, asyncio.get_running_loop(), self, fsync=fsync)
         self.commits.start()
 
-    def _reach(self) -> None:
+    def turn_ended(self) -> None:
+        pass
+
+    def log_committed(self) -> None:
+        self.log_synced()
+
+    def log_synced(self) -> None:
         self.commits.waiters.reach(self.commits.position())
 
     def append(self) -> int:
