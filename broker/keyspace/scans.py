@@ -5,26 +5,27 @@ So what is there from the first call to the last is given exactly once. A cursor
 no longer kept begins again: names come twice then, but none is missed. The caller drops names that
 have gone meanwhile.
 
-    command(cursor, options):
-        cursor = to_cursor(argv[2])                  # before the key is looked at, as Redis does
-        value = database.of_kind(...)                # none: answer [b"0", []], options unread
-        options = to_options(argv, 3)
-        small:  everything, next cursor 0, whatever COUNT says
-        large:  following, names = run.executor.scans.read(value, dirty, cursor, options.count)
+A small value is given whole, whatever COUNT says. The cursor is read before the key is looked at,
+the options only if it holds something, as Redis does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX, CommandError
 from delaylog.broker.keyspace.globs import Match, matcher
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args
+from delaylog.broker.keyspace.replies import Reply
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.database import Kind
+    from delaylog.broker.keyspace.run import Run
 
 _OFFSET_BITS: Final = 32
 _NUMBER_BITS: Final = 20
@@ -175,3 +176,30 @@ class Scans:
         while self._next in kept:
             self._next = self._next % ((1 << _NUMBER_BITS) - 1) + 1
         return self._next, snapshot
+
+
+def scan_value(
+    run: Run,
+    argv: Args,
+    kind: type[Kind],
+    names_of: Callable[[Kind], tuple[Collection[bytes], bool]],
+    shown: Callable[[Kind, bytes], tuple[bytes, ...]],
+) -> Reply:
+    """HSCAN and its kin. `names_of` gives a value's names and whether it is small; `shown` what is
+    answered for a name, nothing if it has gone meanwhile.
+    """
+    cursor = to_cursor(argv[2])
+    value = run.database.of_kind(kind, argv[1])
+    if value is None:
+        return [b"0", []]
+    options = to_options(argv, 3)
+    following = 0
+    names, small = names_of(value)
+    if not small:
+        following, names = run.executor.scans.read(names, run.keyspace.dirty, cursor, options.count)
+    match = options.match
+    out: list[bytes] = []
+    for name in names:
+        if match is None or match(name):
+            out += shown(value, name)
+    return [b"%d" % following, out]

@@ -12,7 +12,7 @@ from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.values import HashValue
 
 FIELDS_SMALL_MAX: Final = 512
@@ -28,7 +28,7 @@ def is_large(value: HashValue) -> bool:
     return value.large
 
 
-def _note(value: HashValue, texts: Args) -> None:
+def note_fields(value: HashValue, texts: Args) -> None:
     """Texts were put into a hash."""
     if not value.large and (len(value) > FIELDS_SMALL_MAX or max(map(len, texts)) > TEXT_SMALL_MAX):
         value.large = True
@@ -46,7 +46,7 @@ def _put(run: Run, argv: Args) -> int:
     else:
         value.update(zip(argv[2::2], argv[3::2], strict=True))
         pairs = len(argv) // 2 - 1
-    _note(value, argv[2:])
+    note_fields(value, argv[2:])
     database.changed(key, pairs)
     return len(value) - before
 
@@ -190,24 +190,16 @@ def hincrbyfloat(run: Run, argv: Args) -> Reply:
 @command("hscan", -3, "hash", "readonly", keys=(1, 1, 1))
 def hscan(run: Run, argv: Args) -> Reply:
     """Some fields with what they hold, and the cursor for more."""
-    cursor = to_cursor(argv[2])
-    value = run.database.of_kind(HashValue, argv[1])
-    if value is None:
-        return [b"0", []]
-    options = to_options(argv, 3)
-    following = 0
-    names = list(value)
-    if is_large(value):
-        following, names = run.executor.scans.read(  # type: ignore[assignment]
-            value, run.keyspace.dirty, cursor, options.count
-        )
-    match = options.match
-    out: list[bytes] = []
-    for field in names:
-        held = value.get(field)
-        if held is not None and (match is None or match(field)):
-            out += (field, held)
-    return [b"%d" % following, out]
+    return scan_value(run, argv, HashValue, _names, _pair)
+
+
+def _names(value: HashValue) -> tuple[HashValue, bool]:
+    return value, not is_large(value)
+
+
+def _pair(value: HashValue, name: bytes) -> tuple[bytes, ...]:
+    held = value.get(name)
+    return () if held is None else (name, held)
 
 
 @command("hrandfield", -2, "hash", "readonly", keys=(1, 1, 1))

@@ -11,7 +11,7 @@ from delaylog.broker.keyspace.options import Option, Options, at_least, numbered
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Members, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.values import SetValue
 
 INTEGERS_SMALL_MAX: Final = 512
@@ -174,19 +174,15 @@ def srandmember(run: Run, argv: Args) -> Reply:
 @command("sscan", -3, "set", "readonly", keys=(1, 1, 1))
 def sscan(run: Run, argv: Args) -> Reply:
     """Some members, and the cursor for more."""
-    cursor = to_cursor(argv[2])
-    value = run.database.of_kind(SetValue, argv[1])
-    if value is None:
-        return [b"0", []]
-    options = to_options(argv, 3)
-    following, names = 0, list(value)
-    if value.encoding != b"intset":
-        following, names = run.executor.scans.read(  # type: ignore[assignment]
-            value, run.keyspace.dirty, cursor, options.count
-        )
-    match = options.match
-    out = [name for name in names if name in value and (match is None or match(name))]
-    return [b"%d" % following, out]
+    return scan_value(run, argv, SetValue, _names, _member)
+
+
+def _names(value: SetValue) -> tuple[SetValue, bool]:
+    return value, value.encoding == b"intset"
+
+
+def _member(value: SetValue, name: bytes) -> tuple[bytes, ...]:
+    return (name,) if name in value else ()
 
 
 # --------------------------------------------------------------------------- several sets

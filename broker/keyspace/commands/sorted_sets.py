@@ -5,6 +5,7 @@ The plain `ZADD key score member` goes a short way of its own: delay queues do l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import isnan
 from typing import Final
 
@@ -13,7 +14,7 @@ from delaylog.broker.keyspace.number_texts import score_text, to_score
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.scans import to_cursor, to_options
+from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 
 _OPTIONS: Final = frozenset((b"nx", b"xx", b"gt", b"lt", b"ch", b"incr"))
@@ -180,26 +181,18 @@ def _rank(run: Run, argv: Args, *, from_end: bool) -> Reply:
 @command("zscan", -3, "sorted-set", "readonly", keys=(1, 1, 1))
 def zscan(run: Run, argv: Args) -> Reply:
     """Members and scores, some at a time."""
-    cursor = to_cursor(argv[2])
-    value = run.database.of_kind(SortedSetValue, argv[1])
-    if value is None:
-        return [b"0", []]
-    options = to_options(argv, 3)
-    scores = value.scores
-    following = 0
+    return scan_value(run, argv, SortedSetValue, _names, _pair)
+
+
+def _names(value: SortedSetValue) -> tuple[Collection[bytes], bool]:
     if value.large:
-        following, names = run.executor.scans.read(
-            scores, run.keyspace.dirty, cursor, options.count
-        )
-    else:
-        names = [member for _, member in value.order]
-    out: list[Reply] = []
-    match = options.match
-    for name in names:
-        score = scores.get(name)
-        if score is not None and (match is None or match(name)):
-            out += (name, _scanned_score(score, large=value.large))
-    return [b"%d" % following, out]
+        return value.scores, False
+    return [member for _, member in value.order], True
+
+
+def _pair(value: SortedSetValue, name: bytes) -> tuple[bytes, ...]:
+    score = value.scores.get(name)
+    return () if score is None else (name, _scanned_score(score, large=value.large))
 
 
 def _scanned_score(score: float, *, large: bool) -> bytes:

@@ -10,23 +10,20 @@ from itertools import pairwise
 from struct import unpack as unpack_struct
 from typing import Final
 
+from delaylog.broker.keyspace.commands.hashes import note_fields
+from delaylog.broker.keyspace.commands.sets import note_members
 from delaylog.broker.keyspace.dumps import forms
 from delaylog.broker.keyspace.dumps.crc64 import crc64
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.listpack import unpack
 from delaylog.broker.keyspace.dumps.lzf import unpacked
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import is_int, to_float
+from delaylog.broker.keyspace.number_texts import to_float
 from delaylog.broker.keyspace.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
 
 _TAIL_BYTES: Final = 10
 _STRING_BYTES_MAX: Final = 512 * 1024 * 1024
-_INTSET_MAX: Final = 512
-_SMALL_MAX: Final = 512
-_SMALL_HASH_BYTES: Final = 64
-_SMALL_ZSET_MAX: Final = 128
-_SMALL_ZSET_BYTES: Final = 64
 
 
 def is_whole(payload: bytes) -> bool:
@@ -139,8 +136,7 @@ def _set(reader: Reader) -> Value:
     out = SetValue(reader.string() for _ in range(count))
     if len(out) != count:
         raise BadDump("a member twice")
-    if count > _INTSET_MAX or not all(map(is_int, out)):
-        out.encoding = b"hashtable"
+    note_members(out, list(out))
     return out
 
 
@@ -158,8 +154,7 @@ def _intset(reader: Reader) -> Value:
     if any(low >= high for low, high in pairwise(numbers)):
         raise BadDump("an intset without order")
     out = SetValue(b"%d" % number for number in numbers)
-    if count > _INTSET_MAX:
-        out.encoding = b"hashtable"
+    note_members(out, [])
     return out
 
 
@@ -173,9 +168,8 @@ def _hash_of(pairs: list[tuple[bytes, bytes]]) -> Value:
     out = HashValue(pairs)
     if len(out) != len(pairs):
         raise BadDump("a field twice")
-    out.large = len(out) > _SMALL_MAX or any(
-        len(text) > _SMALL_HASH_BYTES for pair in pairs for text in pair
-    )
+    if pairs:
+        note_fields(out, [text for pair in pairs for text in pair])
     return out
 
 
@@ -194,9 +188,6 @@ def _zset_of(pairs: list[tuple[bytes, float]]) -> Value:
             raise BadDump("a score that is no number")
         if not out.put(member, score):
             raise BadDump("a member twice")
-    out.large = len(pairs) > _SMALL_ZSET_MAX or any(
-        len(member) > _SMALL_ZSET_BYTES for member, _ in pairs
-    )
     return out
 
 

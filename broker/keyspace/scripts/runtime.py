@@ -67,7 +67,6 @@ class Owner:
 
     call: Callable[[list[bytes], int], Reply | ErrorReply]
     late: Callable[[], bool]
-    log: Callable[[int, bytes], None]
     check: Callable[[list[bytes]], bool | None]
     resp: int = 2
     register: Callable[[bytes, Any, bytes | None, list[bytes]], bytes | None] | None = None
@@ -307,12 +306,6 @@ class Runtime:
             except Exception:
                 return True
 
-        def log(level: int, text: bytes) -> None:
-            try:
-                owner.log(level, text)
-            except Exception:
-                return
-
         def setresp(version: int) -> None:
             owner.resp = version
 
@@ -333,7 +326,6 @@ class Runtime:
         host[b"command"] = lua.eval(b"python.as_function")(command)
         host[b"check"] = check
         host[b"late"] = late
-        host[b"log"] = log
         host[b"setresp"] = setresp
         host[b"sha1"] = sha1
         host[b"register"] = register

@@ -43,10 +43,9 @@ class Scripts:
         now: Callable[[], float],
         limits: ScriptLimits | None = None,
         *,
-        log: Callable[[int, bytes], None] = lambda level, text: None,
         check: Callable[[list[bytes]], bool | None] = lambda argv: True,
     ) -> None:
-        """`log` takes redis.log; `check` is acl_check_cmd: None where there is no such command."""
+        """`check` is acl_check_cmd: None where there is no such command."""
         self.limits = limits or ScriptLimits()
         self.wrote = False
         self.running = False
@@ -55,7 +54,7 @@ class Scripts:
         """Called when a script was stopped that had written; whether that is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
         self._now = now
-        self._owner = Owner(call, self._late, log, check)
+        self._owner = Owner(call, self._late, check)
         self._scripts: dict[bytes, _Script] = {}
         self._runtime: Runtime | None = None
         self._started = 0.0

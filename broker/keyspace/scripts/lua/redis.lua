@@ -1,9 +1,9 @@
 -- The table `redis` of scripts and functions, and how a script's value is handed back.
 local host = ...
-local command, sha1, log, setresp, check = host.command, host.sha1, host.log, host.setresp, host.check
+local command, sha1, setresp, check = host.command, host.sha1, host.setresp, host.check
 local error, type, select, rawget, next, tostring = error, type, select, rawget, next, tostring
 local tonumber, unpack, pcall, xpcall, setfenv = tonumber, unpack, pcall, xpcall, setfenv
-local floor, find, gsub, sub = math.floor, string.find, string.gsub, string.sub
+local find, sub = string.find, string.sub
 
 local function failure(text) return { err = text, ignore_error_stats_update = true } end
 
@@ -62,19 +62,13 @@ function api.sha1hex(...)
   return digest
 end
 
+-- Checked, and kept nowhere.
 function api.log(...)
   local n = select("#", ...)
   if n < 2 then raise("ERR redis.log() requires two arguments or more.") end
   local level = tonumber((...))
   if type((...)) ~= "number" then raise("ERR First argument must be a number (log level).") end
   if not (level >= 0 and level <= 3) then raise("ERR Invalid debug level.") end
-  local parts = {}
-  for k = 2, n do
-    local part = select(k, ...)
-    local kind = type(part)
-    if kind == "string" or kind == "number" then parts[#parts + 1] = tostring(part) end
-  end
-  log(floor(level), table.concat(parts, " "))
 end
 
 function api.setresp(...)

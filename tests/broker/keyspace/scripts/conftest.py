@@ -36,13 +36,11 @@ class Toy:
     def __init__(self, limits: ScriptLimits | None = None) -> None:
         self.data: dict[bytes, Any] = {}
         self.calls: list[list[bytes]] = []
-        self.logged: list[tuple[int, bytes]] = []
         self.extra: dict[bytes, Callable[[list[bytes], int], Reply]] = {}
         self.scripts = Scripts(
             self.call,
             time.monotonic,
             limits,
-            log=lambda level, text: self.logged.append((level, text)),
             check=lambda argv: None if argv[0] == b"nosuch" else True,
         )
         self.functions = FunctionLibraries(self.scripts)
