@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -146,11 +146,3 @@ class ChunkCheck:
         volatile = sum(end is not None for end in ends or ())
         name = TYPE_NAMES[cls].decode()
         return {"database": database, "type": name, "keys": len(keys), "volatile": volatile}
-
-
-def read_chunks(read: Read, told: Callable[[dict[str, Any]], None]) -> Summary:
-    """Check a whole snapshot; tells what each chunk holds. Raises SnapshotError."""
-    check = ChunkCheck(read)
-    while (line := check.next()) is not None:
-        told(line)
-    return check.summary
