@@ -21,7 +21,7 @@ from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call
+from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled

@@ -23,7 +23,7 @@ from delaylog.client._sync.link import Link
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.bulk import SendAnswer, Texts
-from delaylog.client.calls import Call
+from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled

@@ -16,7 +16,7 @@ from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Step
 from delaylog.client.bulk import SendAnswer, Texts, encode_send
-from delaylog.client.calls import Call
+from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import IdInUse
 from delaylog.client.message import MessageBatch

@@ -13,7 +13,7 @@ from delaylog.broker.calls.context import JSON, Context, too_large
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.hot import DirectMerger
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
-from delaylog.client.calls import Call
+from delaylog.client.calls.call import Call
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.singles import SingleMerger

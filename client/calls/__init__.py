@@ -3,14 +3,3 @@
 Each function returns a `Call`, which any transport can carry, so that a call is written once for
 threads and for asyncio.
 """
-
-from delaylog.client.calls.call import (
-    BULK_FORM,
-    JSON_TYPE,
-    Call,
-    json_call,
-    segment,
-    with_query,
-)
-
-__all__ = ["BULK_FORM", "JSON_TYPE", "Call", "json_call", "segment", "with_query"]

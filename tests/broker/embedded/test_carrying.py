@@ -10,8 +10,7 @@ import pytest
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
 from delaylog.client import errors
 from delaylog.client.bulk import BULK_TYPE, encode_send
-from delaylog.client.calls import Call, json_call
-from delaylog.client.calls.call import Form
+from delaylog.client.calls.call import Call, Form, json_call
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import ALL
 
