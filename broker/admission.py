@@ -12,6 +12,7 @@ from typing import Final
 
 from delaylog.broker.background import Background
 from delaylog.broker.engine import Engine
+from delaylog.broker.position_waiters import finish
 from delaylog.broker.space import Space
 
 UNCOMMITTED_SECONDS: Final = 0.01
@@ -92,5 +93,4 @@ class Admission:
         """Background work has ended: who waits for room may find some."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            finish(future)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 Told: TypeAlias = Callable[[BaseException | None], None]
@@ -59,14 +60,15 @@ class PositionWaiters:
 async def told(ask: Callable[[Told], None]) -> None:
     """Ask for a call back and wait for it; raises the error that it is told."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def call(error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    ask(call)
+    ask(partial(finish, future))
     await future
+
+
+def finish(future: asyncio.Future[None], error: BaseException | None = None) -> None:
+    """Tell whoever waits for a future, if anybody still does."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

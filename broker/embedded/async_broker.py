@@ -36,8 +36,8 @@ PENDING_MAX: Final = 10_000
 class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     """One folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
 
-    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
-        super().__init__(opened, namespace)
+    def __init__(self, opened: Opened[ClockT]) -> None:
+        super().__init__(opened)
         AsyncWorker.__init__(self, async_queue_ports(self))
         self._loop = asyncio.get_running_loop()
         self._driver = LoopDriver(opened.node, self._loop)

@@ -46,13 +46,13 @@ log = logging.getLogger("delaylog.embedded")
 class AsyncBrokerCalls(AsyncControlCalls, AsyncTopicCalls, AsyncWorker, Generic[ClockT]):
     """The calls; the class that inherits them carries them out."""
 
-    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
+    def __init__(self, opened: Opened[ClockT]) -> None:
         """Over a folder that was opened, and whose node runs."""
         self._opened = opened
         self._node: EmbeddedNode = opened.node
         self.clock = opened.clock
         """Its clock; a manual one is moved by `clock.advance(days=30)`."""
-        self._calls = EmbeddedCalls(opened.node, namespace)
+        self._calls = EmbeddedCalls(opened.node, opened.namespace)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._links = [AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)))]

@@ -33,8 +33,8 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
     closed or its disk has failed.
     """
 
-    def __init__(self, opened: Opened[ClockT], namespace: str) -> None:
-        super().__init__(opened, namespace)
+    def __init__(self, opened: Opened[ClockT]) -> None:
+        super().__init__(opened)
         ThreadWorker.__init__(self, queue_ports(self))
         self._soon = SoonSendings(opened.node)
 

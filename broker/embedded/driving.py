@@ -18,6 +18,7 @@ from delaylog.broker.calls.problems import Problem, document_of, problem_of
 from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.position_waiters import finish
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import DISTRUSTED
 
@@ -186,7 +187,7 @@ class LoopDriver:
     def _told(self, done: asyncio.Future[None], error: BaseException | None) -> None:
         # On the thread that committed; a loop that has closed waits for nothing.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_finish, done, error)
+            self._loop.call_soon_threadsafe(finish, done, error)
 
     # ------------------------------------------------------------------ news
 
@@ -210,18 +211,9 @@ class LoopDriver:
     def _tell_all(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for told in waiting:
-            _finish(told, None)
+            finish(told)
 
     def close(self) -> None:
         """Drive no more calls."""
         self._node.unlisten(self._news)
         self._jobs.shutdown(wait=False)
-
-
-def _finish(done: asyncio.Future[Any], error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)

@@ -15,10 +15,11 @@ ClockT = TypeVar("ClockT", bound=Clock)
 class Opened(Generic[ClockT]):
     """What `opening` makes and a broker stands on."""
 
-    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int) -> None:
+    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
         """Over a node that runs; `lock` is the descriptor that keeps the folder."""
         self.node = node
         self.clock = clock
+        self.namespace = namespace
         self._lock: int | None = lock
         self._closing = threading.Lock()
 

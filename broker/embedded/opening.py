@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, overload
+from typing import Any, Final, TypedDict, Unpack, overload
 
 from delaylog.broker import descriptors
 from delaylog.broker.calls.routing import TOPIC_NAME
@@ -34,82 +34,63 @@ LIMITS: Final = Limits(reserve_file_bytes=0)
 """As in a broker that serves, but that no file is kept for a disk that other programs fill."""
 
 
+class OpenKeywords(TypedDict, total=False):
+    """What both take.
+
+    `fsync`: always (unless it is given) = what was answered is on the disk; everysec = it is within
+    a second; never = when the system likes, and at the end (under a ManualClock not even then).
+    `limits` change some of `delaylog.toml`'s `[limits]`. `namespace` is `default`.
+    """
+
+    fsync: str
+    limits: Limits | Mapping[str, int] | None
+    namespace: str
+
+
 @overload
 def open_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: None = None,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: None = None, **options: Unpack[OpenKeywords]
 ) -> EmbeddedBroker[WallClock]: ...
 @overload
 def open_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: ClockT,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: ClockT, **options: Unpack[OpenKeywords]
 ) -> EmbeddedBroker[ClockT]: ...
 def open_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: Any = None,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: Any = None, **options: Unpack[OpenKeywords]
 ) -> EmbeddedBroker[Any]:
     """Open a folder, made if it is new, and serve it in this process.
 
-    `fsync`: always = what was answered is on the disk; everysec = it is within a second; never =
-    when the system likes, and at the end (under a ManualClock not even then). `limits` change some
-    of `delaylog.toml`'s `[limits]`.
     Raises ConfigError for a folder that cannot be served (another process serves it, a backup, a
     node of a cluster), ValueError for wrong arguments, CorruptionError for a damaged folder.
     """
-    return EmbeddedBroker(_open(path, _clock(clock), fsync, limits, namespace), namespace)
+    return EmbeddedBroker(_open(path, _clock(clock), **options))
 
 
 @overload
 def open_async_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: None = None,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: None = None, **options: Unpack[OpenKeywords]
 ) -> AbstractAsyncContextManager[AsyncEmbeddedBroker[WallClock]]: ...
 @overload
 def open_async_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: ClockT,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: ClockT, **options: Unpack[OpenKeywords]
 ) -> AbstractAsyncContextManager[AsyncEmbeddedBroker[ClockT]]: ...
 @asynccontextmanager
 async def open_async_broker(
-    path: str | os.PathLike[str],
-    *,
-    clock: Any = None,
-    fsync: str = "always",
-    limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
+    path: str | os.PathLike[str], *, clock: Any = None, **options: Unpack[OpenKeywords]
 ) -> AsyncIterator[AsyncEmbeddedBroker[Any]]:
     """The same for an event loop, by `async with`; the loop goes on while the folder is read."""
-    opened = await asyncio.to_thread(_open, path, _clock(clock), fsync, limits, namespace)
-    async with AsyncEmbeddedBroker(opened, namespace) as broker:
+    opened = await asyncio.to_thread(_open, path, _clock(clock), **options)
+    async with AsyncEmbeddedBroker(opened) as broker:
         yield broker
 
 
 def _open(
     path: str | os.PathLike[str],
     clock: Clock,
-    fsync: str,
-    limits: Limits | Mapping[str, int] | None,
-    namespace: str,
+    *,
+    fsync: str = "always",
+    limits: Limits | Mapping[str, int] | None = None,
+    namespace: str = "default",
 ) -> Opened[Any]:
     if fsync not in DIALS:
         raise ValueError(f"fsync is one of {', '.join(DIALS)}, not {fsync!r}")
@@ -147,7 +128,7 @@ def _open(
     except BaseException:
         os.close(lock)
         raise
-    return Opened(node, clock, lock)
+    return Opened(node, clock, lock, namespace)
 
 
 def _clock(clock: object) -> Clock:
