@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 from delaylog.storage.message_fields import SendFields
 
 T = TypeVar("T")
-MergeMode = Literal["keep", "replace", "reject"]
 TagsMode = Literal["any", "all"]
 
 

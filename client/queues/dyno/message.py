@@ -51,18 +51,3 @@ def encode(message: Message) -> str:
     if message.shard:
         members["shard"] = message.shard
     return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
-
-
-def decode(body: str) -> Message:
-    """A stored body. Raise `ValueError` for what is no message."""
-    members = json.loads(body)
-    if not isinstance(members, dict):
-        raise ValueError("the body of a message is a JSON object")
-    shard = members.get("shard")
-    return Message(
-        id=str(members.get("id") or ""),
-        payload=str(members.get("payload") or ""),
-        timeout_ms=int(members.get("timeout") or 0),
-        priority=int(members.get("priority") or 0),
-        shard=None if shard is None else str(shard),
-    )

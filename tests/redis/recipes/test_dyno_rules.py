@@ -58,7 +58,8 @@ def test_push_again_replaces_and_may_stand_in_two_queues(
 
 
 def test_a_body_leaves_out_what_is_empty() -> None:
-    from delaylog.client.queues.dyno.message import decode, encode
+    from delaylog.client.queues.dyno.message import encode
+    from tests.redis.recipes.dyno.shards import decode
 
     assert encode(DynoMessage("m")) == '{"id":"m","timeout":0,"priority":0}'
     full = '{"id":"é","payload":"\\"x\\"","timeout":5,"priority":9,"shard":"a"}'

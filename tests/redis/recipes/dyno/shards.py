@@ -6,12 +6,13 @@ unack set, id -> deadline. The own shard is the one of this zone; only what says
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delaylog.client.queues.dyno.message import Message, decode
+from delaylog.client.queues.dyno.message import Message
 from tests.redis.recipes.calls import Calls
 from tests.redis.recipes.clock import Clock, Sleep, sleep_ms, wall_clock_ms
 from tests.redis.recipes.connection import Connection, Reply
@@ -105,3 +106,18 @@ class DynoShards:
         """The messages of these ids that have a body, in this order."""
         bodies = self._calls.many([("HGET", self._bodies, message_id) for message_id in ids])
         return [found for body in bodies if (found := self._message(body)) is not None]
+
+
+def decode(body: str) -> Message:
+    """A stored body. Raise `ValueError` for what is no message."""
+    members = json.loads(body)
+    if not isinstance(members, dict):
+        raise ValueError("the body of a message is a JSON object")
+    shard = members.get("shard")
+    return Message(
+        id=str(members.get("id") or ""),
+        payload=str(members.get("payload") or ""),
+        timeout_ms=int(members.get("timeout") or 0),
+        priority=int(members.get("priority") or 0),
+        shard=None if shard is None else str(shard),
+    )
