@@ -27,6 +27,7 @@ from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.layout import open_file, seal_file
+from delaylog.storage.whole_files import read_file, replace_file
 
 META_MAGIC: Final = 0x454D4C44  # "DLME"
 META_FORMAT: Final = 1
@@ -173,16 +174,7 @@ class MetaFile:
 
     def save(self, meta: Meta) -> None:
         """Replace it; durable when it returns."""
-        aside = f"{self.path}.tmp"
-        if self._fs.exists(aside):
-            self._fs.unlink(aside)
-        file = self._fs.open(aside, create=True)
-        try:
-            file.pwritev([encode_meta(meta)], 0)
-            file.fdatasync()
-        finally:
-            file.close()
-        self._fs.rename(aside, self.path)
+        replace_file(self._fs, self.path, [encode_meta(meta)])
         self._fs.sync_folder(parent_of(self.path))
         self.meta = meta
 
@@ -191,8 +183,4 @@ def load_meta(fs: FileSystem, path: str) -> Meta | None:
     """What the file says; None if there is none. Raises MetaDamagedError."""
     if not fs.exists(path):
         return None
-    file = fs.open(path)
-    try:
-        return decode_meta(file.pread(file.size(), 0), path)
-    finally:
-        file.close()
+    return decode_meta(read_file(fs, path), path)

@@ -15,6 +15,7 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
 from delaylog.storage.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
 from delaylog.storage.packing import packed_parts, unpacked_members
+from delaylog.storage.whole_files import read_file, replace_file
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
@@ -45,11 +46,7 @@ def checkpoints_among(names: Iterable[str]) -> list[str]:
 
 def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | None:
     """(state, position) of a checkpoint file, or None if a byte is wrong."""
-    file = fs.open(path)
-    try:
-        return decode_checkpoint(file.pread(file.size(), 0))
-    finally:
-        file.close()
+    return decode_checkpoint(read_file(fs, path))
 
 
 def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
@@ -102,17 +99,8 @@ def write_checkpoint(
     needs = level if level > FIRST_LEVEL else LEVEL_FRAMES if "far" in state else 0
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
-    aside = f"{folder}/{_PREFIX}{number}.tmp"
-    if fs.exists(aside):
-        fs.unlink(aside)
-    file = fs.open(aside, create=True)
-    try:
-        head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=needs)
-        file.pwritev([head, *parts], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    fs.rename(aside, f"{folder}/{_PREFIX}{number}")
+    head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=needs)
+    replace_file(fs, f"{folder}/{_PREFIX}{number}", [head, *parts])
     fs.sync_folder(folder)
     for name in checkpoint_names(fs, folder)[:-KEPT]:
         fs.unlink(f"{folder}/{name}")
@@ -123,9 +111,7 @@ def kept_checkpoints(fs: FileSystem, folder: str) -> list[Kept]:
     """The newest two checkpoints, as far as they are whole, oldest first."""
     kept = []
     for name in checkpoint_names(fs, folder)[-KEPT:]:
-        raw = fs.open(f"{folder}/{name}")
-        opened = open_file(CHECKPOINT_MAGIC, memoryview(raw.pread(raw.size(), 0)))
-        raw.close()
+        opened = open_file(CHECKPOINT_MAGIC, memoryview(read_file(fs, f"{folder}/{name}")))
         if opened is not None:
             _, position, behind = opened
             kept.append(Kept(position, position - behind))

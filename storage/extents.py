@@ -94,3 +94,25 @@ def read_extents(file: File, count: int, path: str) -> RowArray:
     if len(extents) < count:
         raise CorruptionError("extents are missing", path=path, position=len(raw))
     return extents
+
+
+def extents_upto(file: File, path: str, row_count: int) -> tuple[RowArray, int]:
+    """All extents, and how many of them cover exactly `row_count` rows.
+
+    A flush never straddles a checkpoint. Of the extents only that last one is checked here:
+    opening a folder must not cost more the more there is in it.
+    """
+    raw = file.pread(file.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
+    extents = np.frombuffer(raw, EXTENT)
+    covered = np.cumsum(extents["count"].astype(np.int64))
+    at = int(np.searchsorted(covered, row_count))
+    if at >= len(covered) or int(covered[at]) != row_count:
+        raise CorruptionError(
+            "extents that do not cover the rows",
+            path=path,
+            position=min(at, len(covered)) * EXTENT_SIZE,
+            detail=f"{row_count} rows",
+        )
+    if not whole_extent(raw[at * EXTENT_SIZE : (at + 1) * EXTENT_SIZE]):
+        raise CorruptionError("a damaged extent", path=path, position=at * EXTENT_SIZE)
+    return extents, at + 1

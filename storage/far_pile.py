@@ -18,7 +18,7 @@ from delaylog.storage.columns import every, some
 from delaylog.storage.gather import gather
 from delaylog.storage.hour_tail import TailChunk
 from delaylog.storage.layout import INDEX_BITS, INDEX_ENTRY_SIZE, Int64Array, RowArray
-from delaylog.storage.sorted_run import hour_key
+from delaylog.storage.sorted_run import RunRows, hour_key
 from delaylog.storage.whole_rows import concat_rows, put_rows, take_rows
 
 _FAN_IN: Final = 8
@@ -204,9 +204,7 @@ def key_cuts(blocks: list[FarBlock], part_bytes: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise([*dict.fromkeys(bounds), end]))
 
 
-def sorted_part(
-    blocks: list[FarBlock], first_key: int, end_key: int
-) -> tuple[Int64Array, RowArray, bytes]:
+def sorted_part(blocks: list[FarBlock], first_key: int, end_key: int) -> RunRows:
     """The rows with keys in [first, end) by key, and their records in that order. Any thread."""
     parts = []
     for block in blocks:
@@ -221,7 +219,7 @@ def sorted_part(
     starts = np.cumsum(sizes) - sizes
     records = gather(data, starts[order], sizes[order])
     rows["offset"] = np.cumsum(sizes[order]) - sizes[order]
-    return keys[order], rows, records
+    return RunRows(keys[order], rows, records)
 
 
 def _records(block: FarBlock, span: slice) -> bytes:

@@ -37,7 +37,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.run_merge import Keep, merge, stack_runs
 from delaylog.storage.run_stack import MERGED_SETS_MAX, OpenRuns, RunSet, RunStack
-from delaylog.storage.sorted_run import RunFacts, hour_key, run_size, write_run
+from delaylog.storage.sorted_run import RunFacts, RunRows, hour_key, run_size, write_run
 from delaylog.storage.state_seal import broken
 from delaylog.storage.whole_rows import put_rows
 from delaylog.storage.work import Work
@@ -195,10 +195,10 @@ class FarTier:
         number: int,
         box: list[RunFacts],
     ) -> None:
-        keys, rows, records = sorted_part(blocks, *part)
+        content = sorted_part(blocks, *part)
         self._fs.mkdir(self.folder)
         path = self._open.path(number)
-        box.append(write_run(self._fs, path, number, keys, rows, records, positions))
+        box.append(write_run(self._fs, path, number, content, positions))
 
     def flush_states(self, until_committed: Callable[[], Work] | None = None) -> Work:
         """Write changed states as runs, behind the frames that explain them."""
@@ -218,9 +218,8 @@ class FarTier:
                 number = numbers[group]
                 path = self._open.path(number)
                 rows = rows[order]
-                box.append(
-                    (group, write_run(self._fs, path, number, keys[order], rows, b"", (0, 0)))
-                )
+                content = RunRows(keys[order], rows, b"")
+                box.append((group, write_run(self._fs, path, number, content, (0, 0))))
 
         try:
             if until_committed is not None:
@@ -362,11 +361,10 @@ class FarTier:
 
                 try:
                     yield from merge(
-                        self._fs,
+                        self._open,
                         stack,
                         sets,
                         first_key=hour_key(counts.far_from),
-                        path=self._open.path,
                         number=number,
                         keep=keep,
                     )

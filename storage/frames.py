@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -30,6 +30,14 @@ class Tick:
     position: int = 0
 
 
+class Stamp(NamedTuple):
+    """Under which leadership a frame is made, when, and how far dispatch had got."""
+
+    epoch: int
+    leader_time_ms: int
+    tick: Tick
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A frame read back: its header and its payload."""
@@ -46,16 +54,15 @@ class Frame:
 def encode_frame(
     kind: FrameKind,
     payload: Sequence[Block],
+    stamp: Stamp,
     *,
-    epoch: int,
     position: int,
     synced_position: int,
-    leader_time_ms: int,
-    tick: Tick,
 ) -> tuple[list[Block], int]:
     """Buffers of one frame (header first, payload uncopied) and its total size."""
     size = sum(len(part) for part in payload)
     assert size <= PAYLOAD_BYTES_MAX, "the edge's limits keep payloads below the frame limit"
+    epoch, leader_time_ms, tick = stamp
     args = (epoch, position, synced_position, leader_time_ms)
     ticks = (tick.second, tick.local_index, tick.position)
     head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, 0, *args, *ticks)

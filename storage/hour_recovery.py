@@ -14,7 +14,7 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.extents import whole_extent
+from delaylog.storage.extents import extents_upto, whole_extent
 from delaylog.storage.file_system import File
 from delaylog.storage.layout import (
     EXTENT,
@@ -79,7 +79,7 @@ def cut_files(
     if index.size() < row_count * INDEX_ENTRY_SIZE:
         raise rows_are_missing(f"{folder}/delay.index", index.size(), row_count)
     file = open_file("extents", create=True)
-    extents, count = _extents_upto(file, f"{folder}/extents", row_count)
+    extents, count = extents_upto(file, f"{folder}/extents", row_count)
     # The last row would say it too, but to believe it all rows of its flush would be read.
     last = extents[count - 1]
     log_size = int(last["log_offset"]) + int(last["log_size"])
@@ -99,28 +99,6 @@ def cut_files(
     log.truncate(log_size)
     file.truncate(count * EXTENT_SIZE)
     return CutHour(log_size, count, seconds, rewound)
-
-
-def _extents_upto(file: File, path: str, row_count: int) -> tuple[RowArray, int]:
-    """All extents, and how many of them cover exactly `row_count` rows.
-
-    A flush never straddles a checkpoint. Of the extents only that last one is checked here:
-    opening a folder must not cost more the more there is in it.
-    """
-    raw = file.pread(file.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
-    extents = np.frombuffer(raw, EXTENT)
-    covered = np.cumsum(extents["count"].astype(np.int64))
-    at = int(np.searchsorted(covered, row_count))
-    if at >= len(covered) or int(covered[at]) != row_count:
-        raise CorruptionError(
-            "extents that do not cover the rows",
-            path=path,
-            position=min(at, len(covered)) * EXTENT_SIZE,
-            detail=f"{row_count} rows",
-        )
-    if not whole_extent(raw[at * EXTENT_SIZE : (at + 1) * EXTENT_SIZE]):
-        raise CorruptionError("a damaged extent", path=path, position=at * EXTENT_SIZE)
-    return extents, at + 1
 
 
 def _rewind_seconds(

@@ -8,6 +8,7 @@ switch is one step on the caller's thread: from then on the hour is a near one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -33,8 +34,7 @@ def fill_folder(
     fs: FileSystem, far: FarTier, folder: DelayHour, flushed: Callable[[], int]
 ) -> Work:
     """Append the rows of a far hour up to number `flushed()` to its folder, which is behind."""
-    reader = OpenRuns(fs, far.folder, _OPEN_MAX)
-    try:
+    with closing(OpenRuns(fs, far.folder, _OPEN_MAX)) as reader:
         while (last := flushed()) > folder.row_count:
             first = folder.row_count + 1
             stop = min(last, first + SPLIT_ROWS_MAX - 1)
@@ -44,8 +44,6 @@ def fill_folder(
             with far.pinned(runs):
                 yield partial(_append, reader, folder, heads, runs, (first, stop), written)
             folder.commit_flush(written[0])
-    finally:
-        reader.close()
 
 
 def _append(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final
+from contextlib import closing
+from typing import Final, NamedTuple
 
 from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError
@@ -193,31 +194,33 @@ class FrameHops:
         self._window = b""
 
 
+class Durable(NamedTuple):
+    """Up to where a log is known to be synced, and whose it is, as it stands in epochs."""
+
+    end: int
+    node: int = 0
+
+
 def judge_tail(
     fs: FileSystem,
     folder: str,
     bases: Sequence[int],
     what: str,
     position: int,
-    durable_end: int,
-    node: int = 0,
+    durable: Durable,
 ) -> None:
     """Tell a torn tail from rot: look for proof that bytes from `position` on were synced.
 
-    `bases` are the segments from the one that holds `position`; `node` is whose log it is, as it
-    stands in epochs. Raises CorruptionError for rot.
+    `bases` are the segments from the one that holds `position`. Raises CorruptionError for rot.
     """
     path = f"{folder}/{segment_name(bases[0])}"
-    if position < durable_end:
+    if position < durable.end:
         raise CorruptionError(
-            what, path=path, position=position, detail=f"durable to {durable_end}"
+            what, path=path, position=position, detail=f"durable to {durable.end}"
         )
     for base in bases:
-        file = fs.open(f"{folder}/{segment_name(base)}")
-        try:
-            proof = _find_later_sync(file, base, position, node)
-        finally:
-            file.close()
+        with closing(fs.open(f"{folder}/{segment_name(base)}")) as file:
+            proof = _find_later_sync(file, base, position, durable.node)
         if proof is not None:
             raise CorruptionError(
                 what,

@@ -18,6 +18,7 @@ import numpy as np
 from delaylog.storage.batch import Block, Column
 from delaylog.storage.columns import alike, some
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.named_fields import NamedFields
 
 _HEAD_SIZE: Final = struct.Struct("<I")
 
@@ -46,6 +47,12 @@ def _pack_column(column: Column, dtype: str) -> int | bytes:
 
 def _unpack_column(value: int | bytes, dtype: str) -> Column:
     return value if isinstance(value, int) else np.frombuffer(value, dtype)
+
+
+_MOVE: Final = NamedFields(
+    topic="topic", group="group", tag="tag", floor="hour_floor", cause="cause"
+)
+_MOVE_COLUMNS: Final = ("refs", "deliver_at_ms", "expires_at_ms", "priority", "attempts")
 
 
 @dataclass(slots=True)
@@ -255,45 +262,22 @@ class MoveDecision:
     from_ended: bool = False
 
     def encode(self) -> list[Block]:
-        columns = [
-            self.refs,
-            self.deliver_at_ms,
-            self.expires_at_ms,
-            self.priority,
-            self.attempts,
-        ]
+        columns = [getattr(self, name) for name in _MOVE_COLUMNS]
         if self.leases is not None:
             columns.append(self.leases)
-        return pack(
-            {
-                "topic": self.topic,
-                "group": self.group,
-                "tag": self.tag,
-                "floor": self.hour_floor,
-                "cause": self.cause,
-                "n": len(self.refs),
-                "leases": self.leases is not None,
-                "ended": self.from_ended,
-            },
-            b"".join(c.astype("<i8", copy=False).tobytes() for c in columns),
-        )
+        head = _MOVE.pack(self)
+        head |= {"n": len(self.refs), "leases": self.leases is not None, "ended": self.from_ended}
+        return pack(head, b"".join(c.astype("<i8", copy=False).tobytes() for c in columns))
 
     @classmethod
     def decode(cls, payload: Block) -> MoveDecision:
         head, tail = unpack(payload)
         n = head["n"]
         columns = np.frombuffer(tail, "<i8").reshape(-1, n)
+        named = dict[str, Any](zip(_MOVE_COLUMNS, columns[: len(_MOVE_COLUMNS)], strict=True))
         return cls(
-            topic=head["topic"],
-            group=head["group"],
-            tag=head["tag"],
-            hour_floor=head["floor"],
-            cause=head["cause"],
-            refs=columns[0],
-            deliver_at_ms=columns[1],
-            expires_at_ms=columns[2],
-            priority=columns[3],
-            attempts=columns[4],
-            leases=columns[5] if head["leases"] else None,
+            **_MOVE.unpack(head),
+            **named,
+            leases=columns[-1] if head["leases"] else None,
             from_ended=head["ended"],
         )

@@ -12,14 +12,16 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from delaylog.storage.batch import Block
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.file_system import File, FileSystem, parent_of
-from delaylog.storage.frames import Frame, Tick, encode_frame
+from delaylog.storage.frames import Frame, Stamp, Tick, encode_frame
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log_reader import (
+    Durable,
     FrameHops,
     judge_tail,
     read_frame,
@@ -111,8 +113,7 @@ class PhysicalLog:
             if base > position:
                 bad = bad or "a gap between segments"
                 break
-            file = self._fs.open(self._path(base))
-            try:
+            with closing(self._fs.open(self._path(base))) as file:
                 if base + file.size() < position:
                     raise CorruptionError(
                         "the log ends before the checkpoint",
@@ -125,14 +126,14 @@ class PhysicalLog:
                 file.fdatasync()
                 position = yield from scan_segment(file, base, position)
                 left = file.size() - (position - base)
-            finally:
-                file.close()
             if left > 0:
                 bad = "a bad frame"
                 break
         if bad is not None:
             rest = self._bases[at:]
-            judge_tail(self._fs, self._folder, rest, bad, position, durable_end, self._node)
+            judge_tail(
+                self._fs, self._folder, rest, bad, position, Durable(durable_end, self._node)
+            )
         elif position < durable_end:
             raise CorruptionError(
                 "durable frames are missing",
@@ -173,11 +174,9 @@ class PhysicalLog:
         buffers, size = encode_frame(
             kind,
             payload,
-            epoch=epoch,
+            Stamp(epoch, leader_time_ms, tick),
             position=position,
             synced_position=self.durable_position,
-            leader_time_ms=leader_time_ms,
-            tick=tick,
         )
         with self._queue_lock:
             self._pending += buffers
@@ -356,11 +355,8 @@ class PhysicalLog:
         bases = list(self._bases)
         at = bisect_right(bases, start) - 1
         end = bases[at + 1] if at + 1 < len(bases) else self.written_position
-        file = self._fs.open(self._path(bases[at]))
-        try:
+        with closing(self._fs.open(self._path(bases[at]))) as file:
             return read_frames(file, bases[at], start, end, bytes_max)
-        finally:
-            file.close()
 
     def frame_at(self, position: int) -> Frame:
         """The frame that begins there, checked. Any thread; also while the log is recovered.
@@ -374,11 +370,8 @@ class PhysicalLog:
         if at < 0:
             path = self._path(bases[0]) if bases else self._folder
             raise CorruptionError("the log begins behind a frame", path=path, position=position)
-        file = self._fs.open(self._path(bases[at]))
-        try:
+        with closing(self._fs.open(self._path(bases[at]))) as file:
             frame = read_frame(file, bases[at], position)
-        finally:
-            file.close()
         if frame is None:
             path = self._path(bases[at])
             raise CorruptionError("a bad frame", path=path, position=position)
@@ -410,11 +403,8 @@ class PhysicalLog:
         """Where the files end, before anything of them is believed: how far a replay may go."""
         if not self._bases:
             return 0
-        file = self._fs.open(self._path(self._bases[-1]))
-        try:
+        with closing(self._fs.open(self._path(self._bases[-1]))) as file:
             return self._bases[-1] + file.size()
-        finally:
-            file.close()
 
     @property
     def first_position(self) -> int:

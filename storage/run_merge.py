@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.columns import every
-from delaylog.storage.file_system import FileSystem
 from delaylog.storage.gather import gather
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.storage.run_stack import OpenRuns, RunSet, RunStack
-from delaylog.storage.sorted_run import RunFacts, write_run
+from delaylog.storage.sorted_run import RunFacts, RunRows, write_run
 from delaylog.storage.whole_rows import concat_rows, take_rows
 from delaylog.storage.work import Work
 
@@ -34,13 +33,6 @@ RUN_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(slots=True)
-class _Slice:
-    keys: Int64Array
-    rows: RowArray
-    records: bytes
-
-
-@dataclass(slots=True)
 class _Cursor:
     """How far a set has been read."""
 
@@ -51,16 +43,16 @@ class _Cursor:
 
 @dataclass(slots=True)
 class _Output:
-    parts: list[_Slice] = field(default_factory=list)
+    parts: list[RunRows] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
-    def add(self, part: _Slice) -> None:
+    def add(self, part: RunRows) -> None:
         self.parts.append(part)
         self.rows += len(part.keys)
         self.size += len(part.records)
 
-    def whole(self) -> tuple[Int64Array, RowArray, bytes]:
+    def whole(self) -> RunRows:
         """All parts as one. Each column is let go once it is copied: together they are large."""
         parts, self.parts = self.parts, []
         keys = np.concatenate([part.keys for part in parts])
@@ -71,26 +63,24 @@ class _Output:
         if rows.dtype == INDEX_ENTRY:
             sizes = rows["size"].astype(np.int64)
             rows["offset"] = np.cumsum(sizes) - sizes
-        return keys, rows, b"".join(columns[1])
+        return RunRows(keys, rows, b"".join(columns[1]))
 
 
 def merge(
-    fs: FileSystem,
+    files: OpenRuns,
     stack: RunStack,
     sets: list[RunSet],
     *,
     first_key: int,
-    path: Callable[[int], str],
     number: Callable[[], int],
     keep: Keep | None,
 ) -> Work:
     """Replace neighbouring `sets` of a stack by one; rows below `first_key` are left out.
 
-    `number` gives the number of a new run, `path` its file.
+    `number` gives the number of a new run, `files` says where it stands.
     """
-    folder = path(0).rpartition("/")[0]
     # A slice reads from every set, so a run of each stays open.
-    reader = OpenRuns(fs, folder, len(sets))
+    reader = OpenRuns(files.fs, files.folder, len(sets))
     cursors = [_Cursor(one.runs) for one in sets]
     runs = stack_runs(sets)
     positions = min(run.position_first for run in runs), max(run.position_last for run in runs)
@@ -99,12 +89,11 @@ def merge(
 
     def write() -> None:
         new = number()
-        keys, rows, records = output.whole()
-        written.append(write_run(fs, path(new), new, keys, rows, records, positions))
+        written.append(write_run(files.fs, files.path(new), new, output.whole(), positions))
 
     try:
         while True:
-            parts: list[_Slice] = []
+            parts: list[RunRows] = []
             # With nobody to ask about them, rows for a whole run are read at once.
             slices_max = 1 if keep is not None else None
             yield partial(_read, stack, reader, cursors, parts, slices_max)
@@ -122,7 +111,7 @@ def merge(
         if output.rows:
             yield write
         if written:
-            yield lambda: fs.sync_folder(folder)
+            yield lambda: files.fs.sync_folder(files.folder)
         stack.replace(sets, tuple(written))
     finally:
         reader.close()
@@ -137,7 +126,7 @@ def _read(
     stack: RunStack,
     reader: OpenRuns,
     cursors: list[_Cursor],
-    parts: list[_Slice],
+    parts: list[RunRows],
     slices_max: int | None,
 ) -> None:
     """Append the next slices to `parts`: so many at most, and no more than a run takes."""
@@ -151,7 +140,7 @@ def _read(
         size += len(part.records)
 
 
-def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _Slice | None:
+def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> RunRows | None:
     """The next rows of all sets, by key; of several with one key the newest set's."""
     heads: list[tuple[Any, _Cursor, int]] = []
     bound: int | None = None
@@ -164,7 +153,7 @@ def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _S
             heads.append((run, cursor, stop))
     if bound is None:
         return None
-    parts: list[_Slice] = []
+    parts: list[RunRows] = []
     for run, cursor, stop in heads:
         keys = run.keys_between(cursor.at, stop)
         count = int(np.searchsorted(keys, bound, side="right"))
@@ -176,7 +165,7 @@ def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _S
                 offsets, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
                 records = run.records(at, offsets, sizes)
                 rows["offset"] = np.cumsum(sizes) - sizes
-            parts.append(_Slice(keys[:count], rows, records))
+            parts.append(RunRows(keys[:count], rows, records))
         cursor.at += count
         if cursor.at == run.facts.rows:
             reader.drop([run.facts.number])
@@ -184,7 +173,7 @@ def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> _S
     return _woven(parts)
 
 
-def _woven(parts: list[_Slice]) -> _Slice:
+def _woven(parts: list[RunRows]) -> RunRows:
     """Slices of several sets, oldest first, as one."""
     if len(parts) == 1:
         return parts[0]
@@ -201,14 +190,14 @@ def _woven(parts: list[_Slice]) -> _Slice:
     return _picked(keys[newest], take_rows(rows, order[newest]), records)
 
 
-def _kept(part: _Slice, mask: npt.NDArray[np.bool_]) -> _Slice:
+def _kept(part: RunRows, mask: npt.NDArray[np.bool_]) -> RunRows:
     return _picked(part.keys[mask], take_rows(part.rows, mask), part.records)
 
 
-def _picked(keys: Int64Array, rows: RowArray, records: bytes) -> _Slice:
+def _picked(keys: Int64Array, rows: RowArray, records: bytes) -> RunRows:
     """A slice of rows whose records lie somewhere in `records`."""
     if rows.dtype == INDEX_ENTRY:
         sizes = rows["size"].astype(np.int64)
         records = gather(records, rows["offset"].astype(np.int64), sizes)
         rows["offset"] = np.cumsum(sizes) - sizes
-    return _Slice(keys, rows, records)
+    return RunRows(keys, rows, records)

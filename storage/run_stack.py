@@ -46,8 +46,8 @@ class OpenRuns:
     """
 
     def __init__(self, fs: FileSystem, folder: str, files_max: int) -> None:
-        self._fs = fs
-        self._folder = folder
+        self.fs = fs
+        self.folder = folder
         self._files_max = files_max
         self._runs: dict[int, SortedRun] = {}
         self._files: OrderedDict[int, SortedRun] = OrderedDict()
@@ -55,7 +55,7 @@ class OpenRuns:
 
     def path(self, number: int) -> str:
         """The file of a run."""
-        return f"{self._folder}/{number}.run"
+        return f"{self.folder}/{number}.run"
 
     def get(self, facts: RunFacts, dtype: np.dtype[Any]) -> SortedRun:
         """The run, with its file open."""
@@ -64,7 +64,7 @@ class OpenRuns:
             self._files.popitem(last=False)[1].rest()
         run = self._runs.get(number)
         if run is None:
-            run = self._runs[number] = SortedRun(self._fs, self.path(number), dtype, facts)
+            run = self._runs[number] = SortedRun(self.fs, self.path(number), dtype, facts)
         else:
             run.open_file()
         self._files[number] = run

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -38,6 +38,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
+from delaylog.storage.whole_files import replace_file
 
 BLOCK_ROWS: Final = RUN_BLOCK_ROWS
 _READ_GAP_BYTES: Final = 4_096
@@ -69,16 +70,19 @@ class RunFacts:
     """Positions of the first and the last frame whose rows are here."""
 
 
+class RunRows(NamedTuple):
+    """Rows in the order of their keys; `rows["offset"]` counts within `records`."""
+
+    keys: Int64Array
+    rows: RowArray
+    records: bytes
+
+
 def write_run(
-    fs: FileSystem,
-    path: str,
-    number: int,
-    keys: Int64Array,
-    rows: RowArray,
-    records: bytes,
-    positions: tuple[int, int],
+    fs: FileSystem, path: str, number: int, content: RunRows, positions: tuple[int, int]
 ) -> RunFacts:
-    """Write a run aside and rename it. Any thread. `rows["offset"]` counts within `records`."""
+    """Write a run aside and rename it. Any thread."""
+    keys, rows, records = content
     blocks = _blocks(rows, records)
     raw_keys, raw_rows = keys.astype("<i8").tobytes(), rows.view(np.uint8).data
     table = blocks.tobytes()
@@ -93,17 +97,8 @@ def write_run(
         crc32c(table),
     )
     raw = RUN_HEADER.pack(*head, crc32c(RUN_HEADER.pack(*head, 0)))
-    aside = f"{path}.tmp"
-    if fs.exists(aside):
-        fs.unlink(aside)
-    file = fs.open(aside, create=True)
-    try:
-        parts = [part for part in (raw, raw_keys, raw_rows, table, records) if len(part)]
-        file.pwritev(parts, 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    fs.rename(aside, path)
+    parts = [part for part in (raw, raw_keys, raw_rows, table, records) if len(part)]
+    replace_file(fs, path, parts)
     return RunFacts(number, len(rows), len(records), int(keys[0]), int(keys[-1]), *positions)
 
 

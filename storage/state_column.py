@@ -15,7 +15,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -229,11 +229,8 @@ class StateColumn:
     @contextmanager
     def _opened(self) -> Iterator[File]:
         """The file, for one operation."""
-        file = self._fs.open(self._path)
-        try:
+        with closing(self._fs.open(self._path)) as file:
             yield file
-        finally:
-            file.close()
 
     @property
     def holds_file(self) -> bool:

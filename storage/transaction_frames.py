@@ -23,7 +23,7 @@ members of a SEND frame's decision.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -33,6 +33,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from delaylog.storage.batch import Block
+from delaylog.storage.named_fields import NamedFields
 from delaylog.storage.payloads import SendDecision, pack, unpack
 
 PART: Final = np.dtype(
@@ -69,6 +70,22 @@ class TxnOp(StrEnum):
     FORGET = "forget"
 
 
+_STAGED: Final = NamedFields(
+    txn="transaction",
+    producer="producer",
+    part="part",
+    attempt="attempt",
+    number="number",
+    topic="topic",
+    rows="rows",
+    crc="crc",
+    expires="expires_ms",
+)
+_PUBLISH: Final = NamedFields(
+    txn="transaction", part="part", first="first", stop="stop", at="at_ms", counts="counts"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StagedPart:
     """One part as it is staged; the client's columns follow it in the frame."""
@@ -85,36 +102,12 @@ class StagedPart:
 
     def encode(self, wire: Block) -> list[Block]:
         """The payload; the client's bytes are not copied."""
-        return pack(
-            {
-                "op": TxnOp.PART,
-                "txn": self.transaction,
-                "producer": self.producer,
-                "part": self.part,
-                "attempt": self.attempt,
-                "number": self.number,
-                "topic": self.topic,
-                "rows": self.rows,
-                "crc": self.crc,
-                "expires": self.expires_ms,
-            },
-            wire,
-        )
+        return pack({"op": TxnOp.PART} | _STAGED.pack(self), wire)
 
     @classmethod
     def decode(cls, head: Mapping[str, Any]) -> StagedPart:
         """Of a frame's head."""
-        return cls(
-            head["txn"],
-            head["producer"],
-            head["part"],
-            head["attempt"],
-            head["number"],
-            head["topic"],
-            head["rows"],
-            head["crc"],
-            head["expires"],
-        )
+        return cls(**_STAGED.unpack(head))
 
 
 def wire_of(payload: Block) -> memoryview:
@@ -138,38 +131,22 @@ class PublishDecision:
     stop: int
     at_ms: int
     """What is due earlier is due then: where a SEND has its frame's leader time."""
-    counts: tuple[int, int, int, int, int]
+    counts: Sequence[int]
     """Rows of this range by what became of them: see `RESULTS`."""
     send: SendDecision | None
     """None = nobody is to see them: they have ended by rule."""
 
     def encode(self) -> list[Block]:
         """The payload."""
-        head: dict[str, Any] = {
-            "txn": self.transaction,
-            "part": self.part,
-            "first": self.first,
-            "stop": self.stop,
-            "at": self.at_ms,
-            "counts": self.counts,
-        }
+        head = _PUBLISH.pack(self)
         return pack(head if self.send is None else head | {"send": self.send.head()})
 
     @classmethod
     def decode(cls, payload: Block) -> PublishDecision:
         """Of a frame's payload."""
         head, _ = unpack(payload)
-        send = head.get("send")
-        created, kept, replaced, rejected, ended = head["counts"]
-        return cls(
-            head["txn"],
-            head["part"],
-            head["first"],
-            head["stop"],
-            head["at"],
-            (created, kept, replaced, rejected, ended),
-            None if send is None else SendDecision.decode(send),
-        )
+        send = None if head.get("send") is None else SendDecision.decode(head["send"])
+        return cls(**_PUBLISH.unpack(head), send=send)
 
 
 RESULTS: Final = ("created", "kept", "replaced", "rejected", "ended")

@@ -7,13 +7,14 @@ broker never leaves the disk with gigabytes to write back at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from crc32c import crc32c
 
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File
+from delaylog.storage.file_system import File, FileSystem
 
 PART_BYTES: Final = 256 << 10
 SYNC_BYTES: Final = 32 << 20
@@ -43,6 +44,23 @@ class Target(Protocol):
     def mkdir(self, path: str) -> None: ...
 
     def sync_folder(self, path: str) -> None: ...
+
+
+Target_co = TypeVar("Target_co", bound=Target, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[Target_co]):
+    """From where to where a folder is copied."""
+
+    source: FileSystem
+    folder: str
+    target: Target_co
+    dest: str
+
+    def begin(self, path: str, progress: Progress) -> CopiedFile:
+        """The copy of a file, still empty; `path` counts from both folders."""
+        return CopiedFile(self.target, self.dest, path, progress)
 
 
 class CopiedFile:

@@ -7,15 +7,22 @@ was read of the states before is explained by a frame in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaylog.broker.backup.copying import CopiedFile, Progress, Target
+from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.frames import Frame, Tick
-from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
+from delaylog.storage.log_reader import (
+    Durable,
+    judge_tail,
+    scan_segment,
+    segment_bases,
+    segment_name,
+)
 
 LOOKS: Final = 40
 LOOK_SECONDS: Final = 0.05
@@ -28,6 +35,8 @@ class LogTail:
     """What was copied."""
 
     end: int
+    goal: int
+    """Where the log ended when the copy began."""
     epoch: int = 0
     """Greatest epoch of the frames, counter and node; 0 without frames."""
     tick: Tick | None = None
@@ -52,47 +61,40 @@ def log_size_from(source: FileSystem, folder: str, position: int) -> int:
 
 
 def copy_log(
-    source: FileSystem,
-    folder: str,
-    target: Target,
-    partial: str,
+    route: Route[Target],
     *,
     position: int,
-    durable_end: int,
-    node: int = 0,
+    durable: Durable,
     progress: Progress,
     sleep: Callable[[float], None],
 ) -> LogTail:
     """Copy all frames from `position` on.
 
-    `durable_end` is known to be synced: a bad frame below it is damage (CorruptionError), and so is
-    one that a later frame of this `node` proves to have been whole. Raises
-    Vanished when a segment that is needed has gone.
+    A bad frame in what is known to be durable is damage (CorruptionError), and so is one that a
+    later frame of the same node proves to have been whole. Raises Vanished when a segment that is
+    needed has gone.
     """
-    log = f"{folder}/log"
-    target.mkdir(f"{partial}/log")
+    source, log = route.source, f"{route.folder}/log"
+    route.target.mkdir(f"{route.dest}/log")
     bases = segment_bases(source, log)
     if not bases or bases[0] > position:
         raise Vanished(f"the segment of position {position}")
-    goal = _end(source, log, bases)
-    tail = LogTail(position)
+    tail = LogTail(position, goal=_end(source, log, bases))
     base = max(base for base in bases if base <= position)
     while True:
         # A segment of a backup begins with its first frame, which is where a checkpoint stands.
         first = max(base, position)
-        file = _open(source, log, base)
-        copied = CopiedFile(target, partial, f"log/{segment_name(first)}", progress)
-        try:
-            following = _scan(source, log, file, base, tail, goal, durable_end, node, sleep)
+        with (
+            closing(_open(source, log, base)) as file,
+            closing(route.begin(f"log/{segment_name(first)}", progress)) as copied,
+        ):
+            following = _scan(route, file, base, tail, durable, sleep)
             copied.copy(file, first - base, tail.end - first)
             tail.entries.append(copied.finish())
-        finally:
-            copied.close()
-            file.close()
         if following is None:
             break
         base = following
-    target.sync_folder(f"{partial}/log")
+    route.target.sync_folder(f"{route.dest}/log")
     return tail
 
 
@@ -106,31 +108,26 @@ def _open(source: FileSystem, log: str, base: int) -> File:
 def _end(source: FileSystem, log: str, bases: Sequence[int]) -> int:
     if not bases:
         return 0
-    file = _open(source, log, bases[-1])
-    try:
+    with closing(_open(source, log, bases[-1])) as file:
         return bases[-1] + file.size()
-    finally:
-        file.close()
 
 
 def _scan(
-    source: FileSystem,
-    log: str,
+    route: Route[Target],
     file: File,
     base: int,
     tail: LogTail,
-    goal: int,
-    durable_end: int,
-    node: int,
+    durable: Durable,
     sleep: Callable[[float], None],
 ) -> int | None:
     """Take the whole frames of one segment; the base of the next, or None at the log's end."""
+    source, log = route.source, f"{route.folder}/log"
     looks = 0
     while True:
         before = tail.end
         for frame in scan_segment(file, base, tail.end):
             tail.take(frame)
-        if tail.end >= goal:
+        if tail.end >= tail.goal:
             return None
         later = [other for other in segment_bases(source, log) if other > base]
         if later and later[0] == tail.end:
@@ -139,6 +136,6 @@ def _scan(
         looks = 0 if tail.end > before else looks + 1
         if looks == LOOKS:
             what = "a bad frame" if tail.end < base + file.size() else "a gap between segments"
-            judge_tail(source, log, [base, *later], what, tail.end, durable_end, node)
+            judge_tail(source, log, [base, *later], what, tail.end, durable)
             return None
         sleep(LOOK_SECONDS)

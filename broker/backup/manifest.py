@@ -14,6 +14,7 @@ import orjson
 from crc32c import crc32c
 
 from delaylog.storage.file_system import FileSystem
+from delaylog.storage.whole_files import read_file
 
 MANIFEST: Final = "backup.json"
 FORMAT: Final = 1
@@ -91,13 +92,8 @@ def read_manifest(fs: FileSystem, backup: str) -> Manifest:
     path = f"{backup}/{MANIFEST}"
     if not fs.exists(path):
         raise BackupError(f"{backup} is not a backup, or not a whole one: it has no {MANIFEST}")
-    file = fs.open(path)
     try:
-        raw = file.pread(file.size(), 0)
-    finally:
-        file.close()
-    try:
-        members = orjson.loads(raw)
+        members = orjson.loads(read_file(fs, path))
         sealed, found = members.pop("crc32c"), members.pop("format")
     except (ValueError, KeyError, AttributeError, TypeError):
         raise BackupError(f"{path} is damaged: take another backup") from None

@@ -11,18 +11,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import PurePosixPath
 from random import Random
 from typing import Final
 
-from delaylog.broker.backup.copying import CopiedFile
+from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
 from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.folder_lock import LOCK, lock_folder
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.frames import encode_frame
+from delaylog.storage.frames import Stamp, encode_frame
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
 from delaylog.storage.log_reader import segment_bases, segment_name
 from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
@@ -41,21 +42,19 @@ def restore_unfinished(data_dir: str) -> bool:
 
 
 def restore_backup(
-    source: FileSystem,
-    target: FileSystem,
-    backup: str,
-    data_dir: str,
+    route: Route[FileSystem],
     *,
     now_ms: int,
     random: Random,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Manifest:
-    """Make the data folder `data_dir`, which must be absent or empty, of a backup.
+    """Make a data folder, which must be absent or empty, of a backup.
 
     Raises ConfigError for folders that cannot be meant, BackupError for a backup that is not what
     was written, and StorageError for full and failing disks. What was copied until then is removed.
     """
-    backup, data_dir = backup.rstrip("/") or "/", data_dir.rstrip("/") or "/"
+    source, target = route.source, route.target
+    backup, data_dir = route.folder.rstrip("/") or "/", route.dest.rstrip("/") or "/"
     if not os.path.isdir(backup):
         raise ConfigError(f"there is no folder {backup}")
     manifest = read_manifest(source, backup)
@@ -75,7 +74,7 @@ def restore_backup(
             target.mkdir(place)
             target.sync_folder(data_dir)
             target.sync_folder(parent_of(data_dir))
-            _copy(source, target, backup, place, manifest, progress)
+            _copy(Route(source, backup, target, place), manifest, progress)
             _begin_leadership(target, place, now_ms, random)
             _sync_folders(target, place)
         except BaseException:
@@ -115,12 +114,7 @@ def _clear(data_dir: str) -> None:
 
 
 def _copy(
-    source: FileSystem,
-    target: FileSystem,
-    backup: str,
-    place: str,
-    manifest: Manifest,
-    progress: Callable[[str, int, int], None],
+    route: Route[Target], manifest: Manifest, progress: Callable[[str, int, int], None]
 ) -> None:
     done, total = 0, manifest.byte_count
 
@@ -130,27 +124,19 @@ def _copy(
         progress(what, done, total)
 
     for folder in ("hours", "log"):
-        target.mkdir(f"{place}/{folder}")
+        route.target.mkdir(f"{route.dest}/{folder}")
     for entry in manifest.files:
-        target.mkdir(str(PurePosixPath(place, entry.path).parent))
-        _copy_file(source, target, backup, place, entry, advance)
+        route.target.mkdir(str(PurePosixPath(route.dest, entry.path).parent))
+        _copy_file(route, entry, advance)
 
 
-def _copy_file(
-    source: FileSystem,
-    target: FileSystem,
-    backup: str,
-    place: str,
-    entry: FileEntry,
-    advance: Callable[[str, int], None],
-) -> None:
-    path = f"{backup}/{entry.path}"
+def _copy_file(route: Route[Target], entry: FileEntry, advance: Progress) -> None:
+    path = f"{route.folder}/{entry.path}"
     try:
-        file = source.open(path)
+        file = route.source.open(path)
     except FileNotFoundError:
         raise BackupError(f"{path} is missing: the backup is not whole") from None
-    copied = CopiedFile(target, place, entry.path, advance)
-    try:
+    with closing(file), closing(route.begin(entry.path, advance)) as copied:
         try:
             crc = copied.copy(file, 0, entry.size)
         except CorruptionError:
@@ -163,9 +149,6 @@ def _copy_file(
                 f"{path} does not hold the bytes that were written: the backup is damaged"
             )
         copied.finish(entry.hole)
-    finally:
-        copied.close()
-        file.close()
 
 
 def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Random) -> None:
@@ -180,11 +163,9 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     frame, size = encode_frame(
         FrameKind.EPOCH_BEGIN,
         [],
-        epoch=epoch,
+        Stamp(epoch, now_ms, record.tick),
         position=record.durable_end,
         synced_position=record.durable_end,
-        leader_time_ms=now_ms,
-        tick=record.tick,
     )
     base = segment_bases(target, f"{place}/log")[-1]
     log = target.open(f"{place}/log/{segment_name(base)}")

@@ -14,11 +14,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.broker.backup.copying import CopiedFile, Target
+from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
@@ -46,7 +46,9 @@ from delaylog.storage.layout import (
     TICK_SLOT_STRIDE,
     hour_name,
 )
+from delaylog.storage.log_reader import Durable
 from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
+from delaylog.storage.whole_files import read_file
 
 FAR: Final = "hours/far"
 TRIES: Final = 5
@@ -98,23 +100,21 @@ class Start:
 
 
 def take_backup(
-    source: FileSystem,
-    target: FileSystem,
-    data_dir: str,
-    dest: str,
+    route: Route[FileSystem],
     *,
     version: str,
     now_ms: Callable[[], int],
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Manifest:
-    """Copy `data_dir`, served or not, to the new folder `dest`.
+    """Copy a data folder, served or not, to a new folder.
 
     `progress` is told what is at work, and how many bytes of about how many are done. Raises
     ConfigError for folders that cannot be meant, BackupError when the broker removes files faster
     than they are copied, and StorageError for damage, full disks and disks that fail.
     """
-    data_dir, dest = data_dir.rstrip("/") or "/", dest.rstrip("/") or "/"
+    source, target = route.source, route.target
+    data_dir, dest = route.folder.rstrip("/") or "/", route.dest.rstrip("/") or "/"
     _check_places(data_dir, dest)
     manifest = Manifest(
         version,
@@ -124,7 +124,7 @@ def take_backup(
     )
     with held_retention(data_dir), _partial_folder(dest) as partial:
         for last in [False] * (TRIES - 1) + [True]:
-            copy = FolderCopy(source, data_dir, target, partial, progress, sleep)
+            copy = FolderCopy(Route(source, data_dir, target, partial), progress, sleep)
             try:
                 copy.run(manifest)
                 break
@@ -205,12 +205,9 @@ def _empty(partial: str) -> None:
 
 def write_manifest(target: Target, partial: str, manifest: Manifest) -> None:
     """The last file of a backup: without it there is none."""
-    file = target.open(f"{partial}/{MANIFEST}", create=True)
-    try:
+    with closing(target.open(f"{partial}/{MANIFEST}", create=True)) as file:
         file.pwritev([manifest.encode()], 0)
         file.fdatasync()
-    finally:
-        file.close()
     target.sync_folder(partial)
 
 
@@ -219,17 +216,13 @@ class FolderCopy:
 
     def __init__(
         self,
-        source: FileSystem,
-        folder: str,
-        target: Target,
-        partial: str,
+        route: Route[Target],
         progress: Callable[[str, int, int], None],
         sleep: Callable[[float], None],
     ) -> None:
-        self._source = source
-        self._folder = folder
-        self._target = target
-        self._partial = partial
+        self._route = route
+        self._source, self._folder = route.source, route.folder
+        self._target, self._partial = route.target, route.dest
         self._report = progress
         self._sleep = sleep
         self._done = self._total = 0
@@ -258,13 +251,9 @@ class FolderCopy:
         self._target.sync_folder(f"{self._partial}/hours")
         tick, durable_end = self._tick()
         log = copy_log(
-            self._source,
-            self._folder,
-            self._target,
-            self._partial,
+            self._route,
             position=start.log_from,
-            durable_end=max(durable_end, start.position),
-            node=node_of(self._source, self._folder),
+            durable=Durable(max(durable_end, start.position), node_of(self._source, self._folder)),
             progress=self._progress,
             sleep=self._sleep,
         )
@@ -290,7 +279,7 @@ class FolderCopy:
         names = checkpoint_names(self._source, self._folder)
         for name in reversed(names):
             try:
-                raw = _read(self._source, f"{self._folder}/{name}")
+                raw = read_file(self._source, f"{self._folder}/{name}")
             except FileNotFoundError:
                 raise Vanished(name) from None
             found = decode_checkpoint(raw)
@@ -329,7 +318,7 @@ class FolderCopy:
     def _copy_hour(self, start: Start, place: str, counts: HourCounts) -> list[FileEntry] | None:
         """Copy an hour; None when it had ended and is gone."""
         try:
-            hour = HourCopy(self._source, self._folder, place, counts.rows)
+            hour = HourCopy(self._route, place, counts.rows)
         except Vanished:
             if not self._still_kept(start):
                 raise
@@ -341,10 +330,8 @@ class FolderCopy:
                 position=0,
                 detail=f"{counts.rows} rows were durable",
             ) from None
-        try:
-            return hour.copy(self._target, self._partial, self._progress)
-        finally:
-            hour.close()
+        with closing(hour):
+            return hour.copy(self._progress)
 
     def _copy_keyspace(self, start: Start) -> list[FileEntry]:
         """The snapshot that the checkpoint names, if it names one."""
@@ -373,20 +360,16 @@ class FolderCopy:
                 raise CorruptionError(
                     f"{what} is missing", path=f"{self._folder}/{path}", position=0
                 ) from None
-            copied = CopiedFile(self._target, self._partial, path, self._progress)
-            try:
+            with closing(file), closing(self._route.begin(path, self._progress)) as copied:
                 copied.copy(file, 0, size)
                 entries.append(copied.finish())
-            finally:
-                copied.close()
-                file.close()
         self._target.sync_folder(f"{self._partial}/{folder}")
         return entries
 
     def _tick(self) -> tuple[Tick, int]:
         """(tick, durable end) of the newest slot."""
         path = f"{self._folder}/tick"
-        raw = _read(self._source, path) if self._source.exists(path) else b""
+        raw = read_file(self._source, path) if self._source.exists(path) else b""
         slots = [decode_slot(raw[slot * TICK_SLOT_STRIDE :][:TICK_SLOT_SIZE]) for slot in range(2)]
         whole = [found for found in slots if found is not None]
         if not whole:
@@ -395,17 +378,6 @@ class FolderCopy:
         return record.tick, record.durable_end
 
     def _write(self, name: str, raw: bytes) -> FileEntry:
-        copied = CopiedFile(self._target, self._partial, name, self._progress)
-        try:
+        with closing(self._route.begin(name, self._progress)) as copied:
             copied.append(raw)
             return copied.finish()
-        finally:
-            copied.close()
-
-
-def _read(fs: FileSystem, path: str) -> bytes:
-    file = fs.open(path)
-    try:
-        return file.pread(file.size(), 0)
-    finally:
-        file.close()

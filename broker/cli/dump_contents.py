@@ -7,6 +7,7 @@ A record says nothing of itself, so `delay.log` is read by the rows of the index
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,16 +32,13 @@ def dump_bodies(file: File, path: Path) -> Lines:
     beside = path.with_name("delay.index")
     if not beside.is_file():
         raise ConfigError(f"{path.name} is read by {beside}, which is not there")
-    index = ReadOnlyFileSystem().open(str(beside))
-    try:
+    with closing(ReadOnlyFileSystem().open(str(beside))) as index:
         count = index.size() // INDEX_ENTRY_SIZE
         for start in range(0, count, _PART_ROWS):
             size = min(_PART_ROWS, count - start) * INDEX_ENTRY_SIZE
             rows = np.frombuffer(index.pread(size, start * INDEX_ENTRY_SIZE), INDEX_ENTRY)
             for number, row in enumerate(rows, start + 1):
                 yield {"row": number} | _record(file, row)
-    finally:
-        index.close()
 
 
 def _record(file: File, row: RowArray) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from random import SystemRandom
 import orjson
 
 from delaylog import __version__
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
@@ -99,10 +100,7 @@ def backup_command(args: argparse.Namespace) -> int:
     """`delaylog backup`: 0 when the backup stands whole under its name."""
     with Progress("backup", quiet=args.json) as progress:
         manifest = take_backup(
-            ReadOnlyFileSystem(),
-            OsFileSystem(),
-            args.data_dir,
-            args.dest,
+            Route(ReadOnlyFileSystem(), args.data_dir, OsFileSystem(), args.dest),
             version=__version__,
             now_ms=_now_ms,
             progress=progress,
@@ -117,10 +115,7 @@ def restore_command(args: argparse.Namespace) -> int:
     began_ms = _now_ms()
     with Progress("restore", quiet=args.json) as progress:
         manifest = restore_backup(
-            ReadOnlyFileSystem(),
-            OsFileSystem(),
-            args.backup,
-            args.data_dir,
+            Route(ReadOnlyFileSystem(), args.backup, OsFileSystem(), args.data_dir),
             now_ms=began_ms,
             random=SystemRandom(),
             progress=progress,

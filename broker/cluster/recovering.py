@@ -8,6 +8,7 @@ that ids and receipts that they gave out never name other messages.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -42,11 +43,8 @@ def look_at_survivor(
     fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
 ) -> Survivor:
     """See what a folder holds. Raises ClusterError, CorruptionError and OSError."""
-    files = _open(fs, folder, config, incarnation)
-    try:
+    with closing(_open(fs, folder, config, incarnation)) as files:
         return _survivor(files, config.node)
-    finally:
-        files.close()
 
 
 def recover_alone(
@@ -58,8 +56,7 @@ def recover_alone(
     random: Random,
 ) -> Survivor:
     """Make the node the only voter of a new cluster. Raises as `look_at_survivor`."""
-    files = _open(fs, folder, config, random.getrandbits(63) | 1)
-    try:
+    with closing(_open(fs, folder, config, random.getrandbits(63) | 1)) as files:
         found = _survivor(files, config.node)
         before = _members(files)
         ahead = random.randrange(EPOCHS_AHEAD_MIN, EPOCHS_AHEAD_MAX)
@@ -83,8 +80,6 @@ def recover_alone(
         files.ticks.write(tick)
         files.slots.sync()
         return found
-    finally:
-        files.close()
 
 
 def _open(fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int) -> MemberFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
 from delaylog.broker.verify.far import verify_far
-from delaylog.broker.verify.hours import HourCheck
+from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
@@ -221,11 +222,8 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
 
 def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
     """Whether an hour's folder holds the rows that the checkpoint counts."""
-    files = DelayHour(fs, path, hour)
-    try:
+    with closing(DelayHour(fs, path, hour)) as files:
         return files.holds_rows_before(newest.position, newest.epoch)
-    finally:
-        files.close()
 
 
 def _hours(
@@ -262,6 +260,7 @@ def _hours(
             good |= (hours == hour) & (index >= 1) & (index <= most)
         return good
 
+    within = Folder(fs, folder, report, IdHash(log.id_key or newest.id_key))
     for hour in sorted(set(present) | {h for h, c in counts.items() if c.rows}):
         name = f"hours/{present.get(hour, hour_name(hour))}"
         known = counts.get(hour, HourCounts())
@@ -271,16 +270,7 @@ def _hours(
         if known.rows and known.ended and not _is_old(fs, f"{folder}/{name}", hour, newest):
             # Removed behind the checkpoint; new rows came after the clock was set back.
             known = HourCounts()
-        check = HourCheck(
-            fs,
-            folder,
-            name,
-            hour,
-            known.rows,
-            report,
-            is_row,
-            id_hash=IdHash(log.id_key or newest.id_key),
-        )
+        check = HourCheck(within, name, hour, known.rows, is_row)
         for _ in check.run():
             yield name
         # States are newer than the checkpoint while frames behind it wait for a replay.

@@ -7,6 +7,7 @@ because another file says it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -16,7 +17,7 @@ from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_rewrite import path_of
-from delaylog.storage.id_hash import UNKEYED, IdHash
+from delaylog.storage.id_hash import IdHash
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_HOLE,
@@ -45,28 +46,33 @@ IsRow = Callable[[Int64Array], np.ndarray]
 _STATE_ROWS = 65_536
 
 
+class Folder(NamedTuple):
+    """The data folder that is checked, and where what is found is noted."""
+
+    fs: FileSystem
+    folder: str
+    report: Report
+    id_hash: IdHash
+
+
 class HourCheck:
     """Reads one hour's folder. `rows_promised` is what the newest checkpoint counts."""
 
     def __init__(
         self,
-        fs: FileSystem,
-        folder: str,
+        within: Folder,
         name: str,
         hour: int,
         rows_promised: int,
-        report: Report,
         is_row: IsRow,
-        *,
-        id_hash: IdHash = UNKEYED,
     ) -> None:
-        self._id_hash = id_hash
-        self._fs = fs
-        self._place = f"{folder}/{name}"
+        self._id_hash = within.id_hash
+        self._fs = within.fs
+        self._place = f"{within.folder}/{name}"
         self._name = name
         self._hour = hour
         self._promised = rows_promised
-        self._report = report
+        self._report = within.report
         self._is_row = is_row
         self._seconds = SecondIndex()
         self._rewritten = False

@@ -7,6 +7,7 @@ damage.
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from delaylog.broker.verify.report import Report
@@ -15,7 +16,13 @@ from delaylog.storage.file_system import FileSystem
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.levels import decode_level
-from delaylog.storage.log_reader import judge_tail, scan_segment, segment_bases, segment_name
+from delaylog.storage.log_reader import (
+    Durable,
+    judge_tail,
+    scan_segment,
+    segment_bases,
+    segment_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,7 @@ def verify_log(
         name = f"log/{segment_name(base)}"
         if base != end:
             report.damaged(name, base, f"a gap between segments: the one before ends at {end}")
-        file = fs.open(f"{folder}/{name}")
-        try:
+        with closing(fs.open(f"{folder}/{name}")) as file:
             size = file.size()
             scan = scan_segment(file, base, base)
             while True:
@@ -79,15 +85,13 @@ def verify_log(
                 if kind == FrameKind.TXN:
                     transactions.append(frame.header.position)
                 yield
-        finally:
-            file.close()
         report.files += 1
         left = base + size - end
         report.bytes_read += left
         if left == 0:
             continue
         try:
-            judge_tail(fs, place, bases[at:], "a bad frame", end, durable_end, node)
+            judge_tail(fs, place, bases[at:], "a bad frame", end, Durable(durable_end, node))
         except CorruptionError as error:
             report.damaged(name, end, f"a bad frame ({error.detail})")
             end = base + size

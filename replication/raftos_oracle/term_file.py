@@ -18,6 +18,7 @@ from delaylog.replication.errors import TermFileDamagedError
 from delaylog.replication.raftos_oracle.roster import Roster
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.layout import open_file, seal_file
+from delaylog.storage.whole_files import read_file, replace_file
 
 TERM_MAGIC: Final = 0x4F564C44  # "DLVO"
 TERM_MAX: Final = (1 << 48) - 1
@@ -56,11 +57,7 @@ class TermFile(FileStorage):
     def _read(self) -> dict[str, Any]:
         if not self._fs.exists(self._path):
             return {"term": 0, "voted_for": None}
-        file = self._fs.open(self._path)
-        try:
-            opened = open_file(TERM_MAGIC, file.pread(file.size(), 0))
-        finally:
-            file.close()
+        opened = open_file(TERM_MAGIC, read_file(self._fs, self._path))
         if opened is None or opened[0]:
             raise TermFileDamagedError(self._path)
         _, term, voted = opened
@@ -69,14 +66,5 @@ class TermFile(FileStorage):
     def _write(self, term: int, voted_for: str | None) -> None:
         index = None if voted_for is None else self._roster.index_of(voted_for)
         voted = 0 if index is None else index + 1
-        aside = f"{self._path}.tmp"
-        if self._fs.exists(aside):
-            self._fs.unlink(aside)
-        file = self._fs.open(aside, create=True)
-        try:
-            file.pwritev([seal_file(TERM_MAGIC, b"", a=term, b=voted)], 0)
-            file.fdatasync()
-        finally:
-            file.close()
-        self._fs.rename(aside, self._path)
+        replace_file(self._fs, self._path, [seal_file(TERM_MAGIC, b"", a=term, b=voted)])
         self._fs.sync_folder(parent_of(self._path))

@@ -15,7 +15,7 @@ from delaylog.replication.epochs import EpochTable
 from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import NO_TICK, EpochTick
-from delaylog.storage.frames import encode_frame
+from delaylog.storage.frames import Stamp, encode_frame
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
 
 ROW = struct.Struct("<II")
@@ -69,11 +69,9 @@ class MemoryLog:
         buffers, _ = encode_frame(
             kind,
             [payload],
-            epoch=tick.epoch,
+            Stamp(tick.epoch, now_ms, tick.tick),
             position=self.end,
             synced_position=self.durable_end,
-            leader_time_ms=now_ms,
-            tick=tick.tick,
         )
         self.data += b"".join(bytes(buffer) for buffer in buffers)
         self.ends.append(self.end)

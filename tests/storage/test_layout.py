@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.storage import layout
-from delaylog.storage.frames import Tick, encode_frame
+from delaylog.storage.frames import Stamp, Tick, encode_frame
 from delaylog.storage.layout import (
     CHECKPOINT_MAGIC,
     EXTENT,
@@ -52,11 +52,9 @@ def frame_bytes(position: int = 4096, synced: int = 1024) -> bytes:
     parts, size = encode_frame(
         FrameKind.SEND,
         [b"he", b"llo"],
-        epoch=0x30001,
+        Stamp(0x30001, NOW_MS, TICK),
         position=position,
         synced_position=synced,
-        leader_time_ms=NOW_MS,
-        tick=TICK,
     )
     raw = b"".join(parts)
     assert len(raw) == size

@@ -11,7 +11,7 @@ import pytest
 from delaylog.storage.checkpoint import load_newest, write_checkpoint
 from delaylog.storage.errors import CorruptionError, NewerFormatError
 from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Tick, encode_frame, frame_crc
+from delaylog.storage.frames import Stamp, Tick, encode_frame, frame_crc
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.levels import KNOWN_LEVEL, decode_level, encode_level, refuse_newer
 from delaylog.storage.log_reader import FrameHops, frames_in
@@ -23,11 +23,9 @@ def frame(position: int, *, kind: int | None = None, version: int | None = None)
     parts, _ = encode_frame(
         FrameKind.TOPIC,
         [b"payload"],
-        epoch=1 << 16,
+        Stamp(1 << 16, 5, Tick()),
         position=position,
         synced_position=0,
-        leader_time_ms=5,
-        tick=Tick(),
     )
     raw = bytearray(b"".join(bytes(part) for part in parts))
     raw[4] = raw[4] if version is None else version

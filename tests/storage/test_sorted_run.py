@@ -11,7 +11,7 @@ import pytest
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY, Int64Array, RowArray
 from delaylog.storage.run_stack import OpenRuns
-from delaylog.storage.sorted_run import RunFacts, SortedRun, hour_key, write_run
+from delaylog.storage.sorted_run import RunFacts, RunRows, SortedRun, hour_key, write_run
 from delaylog.storage.state_seal import sealed
 from tests.storage.fake_disk import FakeDisk, FakeFile
 
@@ -39,7 +39,7 @@ def some_states() -> RowArray:
 def written(keys: Int64Array, rows: RowArray, records: bytes) -> tuple[FakeDisk, RunFacts]:
     disk = FakeDisk()
     disk.mkdir("far")
-    return disk, write_run(disk, "far/5.run", 5, keys, rows, records, (300, 500))
+    return disk, write_run(disk, "far/5.run", 5, RunRows(keys, rows, records), (300, 500))
 
 
 ROWS_RUN = (
@@ -127,7 +127,7 @@ def test_runs_without_a_file_are_not_checked_again(monkeypatch: pytest.MonkeyPat
     disk = FakeDisk()
     disk.mkdir("far")
     facts = [
-        write_run(disk, f"far/{k}.run", k, KEYS + k, some_rows(), RECORDS, (300, 500))
+        write_run(disk, f"far/{k}.run", k, RunRows(KEYS + k, some_rows(), RECORDS), (300, 500))
         for k in range(3)
     ]
     runs = OpenRuns(disk, "far", files_max=1)

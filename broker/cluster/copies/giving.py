@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from delaylog import __version__
+from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
@@ -290,9 +291,8 @@ class CopyGiver:
         now_ms = time.time_ns() // 1_000_000
         manifest = Manifest(__version__, self._folder, began_at_ms=now_ms)
         with held_retention(self._folder):
-            copy = FolderCopy(
-                self._source, self._folder, gift, "", lambda what, done, total: None, time.sleep
-            )
+            route: Route[Target] = Route(self._source, self._folder, gift, "")
+            copy = FolderCopy(route, lambda what, done, total: None, time.sleep)
             copy.run(manifest)
             manifest.ended_at_ms = time.time_ns() // 1_000_000
             write_manifest(gift, "", manifest)

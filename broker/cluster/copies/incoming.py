@@ -11,6 +11,7 @@ Each step can be done again, so a kill at any moment leaves the old folder, or a
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import Final
 
 from crc32c import crc32c
@@ -150,14 +151,11 @@ class IncomingFolder:
         path = f"{self._place}/{TICK}"
         if self._fs.exists(path):
             self._fs.unlink(path)
-        file = self._fs.open(path, create=True)
-        try:
+        with closing(self._fs.open(path, create=True)) as file:
             slot = encode_slot(tick, sequence=2)
             assert len(slot) == TICK_SLOT_SIZE, "the first of two slots"
             file.pwritev([slot], 0)
             file.fdatasync()
-        finally:
-            file.close()
         self._fs.unlink(f"{self._place}/{MANIFEST}")
         self._fs.sync_folder(self._place)
         self._fs.rename(self._place, f"{self._folder}/{COPIED}")

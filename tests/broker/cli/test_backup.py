@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.cli import main
 from delaylog.broker.folder_lock import held_retention, retention_held
@@ -202,9 +203,9 @@ def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) ->
         assert damage(backup) == []
         folder = tmp_path / f"{backup.name}-r"
         folder.mkdir()
-        source, target = ReadOnlyFileSystem(), OsFileSystem()
-        places = (str(backup), str(folder / "data"))
-        restore_backup(source, target, *places, now_ms=0, random=random.Random(1))
+        data_dir = str(folder / "data")
+        route = Route(ReadOnlyFileSystem(), str(backup), OsFileSystem(), data_dir)
+        restore_backup(route, now_ms=0, random=random.Random(1))
         other = start_broker(folder=folder)
         living = count_living(other)
         got = drain(other)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions
 from tests.starts.warm import run_warm
@@ -26,7 +27,7 @@ def dump(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(OsFileSystem(), str(tmp_path / "data"), now_ms=NOW_MS, random=Random(1))
+    made = Engine(OsFileSystem(), str(tmp_path / "data"), Setup(random=Random(1)), now_ms=NOW_MS)
     yield made
     made.close()
 

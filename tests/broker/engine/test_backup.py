@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.backup import copying, taking
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
@@ -139,13 +140,13 @@ def held(host: Any, ids: list[str]) -> Held:
 
 def back_up(source: Any, folder: Path, dest: Path, **how: Any) -> Manifest:
     how = {"version": "1", "now_ms": lambda: 5, "sleep": lambda s: None} | how
-    return take_backup(source, OsFileSystem(), str(folder), str(dest), **how)
+    return take_backup(Route(source, str(folder), OsFileSystem(), str(dest)), **how)
 
 
 def restore(backup: Path, folder: Path, *, seed: int = 1) -> Manifest:
     rng = random.Random(seed)
-    source, target = ReadOnlyFileSystem(), OsFileSystem()
-    return restore_backup(source, target, str(backup), str(folder), now_ms=0, random=rng)
+    route = Route(ReadOnlyFileSystem(), str(backup), OsFileSystem(), str(folder))
+    return restore_backup(route, now_ms=0, random=rng)
 
 
 def verify(folder: Path) -> Report:
@@ -421,7 +422,7 @@ def test_a_disk_that_fills_up_or_fails(
         try:
             how = {"version": "1", "now_ms": lambda: 5}
             source = ReadOnlyFileSystem()
-            take_backup(source, disk, str(life.host.folder), str(tmp_path / "b"), **how)
+            take_backup(Route(source, str(life.host.folder), disk, str(tmp_path / "b")), **how)
             break
         except type(error):
             assert sorted(path.name for path in tmp_path.iterdir()) == ["0"]
@@ -433,10 +434,7 @@ def test_a_disk_that_fills_up_or_fails(
         rng = random.Random(1)
         try:
             restore_backup(
-                ReadOnlyFileSystem(),
-                disk,
-                str(tmp_path / "b"),
-                str(tmp_path / "r"),
+                Route(ReadOnlyFileSystem(), str(tmp_path / "b"), disk, str(tmp_path / "r")),
                 now_ms=0,
                 random=rng,
             )

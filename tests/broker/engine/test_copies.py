@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.backup import copying
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
@@ -58,7 +59,7 @@ def read(life: Life, incoming: IncomingFolder) -> Manifest:
     manifest = Manifest("1", "leader", began_at_ms=1)
     place = str(life.host.folder)
     source = Between(life.step)
-    FolderCopy(source, place, gift, "", lambda *_: None, lambda _: None).run(manifest)
+    FolderCopy(Route(source, place, gift, ""), lambda *_: None, lambda _: None).run(manifest)
     write_manifest(gift, "", manifest)
     return manifest
 

@@ -20,6 +20,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.engine import topics
 from delaylog.storage.file_system import OsFileSystem, ReadOnlyFileSystem
@@ -278,10 +279,7 @@ def test_a_backup_is_read_as_its_folder_is(host: Host, tmp_path: Path) -> None:
     host.checkpoint()
     backup = tmp_path / "backup"
     take_backup(
-        ReadOnlyFileSystem(),
-        OsFileSystem(),
-        str(host.folder),
-        str(backup),
+        Route(ReadOnlyFileSystem(), str(host.folder), OsFileSystem(), str(backup)),
         version="test",
         now_ms=lambda: host.now_ms,
     )
