@@ -13,13 +13,13 @@ from random import Random
 
 from delaylog.replication.candidate import Candidate, Change
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.disk import ReplicaLog
 from delaylog.replication.epochs import epoch_counter, make_epoch
 from delaylog.replication.errors import PeerError
-from delaylog.replication.events import Event, NeedsCopy, Resigned
-from delaylog.replication.messages import Fetch, Fetched, Message, Nack, Prepare, Promise
+from delaylog.replication.events import NeedsCopy, Resigned
+from delaylog.replication.messages import Fetch, Fetched, Nack, Prepare, Promise
 from delaylog.replication.raw_frames import split_frames
-from delaylog.replication.timing import Now, Timing
+from delaylog.replication.replica import Replica
+from delaylog.replication.timing import Now
 from delaylog.replication.voter import Voter
 
 
@@ -28,30 +28,25 @@ class Campaign:
 
     def __init__(
         self,
-        node: int,
+        replica: Replica,
         configuration: Callable[[], Configuration],
-        log: ReplicaLog,
         voter: Voter,
         *,
-        timing: Timing,
         random: Random,
-        send: Callable[[int, Message], None],
-        cut: Callable[[int], None],
-        tell: Callable[[Event], None],
         begin: Callable[[Candidate, Now], None],
     ) -> None:
         """`configuration` gives the log's newest; `begin` is called when a candidate's log is
         complete.
         """
-        self._node = node
+        self._node = replica.node
         self._configuration = configuration
-        self._log = log
+        self._log = replica.log
         self._voter = voter
-        self._timing = timing
+        self._timing = replica.timing
         self._random = random
-        self._send = send
-        self._cut = cut
-        self._tell = tell
+        self._send = replica.send
+        self._cut = replica.cut
+        self._tell = replica.tell
         self._begin = begin
         self.candidate: Candidate | None = None
         self._counter_seen = 0

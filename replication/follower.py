@@ -8,12 +8,12 @@ is old, short or comes twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from delaylog.replication.disk import ReplicaLog, TickStore
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.messages import Ack, Append, Message, Reject, Takeover
 from delaylog.replication.raw_frames import RawFrame, split_frames
+from delaylog.replication.replica import Replica
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.batch import Block
 
@@ -21,19 +21,11 @@ from delaylog.storage.batch import Block
 class Follower:
     """What a node knows of the leader it follows, and of what is committed."""
 
-    def __init__(
-        self,
-        log: ReplicaLog,
-        ticks: TickStore,
-        *,
-        voter: bool,
-        send: Callable[[int, Message], None],
-        cut: Callable[[int], None],
-    ) -> None:
-        self._log = log
-        self._ticks = ticks
-        self._send = send
-        self._cut = cut
+    def __init__(self, replica: Replica, *, voter: bool) -> None:
+        self._log = replica.log
+        self._ticks = replica.ticks
+        self._send = replica.send
+        self._cut = replica.cut
         self.voter = voter
         self.epoch = 0
         """Of the leader it last took something from."""

@@ -7,18 +7,17 @@ by being counted alone, since a later leader could still drop them. From then on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.disk import ReplicaLog, TickStore
 from delaylog.replication.dispatch_order import DispatchOrder
 from delaylog.replication.epochs import common_end
 from delaylog.replication.errors import PeerError
 from delaylog.replication.gate import Gate
-from delaylog.replication.messages import Ack, Append, Message, Readmit, Reject
-from delaylog.replication.timing import Timing
+from delaylog.replication.messages import Ack, Append, Readmit, Reject
+from delaylog.replication.replica import Replica
 from delaylog.replication.watermark import NO_TICK, EpochTick
 
 
@@ -61,24 +60,14 @@ class Progress:
 class Leader:
     """One leadership."""
 
-    def __init__(
-        self,
-        node: int,
-        configuration: Configuration,
-        log: ReplicaLog,
-        ticks: TickStore,
-        *,
-        tick: EpochTick,
-        timing: Timing,
-        send: Callable[[int, Message], None],
-    ) -> None:
+    def __init__(self, replica: Replica, configuration: Configuration, tick: EpochTick) -> None:
         """The log ends with the EPOCH_BEGIN frame of the tick's epoch."""
-        self._node = node
+        self._node = node = replica.node
         self.configuration = configuration
-        self._log = log
-        self._ticks = ticks
-        self._timing = timing
-        self._send = send
+        self._log = log = replica.log
+        self._ticks = replica.ticks
+        self._timing = timing = replica.timing
+        self._send = replica.send
         self.epoch = tick.epoch
         assert log.epochs.last_epoch == self.epoch, "its EPOCH_BEGIN is there"
         self.begin_start = log.epochs.entries()[-1][1]

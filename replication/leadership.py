@@ -6,33 +6,23 @@ takes the rights back one after the other. Not leading is the state in which not
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.disk import ReplicaLog
 from delaylog.replication.errors import ChangeRefusedError
-from delaylog.replication.events import Event, HandoverFailed, Serving, SteppedDown
+from delaylog.replication.events import HandoverFailed, Serving, SteppedDown
 from delaylog.replication.handover import Handover
 from delaylog.replication.leader import Leader
-from delaylog.replication.messages import Message
-from delaylog.replication.timing import Now, Timing
+from delaylog.replication.replica import Replica
+from delaylog.replication.timing import Now
 
 
 class Leadership:
     """The leadership of one node, if it has one."""
 
-    def __init__(
-        self,
-        log: ReplicaLog,
-        *,
-        timing: Timing,
-        send: Callable[[int, Message], None],
-        tell: Callable[[Event], None],
-    ) -> None:
-        self._log = log
-        self._timing = timing
-        self._send = send
-        self._tell = tell
+    def __init__(self, replica: Replica) -> None:
+        self._log = replica.log
+        self._timing = replica.timing
+        self._send = replica.send
+        self._tell = replica.tell
         self.leader: Leader | None = None
         self.busy = False
         """Something is due soon, or waits to be handed out: rounds go out more often."""

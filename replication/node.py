@@ -42,6 +42,7 @@ from delaylog.replication.messages import (
     Reject,
     Takeover,
 )
+from delaylog.replication.replica import Replica
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.voter import Voter
 from delaylog.replication.watermark import EpochTick
@@ -69,26 +70,16 @@ class ReplicationNode:
         self._founding = meta.meta.founding()
         self._messages: list[tuple[int, Message]] = []
         self._events: list[Event] = []
-        self._voter = Voter(
-            log, meta, ticks, bytes_max=self.timing.append_bytes_max, send=self._send
+        self._replica = replica = Replica(
+            self.node, log, ticks, self.timing, self._send, self._tell, self._cut_log
         )
-        self._follower = Follower(
-            log, ticks, voter=meta.meta.voter, send=self._send, cut=self._cut_log
-        )
+        self._voter = Voter(replica, meta)
+        self._follower = Follower(replica, voter=meta.meta.voter)
         self._follower.commit = commit
         self._campaign = Campaign(
-            self.node,
-            lambda: self.configuration,
-            log,
-            self._voter,
-            timing=self.timing,
-            random=random,
-            send=self._send,
-            cut=self._cut_log,
-            tell=self._tell,
-            begin=self._begin,
+            replica, lambda: self.configuration, self._voter, random=random, begin=self._begin
         )
-        self.leadership = Leadership(log, timing=self.timing, send=self._send, tell=self._tell)
+        self.leadership = Leadership(replica)
         """What this node may do because it leads."""
 
     # ------------------------------------------------------------------ standing
@@ -325,15 +316,7 @@ class ReplicationNode:
         configuration = candidate.begins_with(self._log.epochs.last_epoch, self.configuration)
         self._log.append_begin(tick, now.wall_ms, configuration)
         self._ticks.write(tick)
-        leader = Leader(
-            self.node,
-            configuration,
-            self._log,
-            self._ticks,
-            tick=tick,
-            timing=self.timing,
-            send=self._send,
-        )
+        leader = Leader(self._replica, configuration, tick)
         self.leadership.begin(leader, now)
         self._note_progress(now)
 

@@ -7,31 +7,22 @@ a power cut. From then on the log is frozen until the candidate leads, or a grea
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
+from delaylog.replication.disk import MetaStore
 from delaylog.replication.epochs import common_end, epoch_counter
 from delaylog.replication.errors import PeerError
-from delaylog.replication.messages import Fetch, Fetched, Message, Nack, Promise
+from delaylog.replication.messages import Fetch, Fetched, Nack, Promise
+from delaylog.replication.replica import Replica
 
 
 class Voter:
     """One node's promises."""
 
-    def __init__(
-        self,
-        log: ReplicaLog,
-        meta: MetaStore,
-        ticks: TickStore,
-        *,
-        bytes_max: int,
-        send: Callable[[int, Message], None],
-    ) -> None:
-        self._log = log
+    def __init__(self, replica: Replica, meta: MetaStore) -> None:
+        self._log = replica.log
         self._meta = meta
-        self._ticks = ticks
-        self._bytes_max = bytes_max
-        self._send = send
+        self._ticks = replica.ticks
+        self._bytes_max = replica.timing.append_bytes_max
+        self._send = replica.send
         self._owed: tuple[int, int] | None = None
         """(receiver, epoch) of a promise that waits for the log to be durable."""
 

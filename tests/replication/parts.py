@@ -6,9 +6,10 @@ from random import Random
 
 from delaylog.replication.messages import Message
 from delaylog.replication.node import ReplicationNode
+from delaylog.replication.replica import Replica
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
-from tests.replication.memory_disk import MemoryDisk, MemoryLog
+from tests.replication.memory_disk import MemoryDisk, MemoryLog, MemoryTicks
 
 FRAME = 72
 """A frame with one message; an EPOCH_BEGIN has 64 bytes."""
@@ -123,3 +124,8 @@ class Cluster:
             log.append_row(len(log.ends), 0, leader.order.tick, 0)
         self.nodes[node].note_appended()
         self.settle()
+
+
+def replica(node: int, log: MemoryLog, ticks: MemoryTicks, out: Outbox, **timing: int) -> Replica:
+    """What the parts of a node share."""
+    return Replica(node, log, ticks, Timing(**timing), out, lambda event: None, log.cut)

@@ -11,7 +11,7 @@ from delaylog.replication.follower import Follower
 from delaylog.replication.messages import Ack, Append, Reject, Takeover
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
-from tests.replication.parts import BEGIN, FRAME, Outbox, extend, log_of
+from tests.replication.parts import BEGIN, FRAME, Outbox, extend, log_of, replica
 
 E1, E2, E3 = 1 << 16, 2 << 16 | 1, 3 << 16 | 1
 
@@ -23,7 +23,7 @@ class Made:
         self.log, self.leader = mine, leader
         self.ticks = MemoryTicks()
         self.out = Outbox()
-        self.follower = Follower(mine, self.ticks, voter=True, send=self.out, cut=self.log.cut)
+        self.follower = Follower(replica(0, mine, self.ticks, self.out), voter=True)
 
     def append(self, start: int, end: int, **changes: Any) -> Any:
         """The leader's frames between two places; returns the answer."""

@@ -9,10 +9,9 @@ from delaylog.replication.errors import PeerError
 from delaylog.replication.events import NeedsCopy, Readmitted
 from delaylog.replication.leader import Acks, Leader
 from delaylog.replication.messages import Ack, Append, Readmit, Reject
-from delaylog.replication.timing import Timing
 from delaylog.replication.watermark import EpochTick
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
-from tests.replication.parts import BEGIN, FRAME, Cluster, Outbox, extend, log_of
+from tests.replication.parts import BEGIN, FRAME, Cluster, Outbox, extend, log_of, replica
 
 E1, E2 = 1 << 16, 2 << 16
 
@@ -24,13 +23,9 @@ class Made:
         self.log = log or log_of((E1, 1), (E2, 0))
         self.out = Outbox()
         self.leader = Leader(
-            0,
+            replica(0, self.log, MemoryTicks(), self.out, **timing),
             Configuration((0, 1, 2)),
-            self.log,
-            MemoryTicks(),
-            tick=EpochTick(E2),
-            timing=Timing(**timing),
-            send=self.out,
+            EpochTick(E2),
         )
         self.leader.note_durable()
 
