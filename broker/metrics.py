@@ -127,9 +127,7 @@ class Metrics(Collector):
             ),
         }
         for gauge, (text, value) in gauges.items():
-            family = GaugeMetricFamily(gauge, text)
-            family.add_metric([], value)
-            yield family
+            yield GaugeMetricFamily(gauge, text, value)
         counters = {
             "delaylog_commits": ("Group commits (one fdatasync each).", node.commits),
             "delaylog_checkpoints": ("Checkpoints written.", node.engine.upkeep.checkpoints),
@@ -163,9 +161,7 @@ class Metrics(Collector):
             claims.add_metric([ending], state.claims.endings[ending])
         yield claims
         for counter, (text, value) in counters.items():
-            family2 = CounterMetricFamily(counter, text)
-            family2.add_metric([], value)
-            yield family2
+            yield CounterMetricFamily(counter, text, value)
         yield self._loop_lag()
 
     def _loop_lag(self) -> Metric:

@@ -29,11 +29,10 @@ from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.member_watch import MemberWatch
 from delaylog.broker.cluster.metrics import MemberCounts
 from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
-from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.oracles import MemberOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
-from delaylog.broker.cluster.peers import Levels, PeerTransport, Transport
+from delaylog.broker.cluster.peers import Levels, PeerHost, PeerPlace, PeerTransport, Transport
 from delaylog.broker.cluster.retention import FollowerPlaces, log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
@@ -65,7 +64,7 @@ from delaylog.replication.messages import (
     NodeStatus,
 )
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.timing import Now, Timing
+from delaylog.replication.timing import Now
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.levels import FIRST_LEVEL, IDENTITIES, KNOWN_LEVEL
@@ -96,7 +95,6 @@ class ClusterMember:
         new_cluster: bool,
         on_fatal: Callable[[BaseException], None],
         random: Random,
-        timing: Timing | None = None,
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
@@ -104,9 +102,8 @@ class ClusterMember:
         """The cluster file: where this node listens."""
         self.members = KnownMembers(self, config)
         self._files = files
-        self._on_fatal = on_fatal
+        self.on_fatal = on_fatal
         self._random = random
-        self._timing = timing or Timing()
         self._loop = asyncio.get_running_loop()
         self.replication: ReplicationNode | None = None
         """None until it is known what this node is; see joining.py."""
@@ -141,18 +138,22 @@ class ClusterMember:
         self._stopping = False
         self._reached = FIRST_LEVEL
         self.transport = make_transport(
-            node=config.node,
-            cluster_id=config.cluster_id,
-            key=config.key(KeyUse.PEERS),
-            addresses=config.peers,
-            listen=config.me.peer,
-            hello=self._hello,
-            folders=self.folders,
-            on_message=self._on_message,
-            on_connect=self._on_connect,
-            on_disconnect=self._on_disconnect,
-            levels=self._levels,
-            tls=config.tls,
+            PeerPlace(
+                config.node,
+                config.cluster_id,
+                config.key(KeyUse.PEERS),
+                config.peers,
+                config.me.peer,
+                config.tls,
+            ),
+            PeerHost(
+                self._hello,
+                self.folders,
+                self._on_message,
+                self._on_connect,
+                self._on_disconnect,
+                self._levels,
+            ),
         )
 
     def attach(
@@ -174,17 +175,7 @@ class ClusterMember:
         self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
         self._sync = PacedSync(node.log_commits.kick)
         node.standing = self._standing = MemberStanding(
-            lambda: self.config,
-            node,
-            succession,
-            self._sight,
-            self._pace,
-            self._safe_sends,
-            cluster=OperatorCalls(self),
-            replication=lambda: self.replication,
-            may_append=self.may_append,
-            give=self._input,
-            flush=self.transport.flush,
+            self, node, succession, self._sight, self._pace, self._safe_sends
         )
         node.release_pace_seconds = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
@@ -253,7 +244,6 @@ class ClusterMember:
             meta=self._files.meta,
             ticks=self._files.ticks,
             random=self._random,
-            timing=self._timing,
             commit=self._files.committed,
         )
         self.members.follow(self.replication)
@@ -316,13 +306,13 @@ class ClusterMember:
         self._join_if_new()
         if self.replication is not None:
             replication = self.replication
-            self._input(lambda: replication.reconnect(peer))
+            self.take_input(lambda: replication.reconnect(peer))
 
     def _stale(self, error: StaleFolderError) -> None:
         """This folder must not be served: the node ends, unless it does so already."""
         if not self._stopping:
             self._stopping = True
-            self._loop.call_soon(self._on_fatal, error)
+            self._loop.call_soon(self.on_fatal, error)
 
     def _on_disconnect(self, peer: int) -> None:
         self.statuses.lost(peer)
@@ -344,12 +334,12 @@ class ClusterMember:
             return
         replication = self.replication
         if replication is not None:
-            self._input(lambda: replication.receive(peer, message, self._now()))
+            self.take_input(lambda: replication.receive(peer, message, self._now()))
             if isinstance(message, Append) and message.epoch == replication.promised:
                 self._sight.follow(peer)
                 self._settle()
 
-    def _input(self, take: Callable[[], object]) -> None:
+    def take_input(self, take: Callable[[], object]) -> None:
         """Hand something over and do what comes of it. Raises PeerError."""
         if self._stopping:
             return
@@ -369,7 +359,7 @@ class ClusterMember:
         except Exception as error:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
             self._stopping = True
-            self._on_fatal(error)
+            self.on_fatal(error)
 
     def _quarantine(self, error: LostCommitError) -> None:
         """Keep what the cluster has lost: take no further part, and serve reads only."""
@@ -391,7 +381,7 @@ class ClusterMember:
         self._tell_status()
         replication = self.replication
         if replication is not None:
-            self._input(lambda: self._ask_oracle(replication))
+            self.take_input(lambda: self._ask_oracle(replication))
             self.copies.look()
 
     def _tell_status(self) -> None:
@@ -411,7 +401,7 @@ class ClusterMember:
     def _ask_oracle(self, replication: ReplicationNode) -> None:
         now = self._now()
         if self.oracle.failure is not None:
-            self._on_fatal(self.oracle.failure)
+            self.on_fatal(self.oracle.failure)
             return
         chosen = self.oracle.suggests(now.boot_ms)
         self._candidacy.look(replication, now, chosen=chosen)
@@ -433,7 +423,7 @@ class ClusterMember:
         self._timer = None
         replication = self.replication
         if replication is not None:
-            self._input(lambda: self._turn_round(replication))
+            self.take_input(lambda: self._turn_round(replication))
 
     def _turn_round(self, replication: ReplicationNode) -> None:
         self._pace.note_busy()
@@ -645,4 +635,4 @@ class ClusterMember:
         if replication is not None and self.leading:
             now_ms = boot_ms()
             self.oracle.resign(now_ms, now_ms + out_ms)
-            self._input(replication.unsuggest_leader)
+            self.take_input(replication.unsuggest_leader)

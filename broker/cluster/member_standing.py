@@ -6,9 +6,8 @@ handed out is `Pace`'s, and what is safe is replication's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.operator_calls import OperatorCalls
 from delaylog.broker.cluster.pace import Pace
@@ -18,7 +17,9 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
 from delaylog.broker.position_waiters import Told, told
 from delaylog.replication.leader import Acks
-from delaylog.replication.node import ReplicationNode
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
 
 
 class MemberStanding:
@@ -26,33 +27,20 @@ class MemberStanding:
 
     def __init__(
         self,
-        config: Callable[[], ClusterConfig],
+        member: ClusterMember,
         node: Node,
         succession: Succession,
         sight: LeaderSight,
         pace: Pace,
         safe_sends: SafeSends,
-        *,
-        cluster: OperatorCalls,
-        replication: Callable[[], ReplicationNode | None],
-        may_append: Callable[[], bool],
-        give: Callable[[Callable[[], object]], None],
-        flush: Callable[[], None],
     ) -> None:
-        """`give` hands something over to replication and does what comes of it; `flush` has what is
-        to be sent to others leave at once.
-        """
-        self._config = config
+        self._member = member
         self._node = node
         self._succession = succession
         self._sight = sight
         self._pace = pace
         self._safe_sends = safe_sends
-        self.cluster = cluster
-        self._replication = replication
-        self._may_append = may_append
-        self._give = give
-        self._flush = flush
+        self.cluster = OperatorCalls(member)
 
     @property
     def leading(self) -> bool:
@@ -62,12 +50,12 @@ class MemberStanding:
     def leader_url(self) -> str | None:
         """Where clients find the leader, if it is another node and known."""
         other = self._sight.other
-        return None if other is None else self._config().member(other).http_url
+        return None if other is None else self._member.config.member(other).http_url
 
     def leader_resp(self) -> tuple[str, int] | None:
         """Where the leader, this node too, takes Redis clients; None if that is not known."""
         leader = self._sight.leader
-        return None if leader is None else self._config().member(leader).resp
+        return None if leader is None else self._member.config.member(leader).resp
 
     @property
     def settled(self) -> bool:
@@ -85,7 +73,7 @@ class MemberStanding:
 
     def may_turn(self) -> bool:
         """Not while handing over either: the tick stays."""
-        return self._succession.leading and self._may_append()
+        return self._succession.leading and self._member.may_append()
 
     async def until_may_hand_out(self, seconds: float) -> bool:
         """Wait for the gate: a majority has taken a tick a moment ago."""
@@ -93,17 +81,17 @@ class MemberStanding:
 
     def appended(self, *, at_once: bool = False) -> None:
         """Ship what was appended, to those at least who wait for nothing else."""
-        replication = self._replication()
+        replication = self._member.replication
         if replication is not None and replication.leader is not None and self._succession.leading:
-            self._give(lambda: replication.note_appended(at_once=at_once))
+            self._member.take_input(lambda: replication.note_appended(at_once=at_once))
             if at_once:
-                self._flush()
+                self._member.transport.flush()
 
     def synced(self) -> None:
         """The log was synced."""
-        replication = self._replication()
+        replication = self._member.replication
         if replication is not None:
-            self._give(lambda: replication.note_durable(self._pace.now()))
+            self._member.take_input(lambda: replication.note_durable(self._pace.now()))
 
     def turned(self) -> None:
         """The wheel has turned: the tick follows with the next round."""
@@ -113,11 +101,11 @@ class MemberStanding:
         """Call back once the log is as safe up to `position` as is asked for (None = as
         configured), with NotLeadingError or NotEverywhereError if it cannot be said.
         """
-        acks = acks or self._config().acks
+        acks = acks or self._member.config.acks
         if acks is Acks.QUORUM:
             self._node.when_durable(position, call)
             return
-        replication = self._replication()
+        replication = self._member.replication
         leader = None if replication is None else replication.leader
         if leader is None or not self._succession.leading:
             call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))

@@ -70,9 +70,7 @@ class ClusterMetrics(Collector):
             text = "How long ago the newest tick went out that a majority took; only who leads."
             gauges["gate_age_ms"] = (text, age_ms)
         for name, (text, value) in gauges.items():
-            gauge = GaugeMetricFamily(f"delaylog_cluster_{name}", text)
-            gauge.add_metric([], value)
-            yield gauge
+            yield GaugeMetricFamily(f"delaylog_cluster_{name}", text, value)
         yield self._lag()
         yield from watch_metrics(member)
         yield from fitness_metrics(member.fitness)
@@ -109,9 +107,7 @@ class ClusterMetrics(Collector):
             ),
         }
         for name, (text, value) in plain.items():
-            counter = CounterMetricFamily(f"delaylog_cluster_{name}", text)
-            counter.add_metric([], value)
-            yield counter
+            yield CounterMetricFamily(f"delaylog_cluster_{name}", text, value)
         refused = {
             "peers_refused": (
                 "Connections and messages between nodes that were refused.",

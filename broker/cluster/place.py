@@ -147,6 +147,6 @@ def _open_place(
     succession = Succession(
         node, lambda loaded: engine_over(member.files, loaded), member.committed, on_fatal
     )
-    copies = Copies(fs, config.data_dir, member, node, succession, reopen, on_fatal)
+    copies = Copies(fs, config.data_dir, member, node, succession, reopen)
     member.attach(node, make_oracle(fs, config.data_dir, member), succession, copies)
     return ClusterPlace(node, member)

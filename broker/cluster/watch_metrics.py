@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
     """Of one member."""
     clocks, copies = member.watch.clocks, member.copies
-    missing = GaugeMetricFamily(
-        "delaylog_cluster_missing_voters", "Other voters that are not connected to this node."
+    yield GaugeMetricFamily(
+        "delaylog_cluster_missing_voters",
+        "Other voters that are not connected to this node.",
+        len(member.watch.missing_voters()),
     )
-    missing.add_metric([], len(member.watch.missing_voters()))
-    yield missing
     offsets = GaugeMetricFamily(
         "delaylog_cluster_clock_offset_seconds",
         "How far the clock of a connected peer is ahead of this node's.",
@@ -29,12 +29,11 @@ def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
     yield offsets
     own = clocks.own
     if own is not None:
-        gauge = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "delaylog_cluster_own_clock_offset_seconds",
             "How far this node's clock is ahead of the middle one of all; from three clocks on.",
+            own.us / 1e6,
         )
-        gauge.add_metric([], own.us / 1e6)
-        yield gauge
     under_way = GaugeMetricFamily(
         "delaylog_cluster_copies_under_way",
         "Copies of a data folder that are sent or received at the moment.",

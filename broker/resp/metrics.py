@@ -36,9 +36,7 @@ class RespMetrics(Collector):
             ),
         }
         for name, (text, value) in gauges.items():
-            gauge = GaugeMetricFamily(name, text)
-            gauge.add_metric([], value)
-            yield gauge
+            yield GaugeMetricFamily(name, text, value)
         counters = {
             "delaylog_resp_commands": ("Commands of Redis clients.", server.commands_run),
             "delaylog_resp_errors": ("Error answers to them.", server.errors_answered),
@@ -53,6 +51,4 @@ class RespMetrics(Collector):
             ),
         }
         for name, (text, value) in counters.items():
-            counter = CounterMetricFamily(name, text)
-            counter.add_metric([], value)
-            yield counter
+            yield CounterMetricFamily(name, text, value)

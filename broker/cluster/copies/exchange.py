@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.cluster.copies.giving import CopyGiver
 from delaylog.broker.cluster.copies.incoming import IncomingFolder
-from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.broker.cluster.copies.receiving import CopyReceiver
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.succession import Succession
@@ -55,19 +54,15 @@ class Copies:
         node: Node,
         succession: Succession,
         reopen: Callable[[], tuple[MemberFiles, Engine]],
-        on_fatal: Callable[[BaseException], None],
-        *,
-        limits: CopyLimits | None = None,
     ) -> None:
         """`reopen` opens the folder again, as a start does; it may take long."""
         self._member = member
         self._node = node
         self._succession = succession
         self._reopen = reopen
-        self._on_fatal = on_fatal
-        send = member.transport.send
-        self.giver = CopyGiver(folder, send, on_fatal, limits=limits)
-        self.receiver = CopyReceiver(fs, folder, send, self._copied, on_fatal, limits=limits)
+        send, on_fatal = member.transport.send, member.on_fatal
+        self.giver = CopyGiver(folder, send, on_fatal)
+        self.receiver = CopyReceiver(fs, folder, send, self._copied, on_fatal)
         self._task: asyncio.Task[None] | None = None
         self._too_old: set[int] = set()
         """Peers that need a copy and cannot read one: each is logged once."""
@@ -182,7 +177,7 @@ class Copies:
             node.resume(engine, files.physical)
             self._succession.start()
         except Exception as error:
-            self._on_fatal(error)
+            self._member.on_fatal(error)
             return
         log.warning("the copy is in place: the log goes to %d", files.physical.end_position)
         # Its task ends with this call: from here on the member speaks again.

@@ -18,7 +18,7 @@ from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
 from delaylog.broker.cluster.folders import Visitor
 from delaylog.broker.cluster.member_files import new_learner
-from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.peers import PeerHost, PeerPlace, PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.whose import META
 from delaylog.replication.errors import MetaDamagedError
@@ -26,6 +26,7 @@ from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
+from delaylog.storage.whole_files import read_file, write_file
 
 ASK_SECONDS: Final = 10.0
 """How long a start waits for somebody who holds the data."""
@@ -38,12 +39,7 @@ def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
     path = f"{folder}/{MARK}"
     if fs.exists(path):
         return
-    file = fs.open(path, create=True)
-    try:
-        file.pwritev([f"{error}\n".encode()], 0)
-        file.fdatasync()
-    finally:
-        file.close()
+    write_file(fs, path, [f"{error}\n".encode()])
     fs.sync_folder(folder)
 
 
@@ -52,11 +48,7 @@ def noted_damage(fs: FileSystem, folder: str) -> CorruptionError | None:
     path = f"{folder}/{MARK}"
     if not fs.exists(path):
         return None
-    file = fs.open(path)
-    try:
-        text = file.pread(file.size(), 0).decode(errors="replace").strip()
-    finally:
-        file.close()
+    text = read_file(fs, path).decode(errors="replace").strip()
     return CorruptionError("damage was met before", path=path, position=0, detail=text)
 
 
@@ -136,19 +128,12 @@ async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) ->
         if heard is not None and heard.voter and heard.end > 0:
             found.set()
 
-    transport = PeerTransport(
-        node=config.node,
-        cluster_id=config.cluster_id,
-        key=config.key(KeyUse.PEERS),
-        addresses=config.peers,
-        listen=config.me.peer,
-        hello=lambda: hello,
-        folders=Visitor(meta),
-        on_message=lambda peer, message: None,
-        on_connect=met,
-        on_disconnect=lambda peer: None,
-        tls=config.tls,
+    host = PeerHost(
+        lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer: None
     )
+    key = config.key(KeyUse.PEERS)
+    place = PeerPlace(config.node, config.cluster_id, key, config.peers, config.me.peer, config.tls)
+    transport = PeerTransport(place, host)
 
     await transport.start()
     try:

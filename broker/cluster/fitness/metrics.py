@@ -25,9 +25,7 @@ def fitness_metrics(watch: FitnessWatch) -> Iterator[Metric]:
         ("sync_ms", "Median of recent syncs of the log; 0 without any.", watch.mine.sync_ms),
         ("sync_max_ms", "Longest recent sync of the log.", watch.mine.sync_max_ms),
     ):
-        gauge = GaugeMetricFamily(f"delaylog_cluster_{name}", text)
-        gauge.add_metric([], value)
-        yield gauge
+        yield GaugeMetricFamily(f"delaylog_cluster_{name}", text, value)
     moves = CounterMetricFamily(
         "delaylog_cluster_automatic_handovers",
         "Hand-overs that this leader began by itself, by reason and result.",

@@ -13,18 +13,18 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from delaylog.broker.accepting import accept_all
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
-from delaylog.broker.cluster.peers.handshake import Identity, Levels
+from delaylog.broker.cluster.peers.handshake import Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
+from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.broker.cluster.peers.tls import (
-    PeerTls,
     host_at,
     peer_lacks_tls,
     refuse_plain,
@@ -32,65 +32,9 @@ from delaylog.broker.cluster.peers.tls import (
 )
 from delaylog.broker.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
-from delaylog.storage.levels import KNOWN_LEVEL
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
-
-
-class PeerFolders(Protocol):
-    """What a member knows of data folders; see folders.py."""
-
-    def identity(self, peer: int) -> FolderIdentity:
-        """What to tell a peer of the own folder."""
-
-    def judge(
-        self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
-    ) -> None:
-        """See whether the connection may be used. Raises HandshakeError."""
-
-
-class Transport(Protocol):
-    """What a member needs of its connections."""
-
-    counts: PeerCounts
-    """Since the start."""
-
-    async def start(self) -> int:
-        """Connect; returns the port that is listened on. Raises OSError if there is none."""
-
-    async def stop(self) -> None:
-        """End all connections."""
-
-    def connected(self) -> frozenset[int]:
-        """Peers that messages reach now."""
-
-    def hello_of(self, peer: int) -> Hello | None:
-        """What a connected peer said first."""
-
-    def known_level(self, peer: int) -> int | None:
-        """The feature level that a connected peer knows; None while it is away."""
-
-    def folder_of(self, peer: int) -> FolderIdentity | None:
-        """What a connected peer says of its folder; None if it is away or says nothing."""
-
-    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Know these nodes from now on, this one included, and no others."""
-
-    def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """Tell these nodes that they were removed when they connect, and close the connection."""
-
-    def dial_all(self, *, wanted: bool) -> None:
-        """Whether to dial nodes with smaller indexes too: they do not dial a removed node."""
-
-    def send(self, peer: int, message: Message) -> None:
-        """Send it in this turn of the loop, or drop it if the peer is away."""
-
-    def flush(self) -> None:
-        """Send now what was to be sent at the end of the turn."""
-
-    def drop(self, peer: int, reason: str) -> None:
-        """Close the connection of a peer; there will be another."""
 
 
 class PeerTransport:
@@ -98,48 +42,36 @@ class PeerTransport:
 
     def __init__(
         self,
+        place: PeerPlace,
+        host: PeerHost,
         *,
-        node: int,
-        cluster_id: bytes,
-        key: bytes,
-        addresses: Mapping[int, tuple[str, int]],
-        listen: tuple[str, int],
-        hello: Callable[[], Hello],
-        folders: PeerFolders,
-        on_message: Callable[[int, Message], None],
-        on_connect: Callable[[int], None],
-        on_disconnect: Callable[[int], None],
-        levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL),
-        tls: PeerTls | None = None,
         limits: PeerLimits | None = None,
         random: Random | None = None,
     ) -> None:
-        """`addresses` = all nodes; see `set_addresses`. `key` = 32 bytes or more, of this use only.
-
-        `on_message` may raise PeerError, which closes that connection. After each `on_connect`
-        comes one `on_disconnect`, never from inside `send`, `flush` or `drop`.
-        """
-        self._addresses = dict(addresses)
+        node = place.node
+        self._addresses = dict(place.addresses)
         self._removed: set[int] = set()
         self._farewell: Message | None = None
         members = self._addresses.keys()
-        self._identity = Identity(node, cluster_id, key, members, levels, self._removed)
+        self._identity = Identity(
+            node, place.cluster_id, place.key, members, host.levels, self._removed
+        )
         self._dials_all = False
-        self._listen = listen
-        self._hello = hello
-        self._folders = folders
-        self._on_message = on_message
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
+        self._listen = place.listen
+        self._hello = host.hello
+        self._folders = host.folders
+        self._on_message = host.on_message
+        self._on_connect = host.on_connect
+        self._on_disconnect = host.on_disconnect
         self._limits = limits or PeerLimits()
         self._random = random or Random()
         self._server_tls: ssl.SSLContext | None = None
         self._client_tls: ssl.SSLContext | None = None
-        if tls is not None:
-            self._server_tls, self._client_tls = tls.contexts()
+        if place.tls is not None:
+            self._server_tls, self._client_tls = place.tls.contexts()
         self.counts = PeerCounts()
         """Since the start."""
-        for peer in addresses:
+        for peer in place.addresses:
             if peer != node:
                 self.counts.peers[peer] = PeerTraffic()
         self._open: dict[int, Connection] = {}

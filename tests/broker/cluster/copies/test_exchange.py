@@ -50,9 +50,8 @@ class Stage:
         self.engine = SimpleNamespace(close=lambda: self.steps.append("engine closed"))
         self.kept: list[TickRecord] = []
         self.error: Exception | None = None
-        self.copies = Copies(
-            OsFileSystem(), str(folder), self, self, self, self.reopen, self.fatal.append
-        )
+        self.on_fatal = self.fatal.append
+        self.copies = Copies(OsFileSystem(), str(folder), self, self, self, self.reopen)
 
     def fall_silent(self, end: int) -> None:
         self.steps.append(f"silent, {end}")

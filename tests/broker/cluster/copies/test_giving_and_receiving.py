@@ -25,6 +25,7 @@ from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.broker.cluster.copies.receiving import CopyReceiver
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.folder_lock import retention_held
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A leader's folder with a few megabytes due soon or in months, a checkpoint, later log."""
     path = tmp_path_factory.mktemp("leader")
     random = Random(1)
-    engine = Engine(OsFileSystem(), str(path), now_ms=NOW_MS, random=random)
+    engine = Engine(OsFileSystem(), str(path), Setup(random=random), now_ms=NOW_MS)
     for round_ in range(8):
         topic = engine.make_topic("t", NOW_MS)
         columns = {

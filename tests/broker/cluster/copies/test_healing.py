@@ -13,6 +13,7 @@ from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_dama
 from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
 from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.client.free_ports import free_port
 from delaylog.replication.errors import ClusterError
@@ -129,17 +130,12 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
         def met(peer: int) -> None:
             heard.append(other.hello_of(peer))
 
+        key = cluster.key(KeyUse.PEERS)
         other = PeerTransport(
-            node=2,
-            cluster_id=cluster.cluster_id,
-            key=cluster.key(KeyUse.PEERS),
-            addresses=cluster.peers,
-            listen=cluster.peers[2],
-            hello=lambda: hello,
-            folders=AnyFolder(),
-            on_message=lambda peer, message: None,
-            on_connect=met,
-            on_disconnect=lambda peer: None,
+            PeerPlace(2, cluster.cluster_id, key, cluster.peers, cluster.peers[2]),
+            PeerHost(
+                lambda: hello, AnyFolder(), lambda peer, message: None, met, lambda peer: None
+            ),
         )
         await other.start()
         try:

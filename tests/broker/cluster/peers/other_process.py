@@ -9,6 +9,7 @@ import asyncio
 import sys
 
 from delaylog.broker.cluster.peers import PeerTransport
+from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.replication.messages import Hello
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack
 
@@ -23,16 +24,14 @@ async def main(ports: list[int]) -> None:
         transport.send(peer, ack(count))
 
     transport = PeerTransport(
-        node=1,
-        cluster_id=CLUSTER,
-        key=KEY,
-        addresses=addresses,
-        listen=addresses[1],
-        hello=lambda: Hello(CLUSTER, 1, True, 0, 0),
-        folders=AnyFolder(),
-        on_message=answer,
-        on_connect=lambda peer: None,
-        on_disconnect=lambda peer: None,
+        PeerPlace(1, CLUSTER, KEY, addresses, addresses[1]),
+        PeerHost(
+            lambda: Hello(CLUSTER, 1, True, 0, 0),
+            AnyFolder(),
+            answer,
+            lambda peer: None,
+            lambda peer: None,
+        ),
     )
     await transport.start()
     await asyncio.Event().wait()

@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from delaylog.broker.cluster.peers.handshake import (
 )
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
+from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.client.free_ports import free_ports
 from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
@@ -153,6 +155,10 @@ class AnyFolder:
         pass
 
 
+PLACE = [field.name for field in fields(PeerPlace)]
+HOST = [field.name for field in fields(PeerHost)]
+
+
 class Rig:
     """Nodes of one cluster, and hand-made peers."""
 
@@ -201,7 +207,10 @@ class Rig:
             "on_connect": lambda peer: made.story.append(("up", peer)),
             "on_disconnect": lambda peer: made.story.append(("down", peer)),
         }
-        made = Node(PeerTransport(**(options | changes)))
+        options |= changes
+        place = {name: options.pop(name) for name in PLACE if name in options}
+        host = {name: options.pop(name) for name in HOST if name in options}
+        made = Node(PeerTransport(PeerPlace(**place), PeerHost(**host), **options))
         assert await made.transport.start() == self.addresses[node][1]
         self.started.append(made.transport)
         return made

@@ -11,7 +11,9 @@ def test_public_names() -> None:
     assert set(peers.__all__) == {
         "Levels",
         "PeerCounts",
+        "PeerHost",
         "PeerLimits",
+        "PeerPlace",
         "PeerTls",
         "PeerTraffic",
         "PeerTransport",

@@ -8,13 +8,11 @@ for the judge.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
-from delaylog.broker.cluster.peers import Levels, PeerCounts
+from delaylog.broker.cluster.peers import PeerCounts
 from delaylog.broker.cluster.peers.handshake import HandshakeError
-from delaylog.broker.cluster.peers.transport import PeerFolders
+from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
@@ -85,22 +83,16 @@ class MemoryTransport:
     def __init__(
         self,
         network: Network,
-        *,
-        node: int,
-        hello: Callable[[], Hello],
-        folders: PeerFolders,
-        on_message: Callable[[int, Message], None],
-        on_connect: Callable[[int], None],
-        levels: Callable[[], Levels],
-        **_: Any,
+        place: PeerPlace,
+        host: PeerHost,
     ) -> None:
         self.network = network
-        self.node = node
-        self.hello = hello
-        self.folders = folders
-        self.on_message = on_message
-        self.on_connect = on_connect
-        self.levels = levels
+        self.node = place.node
+        self.hello = host.hello
+        self.folders = host.folders
+        self.on_message = host.on_message
+        self.on_connect = host.on_connect
+        self.levels = host.levels
         self.links: dict[int, Link] = {}
         self.running = False
         self.counts = PeerCounts()
