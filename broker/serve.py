@@ -24,6 +24,7 @@ from delaylog.broker.collector import Collector
 from delaylog.broker.config import Config, ConfigError
 from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.exit_codes import exit_code
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder, retention_held
@@ -120,15 +121,17 @@ async def _serve(config: Config) -> int:
         return Engine(
             OsFileSystem(),
             config.data_dir,
+            Setup(
+                random=Random(),
+                limits=config.limits,
+                progress=log.info,
+                working=_StartLog(),
+                make_snapshot=ChildRun,
+                archive_hold=config.archive_hold,
+            ),
             now_ms=clock.now_ms(),
-            random=Random(),
-            limits=config.limits,
-            progress=log.info,
-            working=_StartLog(),
             member=member,
-            make_snapshot=ChildRun,
             loaded=loaded,
-            archive_hold=config.archive_hold,
         )
 
     collector = Collector()

@@ -39,6 +39,7 @@ from delaylog.broker.engine.claims import (
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.engine.receiving import Asked
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
@@ -92,10 +93,8 @@ async def make_claim(ctx: Context) -> Answer:
         topic,
         group,
         ctx.params["claim"],
-        count_max=count_max,
+        Asked(count_max=count_max, now_ms=now_ms, only=only),
         lease_ms=values["lease_ms"] or topic.settings.lease_ms,
-        now_ms=now_ms,
-        only=only,
     )
     await node.run(make_work(state, claim, node.clock.now_ms))
     node.wake_ready()

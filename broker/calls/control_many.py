@@ -27,6 +27,7 @@ from delaylog.broker.engine.found import FoundColumns
 from delaylog.broker.engine.group_control import GroupedResult
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.job_table import Order
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.sending import all_utf8
 from delaylog.storage.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
@@ -62,7 +63,7 @@ async def control_many(ctx: Context) -> Answer:
     _check_time(action, due)
     if filtered is not None:
         wanted = _filter(action, filtered, force=force)
-        return await _begin(ctx, action, wanted, rate=rate, due=due, force=force)
+        return await _begin(ctx, Order(action, wanted, rate, due, force))
     if rate is not None:
         raise Problem("bad_request", "a rate goes with a filter", field="rate")
     await ctx.node.room_for_changes()
@@ -115,21 +116,10 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
     )
 
 
-async def _begin(
-    ctx: Context, action: str, wanted: Filter, *, rate: int | None, due: int | None, force: bool
-) -> Answer:
+async def _begin(ctx: Context, order: Order) -> Answer:
     node = ctx.node
     state, topic = node.engine.state, the_topic(ctx)
-    job = begin_job(
-        state,
-        topic,
-        action,
-        wanted,
-        node.clock.now_ms(),
-        rate=rate,
-        deliver_at_ms=due,
-        force=force,
-    )
+    job = begin_job(state, topic, order, node.clock.now_ms())
     members = job_members(state, job)
     await node.durable(state.position)
     node.kick_jobs()

@@ -9,7 +9,7 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 
@@ -50,11 +50,8 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
                 state,
                 topic,
                 group,
-                count_max=call.count_max,
+                Asked(call.count_max, node.clock.now_ms(), call.only, call.ids),
                 lease_ms=call.lease_ms or topic.settings.lease_ms,
-                now_ms=node.clock.now_ms(),
-                only=call.only,
-                chosen=call.ids,
             )
             # Who finds something leaves the rest to the next one; who finds nothing does not,
             # or they would wake each other for messages that are not for them.

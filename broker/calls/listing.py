@@ -13,7 +13,7 @@ from delaylog.broker.calls.places import seen_by
 from delaylog.broker.engine.counting import Forecast
 from delaylog.broker.engine.life import Lives
 from delaylog.broker.engine.list_filter import ListQuery
-from delaylog.broker.engine.list_page import Listed, Page
+from delaylog.broker.engine.list_page import Effort, Listed, Page
 from delaylog.broker.engine.listing import Listing
 from delaylog.storage.calls.shapes import WITH_TAG
 from delaylog.storage.layout import MessageState
@@ -58,6 +58,7 @@ async def _page(
         values["key"],
         values["limit"],
         values["bodies"],
+        None if cursor is None else cursor.decode(),
     )
     now_ms = node.clock.now_ms()
     topic, group = seen_by(ctx, values)
@@ -65,10 +66,9 @@ async def _page(
         node.engine.state,
         topic,
         query,
+        Effort(perf_counter),
         group=group,
-        cursor=None if cursor is None else cursor.decode(),
         now_ms=now_ms,
-        clock=perf_counter,
     )
     await node.run(listing.work())
     await node.durable(node.engine.state.position)

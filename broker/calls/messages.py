@@ -29,7 +29,8 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.merging import REJECTED
 from delaylog.broker.engine.model import Delivery, SendResult, Topic
-from delaylog.broker.engine.receiving import peek
+from delaylog.broker.engine.receiving import Asked, peek
+from delaylog.broker.engine.settling import Receipts
 from delaylog.replication.leader import Acks
 from delaylog.storage.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
@@ -153,10 +154,7 @@ async def peek_messages(ctx: Context) -> Answer:
             state,
             topic,
             group,
-            count_max=call.count_max,
-            now_ms=now_ms,
-            only=call.only,
-            chosen=call.ids,
+            Asked(count_max=call.count_max, now_ms=now_ms, only=call.only, chosen=call.ids),
         )
         if len(refs):
             found = Delivery(0, 0, rows["origin"], rows, records, entries["attempts"], 0)
@@ -199,9 +197,8 @@ async def settle_messages(ctx: Context) -> Answer:
             by_lease.setdefault(each[0], {})[at] = each[1]
     for lease, origins in by_lease.items():
         assert topic is not None, "nothing is settled where there is no topic"
-        settlement = settle(
-            ctx.node, topic, wanted, lease, np.array(list(origins.values()), np.int64)
-        )
+        meant = Receipts(lease, np.array(list(origins.values()), np.int64))
+        settlement = settle(ctx.node, topic, wanted, meant)
         gone = {0, *settlement.gone.tolist()}
         for at, origin in origins.items():
             if origin not in gone:
@@ -270,7 +267,7 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)
     if topic is not None:
         wanted = Settling(action, delay_ms, lease_ms)
-        settlement = settle(ctx.node, topic, wanted, lease, refs, except_)
+        settlement = settle(ctx.node, topic, wanted, Receipts(lease, refs, except_))
         done, gone = settlement.done, settlement.gone
     await settled(ctx)
     answer = {

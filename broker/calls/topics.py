@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final
@@ -13,6 +14,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.counting import WaitingCounts
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.list_page import Effort
 from delaylog.broker.engine.listing import Listing
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings, parse_settings
@@ -140,11 +142,10 @@ async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None
         listing = Listing(
             node.engine.state,
             topic,
-            _FIRST,
+            replace(_FIRST, cursor=cursor),
+            Effort(perf_counter),
             group=group,
-            cursor=cursor,
             now_ms=node.clock.now_ms(),
-            clock=perf_counter,
         )
         await node.run(listing.work())
         if listing.page.messages:

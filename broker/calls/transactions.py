@@ -61,16 +61,17 @@ async def begin_transaction(ctx: Context) -> Answer:
 async def stage_part(ctx: Context) -> Answer:
     """POST …/parts: stage what the body holds; the same again is `already`."""
     name, node, values = ctx.params["transaction"], ctx.node, ctx.asked()
-    place = ((values["ns"] or b"default").decode(), values["topic"].decode())
+    key = ((values["ns"] or b"default").decode(), values["topic"].decode())
     producer = (values["producer"] or b"").decode()
     part = PartName(producer, values["part"], values["attempt"], values["number"])
     acks = take_acks(values)
     batch = await read_batch(ctx)
+    content = deciding.Content(key, batch)
     state = node.engine.state
     now_ms = node.clock.now_ms()
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):
-        staged = deciding.stage(state, name, part, place, batch, now_ms, free_bytes=free_bytes)
+        staged = deciding.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
     answer = {"rows": batch.n, "result": "staged" if staged else "already"}
     return await _answer(ctx, answer, acks)
 

@@ -19,6 +19,7 @@ from delaylog.broker.engine.group_control import GroupedResult, in_groups
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import SendResult, Settlement, Topic
 from delaylog.broker.engine.sending import send, topic_of_send
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.batch import MessageBatch, decode_send
@@ -96,20 +97,16 @@ def settle(
     host: Host,
     topic: Topic,
     wanted: Settling,
-    lease: int,
-    origins: Int64Array | None,
-    except_: Int64Array | None = None,
+    receipts: Receipts,
 ) -> Settlement:
-    """Settle the messages `origins` of one lease; None: all of the lease except `except_`."""
+    """Settle messages of one lease."""
     state, now_ms = host.engine.state, host.clock.now_ms()
     if wanted.verb == "ack":
-        return settling.ack(state, topic, lease, origins, now_ms, except_)
+        return settling.ack(state, topic, receipts, now_ms)
     if wanted.verb == "nack":
-        return settling.nack(
-            state, topic, lease, origins, now_ms, delay_ms=wanted.delay_ms, except_=except_
-        )
+        return settling.nack(state, topic, receipts, now_ms, delay_ms=wanted.delay_ms)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
-    return settling.extend(state, topic, lease, origins, now_ms, lease_ms=lease_ms, except_=except_)
+    return settling.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
 
 
 # --------------------------------------------------------------------------- change

@@ -24,6 +24,7 @@ from delaylog.broker.embedded.steps import Begun, Safe
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.sending import check_batch
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.waiters import TopicKey
 from delaylog.client.bulk import ReceivedBatch, SendAnswer, received
 from delaylog.client.checks import check_topic
@@ -183,7 +184,7 @@ async def settle(
         topic = node.engine.state.topics.get((namespace, batch.topic))
         gone = refs = part.refs
         if topic is not None:
-            gone = writes.settle(node, topic, wanted, batch.columns.lease, refs).gone
+            gone = writes.settle(node, topic, wanted, Receipts(batch.columns.lease, refs)).gone
         settled.append((part, part.results(gone)))
         if lease_ms and not len(gone):
             batch.lease_until_ms = node.clock.now_ms() + lease_ms

@@ -22,6 +22,7 @@ from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.folder_kind import check_folder
 from delaylog.broker.folder_lock import lock_folder
 from delaylog.storage.file_system import OsFileSystem
@@ -115,7 +116,7 @@ def _open(
     lock = lock_folder(folder)
     try:
         wanted = descriptors.embedded().limit_hours(wanted)
-        engine = Engine(files, folder, now_ms=clock.now_ms(), random=Random(), limits=wanted)
+        engine = Engine(files, folder, Setup(random=Random(), limits=wanted), now_ms=clock.now_ms())
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)
         try:

@@ -14,7 +14,7 @@ from delaylog.broker.engine.archiving import apply_archive
 from delaylog.broker.engine.claim_frames import apply_claim
 from delaylog.broker.engine.move_frames import apply_move
 from delaylog.broker.engine.raising import apply_level
-from delaylog.broker.engine.send_frames import apply_publish, apply_send
+from delaylog.broker.engine.send_frames import Logged, apply_publish, apply_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.state_frames import apply_lease, apply_settle
 from delaylog.broker.engine.topics import apply_group, apply_purge, apply_topic
@@ -39,14 +39,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     if kind is FrameKind.SEND:
         head, wire = unpack(payload)
         batch = decode_send(wire, rows_max=2**31)
-        apply_send(
-            state,
-            batch,
-            SendDecision.decode(head),
-            header.leader_time_ms,
-            header.position,
-            frame.end,
-        )
+        logged = Logged(header.position, frame.end, header.leader_time_ms)
+        apply_send(state, batch, SendDecision.decode(head), logged)
     elif kind is FrameKind.LEASE:
         apply_lease(state, LeaseDecision.decode(payload), frame.end)
     elif kind is FrameKind.SETTLE:

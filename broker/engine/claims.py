@@ -23,8 +23,8 @@ from delaylog.broker.engine.errors import (
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.receiving import receive
-from delaylog.broker.engine.settling import ack, nack
+from delaylog.broker.engine.receiving import Asked, receive
+from delaylog.broker.engine.settling import Receipts, ack, nack
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns import every
 from delaylog.storage.layout import Int64Array, RowArray
@@ -59,16 +59,15 @@ def begin_claim(
     topic: Topic,
     group: Group,
     name: str,
+    asked: Asked,
     *,
-    count_max: int,
     lease_ms: int,
-    now_ms: int,
-    only: TagFilter | None = None,
 ) -> Claim:
     """The claim of this name: as it stands, or one that has to be made.
 
     Raises GoneError for one that has ended.
     """
+    count_max, now_ms, only = asked.count_max, asked.now_ms, asked.only
     expire_claims(state, now_ms)
     claim = state.claims.find(topic.number, group.number, name)
     if claim is None:
@@ -116,10 +115,12 @@ def make_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> Wor
                 state,
                 topic,
                 group,
-                count_max=min(claim.count_max - claim.count, SLICE_ROWS),
+                Asked(
+                    count_max=min(claim.count_max - claim.count, SLICE_ROWS),
+                    now_ms=now_ms,
+                    only=None if claim.only is None else _filter(claim.only),
+                ),
                 lease_ms=max(claim.deadline_ms - now_ms, 1),
-                now_ms=now_ms,
-                only=None if claim.only is None else _filter(claim.only),
                 claim=claim.number,
             )
         if claim.count == before:
@@ -227,9 +228,9 @@ def settle_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> W
         if state.leases.get(lease) is None:
             continue
         if claim.state == "acking":
-            ack(state, topic, lease, None, clock())
+            ack(state, topic, Receipts(lease), clock())
         else:
-            nack(state, topic, lease, None, clock(), delay_ms=0)
+            nack(state, topic, Receipts(lease), clock(), delay_ms=0)
         if slices % AHEAD_SLICES == AHEAD_SLICES - 1:
             yield from state.until_committed()
         yield None

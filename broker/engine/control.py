@@ -8,7 +8,7 @@ it works on columns; a message that is named twice in one call is changed once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,20 +100,18 @@ def end_found(
     kind: MessageState,
     cause: Cause,
     now_ms: int,
-    *,
-    hide: bool = False,
 ) -> None:
     """End living messages, wherever they are; those under lease come out of it.
 
-    All items are known. `hide` marks them as forgotten, whatever the cause.
+    All items are known. One whose cause is `FORGOTTEN` is shown to nobody.
     """
     entries = blank_entries(len(items))
     entries["state"] = kind
-    entries["cause"] = Cause.FORGOTTEN if hide else cause
+    entries["cause"] = cause
     entries["attempts"] = items.entries["attempts"]
     entries["time"] = now_ms
     leases = np.where(items.states == _LEASED, items.entries["lease"].astype(np.int64), 0)
-    _append_settle(state, topic, items, entries, now_ms, leases=leases)
+    _append_settle(state, topic, items, entries, now_ms, leases)
     _leave_ready(state, items)
 
 
@@ -125,18 +123,15 @@ def change_ended(
     *,
     kind: MessageState | None = None,
     cause: Cause | None = None,
-    hide: bool = False,
 ) -> None:
-    """Give messages that ended alike another ended state, or mark them as forgotten."""
+    """Give messages that ended alike another ended state or cause."""
     entries = copy_rows(item.entries)
     if kind is not None:
         entries["state"] = kind
         entries["time"] = now_ms
     if cause is not None:
         entries["cause"] = cause
-    if hide:
-        entries["cause"] = Cause.FORGOTTEN
-    _append_settle(state, topic, item, entries, now_ms, was=int(item.states[0]))
+    _append_settle(state, topic, item, entries, now_ms)
 
 
 def _leave_ready(state: EngineState, items: FoundColumns) -> None:
@@ -150,10 +145,9 @@ def _append_settle(
     items: FoundColumns,
     entries: StateArray,
     now_ms: int,
-    *,
     leases: Int64Array | None = None,
-    was: int = 0,
 ) -> None:
+    """`leases` of living messages; those that had ended have none, and all ended alike."""
     settings = topic.settings
     keep_ms = settings.dead_keep_ms if some(entries["state"] == _DEAD) else settings.ended_keep_ms
     decision = SettleDecision(
@@ -164,7 +158,7 @@ def _append_settle(
         leases,
         items.origins,
         now_ms + keep_ms,
-        was,
+        int(items.states[0]) if leases is None else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end)
@@ -193,16 +187,9 @@ def reschedule(
     """Give waiting or ready messages a new time (a past one means now) or priority."""
     if deliver_at_ms is not None:
         check_due(state, deliver_at_ms, now_ms)
-    return _move(
-        state,
-        topic,
-        found,
-        found.known & (found.states <= _READY),
-        now_ms,
-        deliver_at_ms,
-        Cause.RESCHEDULE,
-        priority,
-    )
+    can = found.known & (found.states <= _READY)
+    change = _Move(Cause.RESCHEDULE, deliver_at_ms, priority)
+    return _move(state, topic, found, can, now_ms, change)
 
 
 def replay(
@@ -224,7 +211,7 @@ def replay(
     if len(named):
         can[named[_id_taken(state, topic, found.take(named))]] = False
     due = now_ms if deliver_at_ms is None else deliver_at_ms
-    return _move(state, topic, found, can, now_ms, due, Cause.REPLAY)
+    return _move(state, topic, found, can, now_ms, _Move(Cause.REPLAY, due))
 
 
 def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArray[np.bool_]:
@@ -249,30 +236,38 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArr
     return taken
 
 
+class _Move(NamedTuple):
+    """What changes with messages that live on in new rows."""
+
+    cause: Cause
+    deliver_at_ms: Int64Array | int | None
+    """None: they keep their times, as far as those are not past."""
+    priority: int | None = None
+    """None: they keep theirs."""
+
+
 def _move(
     state: EngineState,
     topic: Topic,
     found: FoundColumns,
     can: npt.NDArray[np.bool_],
     now_ms: int,
-    deliver_at_ms: Int64Array | int | None,
-    cause: Cause,
-    priority: int | None = None,
+    move: _Move,
 ) -> ControlResult:
-    """Let messages live on in new rows; without a time they keep theirs, if it is not past."""
+    """Let messages live on in new rows."""
     codes, at, which = _judge(found, can)
     due_out = found.rows["deliver_at"].astype(np.int64)
     if len(at) == 0:
         return ControlResult(codes, found, due_out, state.log.end_position)
     items = found.take(at)
     old_due = items.rows["deliver_at"].astype(np.int64)
-    if deliver_at_ms is None:
+    if move.deliver_at_ms is None:
         asked = old_due
     else:
-        asked = np.broadcast_to(np.asarray(deliver_at_ms, np.int64), (len(found),))[at]
+        asked = np.broadcast_to(np.asarray(move.deliver_at_ms, np.int64), (len(found),))[at]
     due = np.maximum(asked, now_ms)
     expires = items.rows["expires_at"].astype(np.int64)
-    ended = cause is Cause.REPLAY
+    ended = move.cause is Cause.REPLAY
     # A ttl counts from the due time, so it moves along with it; in a new life it is whole again,
     # whatever the retries of the old one left of it.
     first = state.hours.rows(items.origins) if ended else items.rows
@@ -284,11 +279,11 @@ def _move(
         group=found.group.number,
         tag=state.tag,
         hour_floor=state.hour_floor,
-        cause=cause,
+        cause=move.cause,
         refs=items.refs,
         deliver_at_ms=due,
         expires_at_ms=expires,
-        priority=kept if priority is None else np.full(len(items), priority, np.int64),
+        priority=kept if move.priority is None else np.full(len(items), move.priority, np.int64),
         attempts=np.zeros(len(items), np.int64)
         if ended
         else items.entries["attempts"].astype(np.int64),

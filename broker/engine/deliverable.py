@@ -5,7 +5,7 @@ What is met past its ttl is ended here.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,28 @@ WHOLE_BYTES_MAX: Final = 1 << 20
 """Records of so many bytes are read whole for a look at their tags."""
 
 
+class Part(NamedTuple):
+    """Messages that were found together, in columns; their records, if they have been read."""
+
+    refs: Int64Array
+    rows: RowArray
+    entries: StateArray
+    records: bytes | None = None
+
+    def take(self, at: Int64Array | npt.NDArray[np.bool_]) -> Part:
+        """What stands at some places, in their order, without the records."""
+        return Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
+
+    def first(self, count: int) -> Part:
+        """The first ones."""
+        if count >= len(self.refs):
+            return self
+        return Part(self.refs[:count], self.rows[:count], self.entries[:count])
+
+
 def deliverable(
     state: EngineState, topic: Topic, group: Group, refs: Int64Array, now_ms: int
-) -> tuple[Int64Array, RowArray, StateArray, int]:
+) -> tuple[Part, int]:
     """Of refs those that may be handed out, once each; ends those past their ttl.
 
     Also how many refs meant nothing any more: repeated, or ended or moved before.
@@ -55,19 +74,18 @@ def deliverable(
     if not every(free):
         refs, entries = refs[free], take_rows(entries, free)
     if len(refs) == 0:
-        return refs, np.zeros(0, INDEX_ENTRY), entries, asked
-    rows = _rows(state, topic, refs, now_ms)
+        return Part(refs, np.zeros(0, INDEX_ENTRY), entries), asked
+    part = Part(refs, _rows(state, topic, refs, now_ms), entries)
     if topic.number in state.special:
-        free = group.free(rows, entries)
+        free = group.free(part.rows, entries)
         if not every(free):
-            refs, rows, entries = refs[free], take_rows(rows, free), take_rows(entries, free)
-    stale = asked - len(refs)
-    over = rows["expires_at"] <= now_ms
+            part = part.take(free)
+    stale = asked - len(part.refs)
+    over = part.rows["expires_at"] <= now_ms
     if some(over):
-        late, late_entries = take_rows(rows, over), take_rows(entries, over)
-        end_by_ttl(state, topic, group, refs[over], late, late_entries, now_ms)
-        refs, rows, entries = refs[~over], take_rows(rows, ~over), take_rows(entries, ~over)
-    return refs, rows, entries, stale
+        end_by_ttl(state, topic, group, part.take(over), now_ms)
+        part = part.take(~over)
+    return part, stale
 
 
 def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> RowArray:
@@ -130,16 +148,9 @@ def _tags_match(
     return only.exact_match(np.frombuffer(tags, f"V{size}").tolist())
 
 
-def end_by_ttl(
-    state: EngineState,
-    topic: Topic,
-    group: Group,
-    refs: Int64Array,
-    rows: RowArray,
-    entries: StateArray,
-    now_ms: int,
-) -> None:
+def end_by_ttl(state: EngineState, topic: Topic, group: Group, late: Part, now_ms: int) -> None:
     """End messages past their ttl: dead after a delivery, expired without one."""
+    refs, entries = late.refs, late.entries
     ended = blank_entries(len(refs))
     ended["attempts"] = entries["attempts"]
     unseen = MessageState.DEAD if topic.settings.dead_expired else MessageState.EXPIRED
@@ -153,7 +164,7 @@ def end_by_ttl(
         refs,
         ended,
         None,
-        rows["origin"].astype(np.int64),
+        late.rows["origin"].astype(np.int64),
         now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)

@@ -8,7 +8,6 @@ dispatcher when it is time, and runs background work (`Work`) in slices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any, Final
 
 from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
@@ -18,8 +17,6 @@ from delaylog.broker.engine.dispatching import Dispatcher
 from delaylog.broker.engine.jobs import Jobs
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, load_keyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.raising import raise_level
@@ -27,8 +24,9 @@ from delaylog.broker.engine.reading_log import follow, replay
 from delaylog.broker.engine.retiring import look_after_groups, retire_unused
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.settling import expire_leases
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.starting import stand_at
-from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state import EngineState, Files
 from delaylog.broker.engine.ticks import tick_is_noted, write_durable_end, write_tick
 from delaylog.broker.engine.topics import get_or_make_topic, put_topic
 from delaylog.broker.engine.transactions.deciding import end_overdue
@@ -64,24 +62,16 @@ class Engine:
         self,
         fs: FileSystem,
         folder: str,
+        setup: Setup,
         *,
         now_ms: int,
-        random: Random,
-        limits: Limits | None = None,
-        progress: Callable[[str], None] = lambda text: None,
-        working: Callable[[str, int, int], None] = lambda what, done, total: None,
-        ids_path: str | None = None,
         member: Membership | None = None,
-        make_snapshot: SnapshotRunner | None = None,
         loaded: LoadedKeyspace | None = None,
-        archive_hold: bool = False,
     ) -> None:
-        """`make_snapshot` makes snapshots of the keyspace: in another process, where one serves.
-        `loaded` = what `load_keyspace` of an earlier engine of this folder gave. With
-        `archive_hold`, ended hours stay until they are released.
-        """
+        """`loaded` = what `load_keyspace` of an earlier engine of this folder gave."""
         self.folder = folder
-        self.limits = limits or Limits()
+        self.limits = limits = setup.limits
+        self._setup = setup
         if not fs.exists(folder):
             fs.mkdir(folder)
             fs.sync_folder(parent_of(folder))
@@ -95,25 +85,24 @@ class Engine:
         self._member = member
         self._loaded = loaded
         self.ticks = TickSlots(fs, f"{folder}/tick") if member is None else member.ticks
-        self.state = EngineState(
-            fs=fs,
-            scratch=scratch,
-            folder=folder,
-            log=PhysicalLog(fs, f"{folder}/log", segment_bytes_max=self.limits.segment_bytes_max)
+        files = Files(
+            fs,
+            scratch,
+            folder,
+            PhysicalLog(fs, f"{folder}/log", segment_bytes_max=limits.segment_bytes_max)
             if member is None
             else member.log,
-            hours=HourStore(fs, f"{folder}/hours", open_hours_max=self.limits.open_hours_max),
-            ids=IdIndex(ids_path or f"{folder}/ids", reserve=self.reserve),
-            limits=self.limits,
-            random=random,
-            now_ms=now_ms,
-            archive_hold=archive_hold,
+            HourStore(fs, f"{folder}/hours", open_hours_max=limits.open_hours_max),
+            IdIndex(setup.ids_path or f"{folder}/ids", reserve=self.reserve),
+        )
+        self.state = EngineState(
+            files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
         )
         self.upkeep = Upkeep(
             self.state,
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
             freed=self.refill_reserve,
-            make_snapshot=make_snapshot,
+            make_snapshot=setup.make_snapshot,
         )
         self.compactor = Compactor(
             self.state,
@@ -131,29 +120,23 @@ class Engine:
             self.upkeep.drop_log = member.drop_log
         self.upkeep.find_checkpoints()
         if member is None:
-            self._recover(saved, now_ms, progress, working)
+            self._recover(saved, now_ms)
         else:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
-            self._stand_by(saved, progress, working)
+            self._stand_by(saved)
 
     # ------------------------------------------------------------------ recovery
 
-    def _recover(
-        self,
-        saved: tuple[dict[str, Any], int] | None,
-        now_ms: int,
-        progress: Callable[[str], None],
-        working: Callable[[str, int, int], None],
-    ) -> None:
+    def _recover(self, saved: tuple[dict[str, Any], int] | None, now_ms: int) -> None:
         state = self.state
-        start, told_ms = self._restore(saved, progress, working)
+        start, told_ms = self._restore(saved)
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
-        frames = replay(state, start, durable_end, run=self.run_inline, working=working)
+        frames = replay(state, start, durable_end, run=self.run_inline, working=self._setup.working)
         if frames:
             told_ms = state.told_ms
-        progress(f"replayed {frames} frames from position {start}")
+        self._setup.progress(f"replayed {frames} frames from position {start}")
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
         now_ms = self.started_ms = max(now_ms, told_ms)
@@ -168,13 +151,9 @@ class Engine:
         self.dispatcher.start(now_ms)
         self.write_tick(now_ms)
 
-    def _restore(
-        self,
-        saved: tuple[dict[str, Any], int] | None,
-        progress: Callable[[str], None],
-        working: Callable[[str, int, int], None],
-    ) -> tuple[int, int]:
+    def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
         loaded, self._loaded = self._loaded, None
+        progress, working = self._setup.progress, self._setup.working
         return stand_at(self.state, saved, loaded, progress=progress, working=working)
 
     def load_keyspace(self) -> LoadedKeyspace | None:
@@ -196,16 +175,11 @@ class Engine:
         """Whether it is one of a cluster."""
         return self._member is not None
 
-    def _stand_by(
-        self,
-        saved: tuple[dict[str, Any], int] | None,
-        progress: Callable[[str], None],
-        working: Callable[[str, int, int], None],
-    ) -> None:
+    def _stand_by(self, saved: tuple[dict[str, Any], int] | None) -> None:
         """Stand at the newest checkpoint: what is committed behind it comes by `follow`."""
         state = self.state
         state.following = state.replaying = True
-        state.position, state.told_ms = self._restore(saved, progress, working)
+        state.position, state.told_ms = self._restore(saved)
         self.upkeep.checkpoint_position = state.position
         self.upkeep.checkpoint_ms = state.told_ms
 

@@ -90,29 +90,20 @@ def find_origins(
             put_rows(entries, moved, state.hours.get_states(forward, group.number))
     group.show_purged(rows["sent_position"], entries)
     states = shown_states(rows, entries, now_ms)
-    return _in_slots(len(origins), known, refs, now_refs, rows, entries, states, group)
+    there = np.ones(len(known), np.bool_)
+    found = FoundColumns(there, refs.copy(), now_refs, rows, entries, states, group)
+    return _in_slots(len(origins), known, found)
 
 
-def _in_slots(
-    n: int,
-    at: Int64Array,
-    origins: Int64Array,
-    refs: Int64Array,
-    rows: RowArray,
-    entries: StateArray,
-    states: npt.NDArray[np.uint8],
-    group: Group,
-) -> FoundColumns:
-    """Columns of n slots of which those at `at` are known."""
+def _in_slots(n: int, at: Int64Array, found: FoundColumns) -> FoundColumns:
+    """What was found at its places among n slots, of which the others are not known."""
     if len(at) == n:
-        return FoundColumns(
-            np.ones(n, np.bool_), origins.copy(), refs, rows, entries, states, group
-        )
-    out = _no_message(n, group)
+        return found
+    out = _no_message(n, found.group)
     out.known[at] = True
-    out.origins[at], out.refs[at], out.states[at] = origins, refs, states
-    put_rows(out.rows, at, rows)
-    put_rows(out.entries, at, entries)
+    out.origins[at], out.refs[at], out.states[at] = found.origins, found.refs, found.states
+    put_rows(out.rows, at, found.rows)
+    put_rows(out.entries, at, found.entries)
     return out
 
 

@@ -7,13 +7,45 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.job_filter import Filter
+from delaylog.storage.named_fields import NamedFields
 
 ENDED_KEPT: Final = 256
 """Ended jobs that can still be asked about: the newest."""
-_PROGRESS: Final = ("hour", "index", "scanned", "matched", "done", "too_late", "state", "ended_ms")
+_PROGRESS: Final = NamedFields(
+    number="number",
+    hour="hour",
+    index="index",
+    scanned="scanned",
+    matched="matched",
+    done="done",
+    too_late="too_late",
+    state="state",
+    ended_ms="ended_ms",
+)
+_ORDER: Final = NamedFields(
+    topic="topic",
+    action="action",
+    rate="rate",
+    at="deliver_at_ms",
+    force="force",
+    begun="begun_ms",
+)
+
+
+class Order(NamedTuple):
+    """What a job is to do."""
+
+    action: str
+    """cancel, reschedule or replay."""
+    filter: Filter
+    rate: int | None = None
+    """Messages a second at most."""
+    deliver_at_ms: int | None = None
+    """The new due time; a past one means when it is done."""
+    force: bool = False
 
 
 @dataclass(slots=True)
@@ -23,12 +55,9 @@ class Job:
     number: int
     topic: int
     action: str
-    """cancel, reschedule or replay."""
     filter: Filter
     rate: int | None
-    """Messages a second at most."""
     deliver_at_ms: int | None
-    """The new due time; a past one means when it is done."""
     force: bool
     begun_ms: int
     position: int
@@ -55,19 +84,11 @@ class Job:
 
     def progress(self) -> dict[str, Any]:
         """What changes while it runs, as it stands in a frame."""
-        return {"number": self.number} | {name: getattr(self, name) for name in _PROGRESS}
+        return _PROGRESS.pack(self)
 
     def pack(self) -> dict[str, Any]:
         """All of it but its position, which is its frame's."""
-        return self.progress() | {
-            "topic": self.topic,
-            "action": self.action,
-            "filter": self.filter.members(),
-            "rate": self.rate,
-            "at": self.deliver_at_ms,
-            "force": self.force,
-            "begun": self.begun_ms,
-        }
+        return self.progress() | _ORDER.pack(self) | {"filter": self.filter.members()}
 
 
 class JobTable:
@@ -85,7 +106,8 @@ class JobTable:
         """A frame at `position` says that a job begins, or how far one has got."""
         number = members["number"]
         if "action" in members:
-            job = self._unpack({**members, "position": position})
+            wanted = Filter.of_members(members["filter"])
+            job = Job(number, filter=wanted, position=position, **_ORDER.unpack(members))
             self.by_number[number] = job
             self.next_number = max(self.next_number, number + 1)
         else:
@@ -93,26 +115,11 @@ class JobTable:
             if known is None:
                 return None
             job = known
-        for name in _PROGRESS:
-            setattr(job, name, members[name])
+        _PROGRESS.fill(job, members)
         ended = [job.number for job in self.by_number.values() if not job.running]
         for old in ended[:-ENDED_KEPT]:
             del self.by_number[old]
         return job
-
-    @staticmethod
-    def _unpack(members: dict[str, Any]) -> Job:
-        return Job(
-            number=members["number"],
-            topic=members["topic"],
-            action=members["action"],
-            filter=Filter.of_members(members["filter"]),
-            rate=members["rate"],
-            deliver_at_ms=members["at"],
-            force=members["force"],
-            begun_ms=members["begun"],
-            position=members["position"],
-        )
 
     def snapshot(self) -> dict[str, Any]:
         """For a checkpoint."""

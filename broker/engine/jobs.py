@@ -19,12 +19,13 @@ from delaylog.broker.engine import control
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Job
+from delaylog.broker.engine.job_table import Job, Order
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.scanning import RANGE_ROWS, read_range
+from delaylog.broker.engine.scanning import RANGE_ROWS
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    INDEX_BITS,
     INDEX_MASK,
     STATE_ENDED_FIRST,
     FrameKind,
@@ -48,24 +49,14 @@ class TooManyJobsError(EngineError):
     code = "quota"
 
 
-def begin_job(
-    state: EngineState,
-    topic: Topic,
-    action: str,
-    wanted: Filter,
-    now_ms: int,
-    *,
-    rate: int | None = None,
-    deliver_at_ms: int | None = None,
-    force: bool = False,
-) -> Job:
+def begin_job(state: EngineState, topic: Topic, order: Order, now_ms: int) -> Job:
     """Begin a job; it is there once the log end is durable."""
     if len(state.jobs.running()) >= RUNNING_MAX:
         raise TooManyJobsError(f"{RUNNING_MAX} jobs run already")
-    if deliver_at_ms is not None:
-        control.check_due(state, deliver_at_ms, now_ms)
+    if order.deliver_at_ms is not None:
+        control.check_due(state, order.deliver_at_ms, now_ms)
     number = state.jobs.next_number
-    job = Job(number, topic.number, action, wanted, rate, deliver_at_ms, force, now_ms, 0)
+    job = Job(number, topic.number, *order, now_ms, 0)
     members = job.pack()
     position, _ = state.append(FrameKind.JOB, [msgpack.packb(members)], now_ms)
     begun = state.jobs.apply(members, position)
@@ -140,9 +131,7 @@ class Jobs:
             end_job(state, job, "failed" if topic is None else "done", clock())
             return
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
-        origins, following, stop = read_range(
-            state, hour, job.index, count, job.topic, job.position, job.filter
-        )
+        origins, following, stop = _read_range(state, job, hour, count)
         for first in range(0, len(origins), SLICE_MESSAGES):
             end = state.log.end_position
             whole = self._slice(job, topic, origins[first : first + SLICE_MESSAGES], clock())
@@ -228,3 +217,25 @@ class Jobs:
             return control.cancel(state, topic, found, now_ms, force=job.force, dead=dead).codes
         act = control.reschedule if job.action == "reschedule" else control.replay
         return act(state, topic, found, now_ms, deliver_at_ms=job.deliver_at_ms).codes
+
+
+def _read_range(
+    state: EngineState, job: Job, hour: int, count: int
+) -> tuple[Int64Array, bool, int]:
+    """(origins that may match, whether more rows follow, number of the row behind these)."""
+    first = job.index
+    known = state.hours.counts.get(hour)
+    last = known.rows if known is not None else 0
+    if first > last:
+        return np.zeros(0, np.int64), False, first
+    stop = min(first + count, last + 1)
+    index = np.arange(first, stop, dtype=np.int64)
+    rows = state.hours.rows(index | hour << HOUR_SHIFT)
+    refs = index | hour << HOUR_SHIFT | rows["epoch_tag"].astype(np.int64) << INDEX_BITS
+    mask = (
+        (rows["topic"] == job.topic)
+        & (rows["origin"] == refs)
+        & (rows["sent_position"] < job.position)
+        & job.filter.may_match(rows)
+    )
+    return refs[mask], stop <= last, stop

@@ -8,7 +8,7 @@ is seen under its name only when all of it is durable.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, Final
@@ -268,14 +268,11 @@ def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
     if not fs.exists(place):
         fs.mkdir(place)
         fs.sync_folder(task.folder)
-    file = fs.open(task.aside, create=True)
-    try:
+    with closing(fs.open(task.aside, create=True)) as file:
         write = _Appender(file)
         summary = write_snapshot(keyspace, task.position, write)
         write.flush()
         file.fdatasync()
-    finally:
-        file.close()
     fs.rename(task.aside, f"{place}/{task.name}")
     fs.sync_folder(place)
     return summary

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.deliverable import end_by_ttl
+from delaylog.broker.engine.deliverable import Part, end_by_ttl
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
@@ -33,5 +33,5 @@ def end_late_holders(state: EngineState, topic: Topic, group: Group, now_ms: int
     late = ready & (found.rows["expires_at"] <= now_ms)
     if some(late):
         items = found.take(np.flatnonzero(late))
-        end_by_ttl(state, topic, group, items.refs, items.rows, items.entries, now_ms)
+        end_by_ttl(state, topic, group, Part(items.refs, items.rows, items.entries), now_ms)
         group.ready.left(state.count_released(items.rows))

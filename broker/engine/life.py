@@ -101,7 +101,6 @@ class Lives:
         group: Group | None = None,
         now_ms: int,
         clock: Callable[[], float],
-        seconds_max: float = LIFE_SECONDS,
     ) -> None:
         """As a group (absent: the default one) saw them. `clock` counts seconds."""
         self._state = state
@@ -109,7 +108,6 @@ class Lives:
         self._group = (group or topic.default).number
         self._now_ms = now_ms
         self._clock = clock
-        self._seconds_max = seconds_max
         self._by_ref: dict[int, Life] = {}
         self.lives = [self._begin(one) for one in found]
 
@@ -146,7 +144,7 @@ class Lives:
         for life in self.lives:
             life.steps.append({"event": "sent", "at_ms": life.sent_at_ms})
         try:
-            while hops.position < hops.end and self._clock() - began < self._seconds_max:
+            while hops.position < hops.end and self._clock() - began < LIFE_SECONDS:
                 frames: list[Frame] = []
 
                 def read(frames: list[Frame] = frames) -> None:

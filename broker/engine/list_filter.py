@@ -53,9 +53,11 @@ class ListQuery:
     key: bytes | None = None
     limit: int = 100
     bodies: bool = False
+    cursor: str | None = None
+    """Where the page begins: the cursor of the page before it."""
 
     def scope(self, topic: Topic, group: Group) -> bytes:
-        """What a cursor is bound to: topic, group and filter, not the size of a page."""
+        """What a cursor is bound to: topic, group and filter, not the page."""
         states = sorted(int(state) for state in self.states)
         due = [self.due_from, self.due_to]
         return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))

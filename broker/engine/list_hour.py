@@ -39,12 +39,8 @@ from delaylog.storage.rows import seconds_of
 from delaylog.storage.state_column import StateColumn
 from delaylog.storage.whole_rows import concat_rows, take_rows
 
-SCAN_ROWS_MAX: Final = 524_288
-"""Candidates of an hour that are read through for one page: about 40 ms."""
 SCAN_ROWS_FEW: Final = 65_536
 """So few are read through whatever is asked for."""
-SECOND_ROWS_MAX: Final = 16_384
-"""Rows of a second that are sorted for a page."""
 _WALK_ROWS: Final = 1_024
 _TAGGED_ROWS: Final = 4_096
 _PUT_ROWS: Final = 64
@@ -65,10 +61,6 @@ class HourList:
         folder: DelayHour | FarHour,
         tail: TailView,
         last: int,
-        *,
-        bodies: bool,
-        scan_rows_max: int,
-        second_rows_max: int,
     ) -> None:
         """Rows up to `last` are read from the files, those behind it stand in `tail`."""
         self._run = run
@@ -76,9 +68,6 @@ class HourList:
         self._folder = folder
         self._tail = tail
         self._last = last
-        self._bodies = bodies
-        self._scan_rows_max = scan_rows_max
-        self._second_rows_max = second_rows_max
         self._start_ms = folder.hour * HOUR_MS
 
     @property
@@ -106,7 +95,7 @@ class HourList:
             due_to=wanted.due_to,
         )
         count = sum(last - first + 1 for first, last in runs)
-        rows_max = self._scan_rows_max
+        rows_max = self._run.effort.scan_rows_max
         if not wanted.selective:
             rows_max = min(rows_max, max(SCAN_ROWS_FEW, 16 * self._run.left))
         if count <= rows_max or isinstance(self._folder, FarHour):
@@ -185,7 +174,7 @@ class HourList:
         for second in np.flatnonzero(counts).tolist():
             if not low <= second <= high:
                 continue
-            if counts[second] > self._second_rows_max:
+            if counts[second] > self._run.effort.second_rows_max:
                 if not (yield from self._look_at(index, first, second - 1)):
                     return False
                 yield from self._hot_second(folder, second)
@@ -336,7 +325,7 @@ class HourList:
             good = np.array([self._filter.exact(head) for head in heads], np.bool_)
             at = np.flatnonzero(good)
             take = at[: run.left]
-            if self._bodies:
+            if self._run.query.bodies:
                 take = take[: self._fit(take_rows(rows, start + take))]
             bodies = yield from self._bodies_of(
                 take_rows(rows, start + take), sources[start + take]
@@ -372,7 +361,7 @@ class HourList:
     ) -> Generator[None, None, list[bytes | None]]:
         """The bodies of rows; what was not checked before is checked, in slices."""
         out: list[bytes | None] = [None] * len(rows)
-        if not self._bodies:
+        if not self._run.query.bodies:
             return out
         skip = head_sizes(rows).tolist()
         filed, late = np.flatnonzero(sources < 0), np.flatnonzero(sources >= 0)

@@ -9,12 +9,19 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.list_cursor import Place
+from delaylog.broker.engine.list_filter import ListQuery
 from delaylog.broker.engine.model import Found
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.records import RawTexts
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Bodies on one page, after the first: a page in all its forms stays below 50 MiB."""
+PAGE_SECONDS: Final = 0.05
+"""Time after which a page ends: what is begun is finished, within 0.1 s in all."""
+SCAN_ROWS_MAX: Final = 524_288
+"""Candidates of an hour that are read through for one page: about 40 ms."""
+SECOND_ROWS_MAX: Final = 16_384
+"""Rows of a second that are sorted for a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +42,42 @@ class Page:
     """Rows looked at for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much work one page may be."""
+
+    clock: Callable[[], float]
+    """Counts seconds."""
+    seconds_max: float = PAGE_SECONDS
+    scan_rows_max: int = SCAN_ROWS_MAX
+    second_rows_max: int = SECOND_ROWS_MAX
+
+
 @dataclass(slots=True)
 class PageRun:
     """How far a page has come, and whether it goes on."""
 
     page: Page
     place: Place
-    limit: int
+    query: ListQuery
     bytes_max: int
-    clock: Callable[[], float]
-    seconds_max: float
+    effort: Effort
     body_bytes: int = 0
     _spent: float = 0.0
     _began: float = 0.0
 
     def begin(self) -> None:
         """Its time runs."""
-        self._began = self.clock()
+        self._began = self.effort.clock()
 
     def end(self) -> None:
         """Others run, which is not this page's time."""
-        self._spent += self.clock() - self._began
+        self._spent += self.effort.clock() - self._began
 
     @property
     def left(self) -> int:
         """Messages that still fit."""
-        return self.limit - len(self.page.messages)
+        return self.query.limit - len(self.page.messages)
 
     @property
     def full(self) -> bool:
@@ -70,7 +87,8 @@ class PageRun:
     @property
     def over(self) -> bool:
         """Whether it is full or its time is up."""
-        return self.full or self._spent + self.clock() - self._began >= self.seconds_max
+        spent = self._spent + self.effort.clock() - self._began
+        return self.full or spent >= self.effort.seconds_max
 
 
 class Smallest:

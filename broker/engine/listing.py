@@ -10,24 +10,20 @@ settled or moved between two pages counts as it is when its place is reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Final
+from collections.abc import Generator
 
 import numpy as np
 
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.list_cursor import Place
 from delaylog.broker.engine.list_filter import ListQuery, RowFilter
-from delaylog.broker.engine.list_hour import SCAN_ROWS_MAX, SECOND_ROWS_MAX, HourList
-from delaylog.broker.engine.list_page import PAGE_BYTES_MAX, Page, PageRun
+from delaylog.broker.engine.list_hour import HourList
+from delaylog.broker.engine.list_page import PAGE_BYTES_MAX, Effort, Page, PageRun
 from delaylog.broker.engine.list_tail import TailView
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import HOUR_MAX, HOUR_MS
 from delaylog.storage.work import Work
-
-PAGE_SECONDS: Final = 0.05
-"""Time after which a page ends: what is begun is finished, within 0.1 s in all."""
 
 
 class _HourGone(Exception):
@@ -42,30 +38,23 @@ class Listing:
         state: EngineState,
         topic: Topic,
         query: ListQuery,
+        effort: Effort,
         *,
         group: Group | None = None,
-        cursor: str | None,
         now_ms: int,
-        clock: Callable[[], float],
-        page_seconds: float = PAGE_SECONDS,
-        scan_rows_max: int = SCAN_ROWS_MAX,
-        second_rows_max: int = SECOND_ROWS_MAX,
     ) -> None:
-        """As a group (absent: the default one) sees it. `clock` counts seconds.
+        """As a group (absent: the default one) sees it.
 
         Raises BadRequestError for a cursor that is not this list's.
         """
         self._state = state
         self._group = group or topic.default
-        self._query = query
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
-        self._scan_rows_max = scan_rows_max
-        self._second_rows_max = second_rows_max
         self.page = Page()
-        place = Place(0) if cursor is None else Place.decode(cursor, self._scope)
+        place = Place(0) if query.cursor is None else Place.decode(query.cursor, self._scope)
         bytes_max = min(state.limits.receive_bytes_max, PAGE_BYTES_MAX)
-        self._run = PageRun(self.page, place, query.limit, bytes_max, clock, page_seconds)
+        self._run = PageRun(self.page, place, query, bytes_max, effort)
 
     def work(self) -> Work:
         """Make the page, in slices."""
@@ -114,20 +103,7 @@ class Listing:
         # Nothing may come between these two: the tail begins behind the last row of the files.
         last = hours.flushed(hour)
         tail = TailView(hours.pile.parts(hour))
-        steps = self._read(
-            tail,
-            last,
-            HourList(
-                self._run,
-                self._filter,
-                folder,
-                tail,
-                last,
-                bodies=self._query.bodies,
-                scan_rows_max=self._scan_rows_max,
-                second_rows_max=self._second_rows_max,
-            ),
-        )
+        steps = self._read(tail, last, HourList(self._run, self._filter, folder, tail, last))
         try:
             while True:
                 try:

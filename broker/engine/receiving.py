@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.deliverable import deliverable, records_of, with_tags
+from delaylog.broker.engine.deliverable import Part, deliverable, records_of, with_tags
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
@@ -41,27 +41,36 @@ _ROUND_REFS = 4_096
 """At most so many refs are looked at in a round when few of those before were handed out."""
 
 
+class Asked(NamedTuple):
+    """What a consumer asks a group for, and when."""
+
+    count_max: int
+    now_ms: int
+    only: TagFilter | None = None
+    """The filter that messages must match."""
+    chosen: Sequence[str] | None = None
+    """The ids that messages must have."""
+
+
 def receive(
     state: EngineState,
     topic: Topic,
     group: Group,
+    asked: Asked,
     *,
-    count_max: int,
     lease_ms: int,
-    now_ms: int,
-    only: TagFilter | None = None,
-    chosen: Sequence[str] | None = None,
     claim: int = 0,
 ) -> Delivery | None:
-    """Up to `count_max` messages (of those a filter wants, or with chosen ids), or None.
+    """Messages that were asked for, or None.
 
     They are under a new lease. What is taken for a claim comes without records: they are read
     later, by whoever reads its rows.
     """
+    now_ms = asked.now_ms
     topic.used_ms = group.used_ms = now_ms
     group.delivered_rate.look(now_ms, group.counts.delivered)
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
-    count_max = min(count_max, room)
+    count_max = min(asked.count_max, room)
     if count_max <= 0:
         state.full.add((topic.number, group.number))
         return None
@@ -73,36 +82,20 @@ def receive(
         if count_max == 0:
             state.paced[topic.number, group.number] = bucket.ready_at_ms(now_ms)
             return None
-    taking = _Taking(state, topic, group, count_max, now_ms, only, claim)
-    if chosen is None:
+    taking = _Taking(state, topic, group, asked, count_max, claim)
+    if asked.chosen is None:
         taking.run()
     else:
-        taking.choose(chosen)
+        taking.choose(asked.chosen)
     delivery = taking.lease(lease_ms)
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
     return delivery
 
 
-class _Part(NamedTuple):
-    """Messages that were found together, in columns; their records, if they have been read."""
-
-    refs: Int64Array
-    rows: RowArray
-    entries: StateArray
-    records: bytes | None = None
-
-    def take(self, at: Int64Array) -> _Part:
-        """What stands at some places, in their order; most often that is all of it."""
-        if len(at) == len(self.refs):
-            return self
-        return _Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
-
-    def first(self, count: int) -> _Part:
-        """The first ones."""
-        if count >= len(self.refs):
-            return self
-        return _Part(self.refs[:count], self.rows[:count], self.entries[:count])
+def _taken(part: Part, at: Int64Array) -> Part:
+    """What stands at some places, in their order; most often that is all of it."""
+    return part if len(at) == len(part.refs) else part.take(at)
 
 
 class _Taking:
@@ -126,19 +119,19 @@ class _Taking:
         state: EngineState,
         topic: Topic,
         group: Group,
+        asked: Asked,
         count_max: int,
-        now_ms: int,
-        only: TagFilter | None,
         claim: int = 0,
     ) -> None:
+        """`count_max`: how many of the messages that were asked for may be found."""
         self.state = state
         self.claim = claim
         self.topic = topic
         self.group = group
         self.left = count_max
-        self.now_ms = now_ms
-        self.only = only
-        self.found: list[_Part] = []
+        self.now_ms = asked.now_ms
+        self.only = asked.only
+        self.found: list[Part] = []
         self.claimed = Claims()
         """Keys of what was found."""
         self.lot = group.gate.parking.any
@@ -189,18 +182,18 @@ class _Taking:
         """Find messages by their ids, as far as they are ready and, with a filter, wanted."""
         self._keep(self._named(ids).first(self.left))
 
-    def _named(self, ids: Sequence[str]) -> _Part:
+    def _named(self, ids: Sequence[str]) -> Part:
         found = find_ids(self.state, self.topic, list(ids), self.now_ms, self.group)
         refs = distinct(found.refs[found.states == _READY])
-        refs, rows, entries, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
-        return self._wanted(_Part(refs, rows, entries))
+        part, _ = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
+        return self._wanted(part)
 
-    def _wanted(self, part: _Part) -> _Part:
+    def _wanted(self, part: Part) -> Part:
         """What a filter wants: by mask before, now exactly."""
         if self.only is None or len(part.refs) == 0:
             return part
         wanted, records = with_tags(self.state, part.refs, part.rows, self.only)
-        return part._replace(records=records).take(np.flatnonzero(wanted))
+        return _taken(part._replace(records=records), np.flatnonzero(wanted))
 
     def choose(self, ids: Sequence[str]) -> None:
         """Take messages by their ids, as far as they are ready and, with a filter, wanted."""
@@ -208,7 +201,7 @@ class _Taking:
         if len(part.refs):
             places = self.group.gate.choose(part.rows, self.left)
             # They stay in the ready queue as well, so what does not fit is not put back.
-            part = part.take(places[: self.fitting(take_rows(part.rows, places))])
+            part = _taken(part, places[: self.fitting(take_rows(part.rows, places))])
             self._keep(part)
             self.group.ready.left(self.state.count_released(part.rows))
 
@@ -229,17 +222,14 @@ class _Taking:
         else:
             self.group.ready.push_front_for(self.only, refs)
 
-    def _look(self, refs: Int64Array) -> _Part:
+    def _look(self, refs: Int64Array) -> Part:
         """Of refs those that may be handed out and were not found before."""
-        refs, rows, entries, stale = deliverable(
-            self.state, self.topic, self.group, refs, self.now_ms
-        )
+        looked, stale = deliverable(self.state, self.topic, self.group, refs, self.now_ms)
         if self.only is None:
             self.group.ready.dropped(stale)
-        looked = _Part(refs, rows, entries)
-        if self.found and len(refs):
+        if self.found and len(looked.refs):
             before = np.concatenate([part.refs for part in self.found])
-            looked = looked.take(np.flatnonzero(~among(refs, before)))
+            looked = _taken(looked, np.flatnonzero(~among(looked.refs, before)))
         return looked
 
     def _take(self, popped: Int64Array) -> None:
@@ -249,7 +239,7 @@ class _Taking:
         if len(part.refs) and (gate.holding or some(part.rows["key_hash"])):
             places, looked = gate.admit(part.refs, part.rows, self.left, self.claimed, self.lot)
             self._unpop(part.refs[looked:])
-            self._take_out(part.take(places))
+            self._take_out(_taken(part, places))
         else:
             self._unpop(part.refs[self.left :])
             self._take_out(part.first(self.left))
@@ -284,18 +274,18 @@ class _Taking:
             taken.append(first)
         self.claimed.add(np.array(keys, np.uint64))
         if len(taken) < len(part.refs):
-            part = part.take(np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
+            part = _taken(part, np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
         self._take_out(part)
         return True
 
-    def _take_out(self, part: _Part) -> None:
+    def _take_out(self, part: Part) -> None:
         """These were in the queue, or the lot, and are not any more."""
         self._keep(part)
         if self.only is not None:
             # Those who take any have them too.
             self.group.ready.left(len(part.refs))
 
-    def _keep(self, part: _Part) -> None:
+    def _keep(self, part: Part) -> None:
         if len(part.refs):
             self.found.append(part)
             self.left -= len(part.refs)
@@ -314,13 +304,13 @@ class _Taking:
         # Part by part: what stands close together is read together.
         return self._lease(whole._replace(records=self._records()), lease_ms)
 
-    def joined(self) -> _Part:
+    def joined(self) -> Part:
         """All that was found, without the records."""
         if len(self.found) == 1:
             return self.found[0]
         if not self.found:
-            return _Part(np.zeros(0, np.int64), np.zeros(0, INDEX_ENTRY), np.zeros(0, STATE_ENTRY))
-        return _Part(
+            return Part(np.zeros(0, np.int64), np.zeros(0, INDEX_ENTRY), np.zeros(0, STATE_ENTRY))
+        return Part(
             np.concatenate([part.refs for part in self.found]),
             concat_rows([part.rows for part in self.found]),
             concat_rows([part.entries for part in self.found]),
@@ -355,7 +345,7 @@ class _Taking:
         if self.only is not None:
             self.group.ready.left(-len(refs))
 
-    def _lease(self, part: _Part, lease_ms: int) -> Delivery:
+    def _lease(self, part: Part, lease_ms: int) -> Delivery:
         state, (refs, rows, entries, records) = self.state, part
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
@@ -389,18 +379,14 @@ def peek(
     state: EngineState,
     topic: Topic,
     group: Group,
-    *,
-    count_max: int,
-    now_ms: int,
-    only: TagFilter | None = None,
-    chosen: Sequence[str] | None = None,
+    asked: Asked,
 ) -> tuple[Int64Array, RowArray, StateArray, bytes]:
     """Look at what is ready without leasing: the refs go straight back to the front."""
-    taking = _Taking(state, topic, group, count_max, now_ms, only)
-    if chosen is None:
+    taking = _Taking(state, topic, group, asked, asked.count_max)
+    if asked.chosen is None:
         taking.look_through()
     else:
-        taking.look_for(chosen)
+        taking.look_for(asked.chosen)
     part = taking.joined()
     part = part.first(taking.fitting(part.rows))
     return part.refs, part.rows, part.entries, records_of(state, part.refs, part.rows)

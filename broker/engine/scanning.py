@@ -12,12 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.state import EngineState
 from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.far_hour import FarHour
 from delaylog.storage.hour_store import HourStore
-from delaylog.storage.layout import HOUR_SHIFT, INDEX_BITS, Int64Array, RowArray
+from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.whole_rows import concat_rows, take_rows
 
 RANGE_ROWS: Final = 16_384
@@ -71,24 +69,3 @@ def walk(
             return
         rows = concat_rows(parts[first:stop])
         yield take_rows(rows, np.flatnonzero(rows["global_index"] > last))
-
-
-def read_range(
-    state: EngineState, hour: int, first: int, count: int, topic: int, position: int, wanted: Filter
-) -> tuple[Int64Array, bool, int]:
-    """(origins that may match, whether more rows follow, number of the row behind these)."""
-    known = state.hours.counts.get(hour)
-    last = known.rows if known is not None else 0
-    if first > last:
-        return np.zeros(0, np.int64), False, first
-    stop = min(first + count, last + 1)
-    index = np.arange(first, stop, dtype=np.int64)
-    rows = state.hours.rows(index | hour << HOUR_SHIFT)
-    refs = index | hour << HOUR_SHIFT | rows["epoch_tag"].astype(np.int64) << INDEX_BITS
-    mask = (
-        (rows["topic"] == topic)
-        & (rows["origin"] == refs)
-        & (rows["sent_position"] < position)
-        & wanted.may_match(rows)
-    )
-    return refs[mask], stop <= last, stop

@@ -7,6 +7,7 @@ a PUBLISH frame was staged before; it counts as sent where its transaction was c
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,19 +26,26 @@ from delaylog.storage.transaction_frames import PublishDecision
 from delaylog.wheel import Entries
 
 
+class Logged(NamedTuple):
+    """Where a frame stands in the log, and the leader's time in it."""
+
+    position: int
+    end: int
+    leader_time_ms: int
+
+
 def apply_send(
     state: EngineState,
     batch: MessageBatch,
     decision: SendDecision,
-    leader_time_ms: int,
-    position: int,
-    end: int,
+    logged: Logged,
     sent_position: int | None = None,
 ) -> tuple[PlacedRows, Int64Array]:
     """Rows come to be; returns them with their refs (both ordered by hour).
 
     `sent_position` = where in the log they count as sent, if not by this frame.
     """
+    position, end, leader_time_ms = logged
     state.producers.expire(leader_time_ms)
     placed = place_rows(batch, decision, leader_time_ms, position, sent_position, state.id_hash)
     refs = state.hours.number(placed, end)
@@ -65,7 +73,7 @@ def apply_send(
                 state.before_change(number)
                 _count_sent(state, topic, refs[mine])
     if decision.producer is not None and decision.sequence is not None:
-        _remember_answer(state, batch, decision, placed, refs, leader_time_ms, end)
+        _remember_answer(state, batch, decision, placed, refs, logged)
     expose(state, placed, refs, end)
     return placed, refs
 
@@ -84,7 +92,7 @@ def apply_publish(
         first, stop = decision.first, decision.stop
         if batch is None:
             batch = state.staged.rows(decision.part, first, stop, one.decided_ms)
-        apply_send(state, batch, send, decision.at_ms, position, end, one.position)
+        apply_send(state, batch, send, Logged(position, end, decision.at_ms), one.position)
         uncount_committed(state, one, int(one.parts["topic"][one.at]), stop - first)
     state.transactions.published(decision)
     if not state.transactions.unpublished:
@@ -135,16 +143,15 @@ def _remember_answer(
     decision: SendDecision,
     placed: PlacedRows,
     refs: Int64Array,
-    leader_time_ms: int,
-    end: int,
+    logged: Logged,
 ) -> None:
     """Keep what the first send of (producer, sequence) is answered."""
     assert decision.producer is not None
     assert decision.sequence is not None
     _, due = in_batch_order(placed, refs, batch.n)
     firsts = refs[np.asarray(placed.starts[:-1], np.int64)]
-    answer = pack_answer(due, firsts, decision.kept, end, digest_of(batch))
-    state.producers.remember(decision.producer, decision.sequence, answer, leader_time_ms)
+    answer = pack_answer(due, firsts, decision.kept, logged.end, digest_of(batch))
+    state.producers.remember(decision.producer, decision.sequence, answer, logged.leader_time_ms)
 
 
 def _line_up(

@@ -21,10 +21,7 @@ from delaylog.broker.engine.merging import CREATED, REPLACED, Merge, end_replace
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.quotas import check_quota
-from delaylog.broker.engine.send_frames import (
-    apply_send,
-    in_batch_order,
-)
+from delaylog.broker.engine.send_frames import Logged, apply_send, in_batch_order
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics import get_or_make_topic
 from delaylog.storage.batch import (
@@ -180,7 +177,7 @@ def send(
     decision = decide_send(state, topic, merge, now_ms)
     decision.producer, decision.sequence, decision.kept = producer, batch.sequence, merge.kept
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
-    placed, refs = apply_send(state, batch, decision, now_ms, position, end)
+    placed, refs = apply_send(state, batch, decision, Logged(position, end, now_ms))
     for group, old in merge.replaced:
         # The new messages stand in the log before the old ones end: a torn tail in between
         # leaves both, never none.

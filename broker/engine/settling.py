@@ -7,6 +7,8 @@ to the dead once its retries or its ttl are used up.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from delaylog.broker.engine.backoffs import retry_delays
@@ -26,14 +28,39 @@ EXPIRE_ROWS_MAX = 4_096
 """Rows of expired leases settled in one slice."""
 
 
-def open_rows(
-    state: EngineState,
-    topic: Topic,
-    number: int,
-    origins: Int64Array | None,
-    except_: Int64Array | None,
+class Receipts(NamedTuple):
+    """Messages under one lease, by the refs that they were handed out with."""
+
+    lease: int
+    origins: Int64Array | None = None
+    """None: all that are open, but `except_`."""
+    except_: Int64Array | None = None
+
+
+class _Settled(NamedTuple):
+    """What a settled message becomes; the times follow from `now_ms` and the topic."""
+
+    kind: MessageState
+    """NONE: it comes back."""
+    cause: Cause
+    now_ms: int
+
+
+class _Return(NamedTuple):
+    """How messages come back from a lease."""
+
+    cause: Cause
+    delay_ms: int | None = None
+    """None: the topic's backoff."""
+    tried: bool = True
+    """What a consumer has not tried has lost none of its deliveries, and cannot be dead of them."""
+
+
+def _open_rows(
+    state: EngineState, topic: Topic, receipts: Receipts
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
     """(lease, its open rows that are meant in their order, origins that are gone)."""
+    number, origins, except_ = receipts
     lease = state.leases.get(number)
     if lease is None or lease.topic != topic.number:
         return None, empty_refs(), empty_refs() if origins is None else origins
@@ -51,21 +78,14 @@ def open_rows(
     return lease, distinct(found[found >= 0]), gone
 
 
-def ack(
-    state: EngineState,
-    topic: Topic,
-    number: int,
-    origins: Int64Array | None,
-    now_ms: int,
-    except_: Int64Array | None = None,
-) -> Settlement:
-    """End messages of a lease as done. `origins` None means all that are open (but `except_`)."""
-    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+def ack(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
+    """End messages of a lease as done."""
+    lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
     group = topic.groups[lease.group]
     group.acked_rate.look(now_ms, group.counts.acked)
-    _settle(state, topic, lease, rows, MessageState.ACKED, Cause.ACK, now_ms)
+    _settle(state, topic, lease, rows, _Settled(MessageState.ACKED, Cause.ACK, now_ms))
     return Settlement(len(rows), gone, state.log.end_position)
 
 
@@ -74,12 +94,10 @@ def _settle(
     topic: Topic,
     lease: Lease,
     rows: Int64Array,
-    kind: MessageState,
-    cause: Cause,
-    now_ms: int,
-    *,
+    settled: _Settled,
     attempts: Int64Array | None = None,
 ) -> None:
+    kind, cause, now_ms = settled
     refs, origins, tried = lease.refs, lease.origins, lease.attempts
     if len(rows) < len(refs):
         refs, origins, tried = refs[rows], origins[rows], tried[rows]
@@ -111,60 +129,49 @@ def _settle(
 def nack(
     state: EngineState,
     topic: Topic,
-    number: int,
-    origins: Int64Array | None,
+    receipts: Receipts,
     now_ms: int,
     *,
     delay_ms: int | None = None,
-    except_: Int64Array | None = None,
 ) -> Settlement:
     """Give messages back: after `delay_ms`, or the topic's backoff when None."""
-    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+    lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
-    give_back(state, topic, lease, rows, now_ms, delay_ms=delay_ms, cause=Cause.NACK)
+    _give_back(state, topic, lease, rows, now_ms, _Return(Cause.NACK, delay_ms))
     return Settlement(len(rows), gone, state.log.end_position)
 
 
-def give_back(
-    state: EngineState,
-    topic: Topic,
-    lease: Lease,
-    rows: Int64Array,
-    now_ms: int,
-    *,
-    delay_ms: int | None,
-    cause: Cause,
-    tried: bool = True,
+def _give_back(
+    state: EngineState, topic: Topic, lease: Lease, rows: Int64Array, now_ms: int, how: _Return
 ) -> None:
-    """Retry, or end as dead, what a consumer did not finish.
-
-    What it has not `tried` has lost none of its deliveries, so it cannot be dead of them.
-    """
+    """Retry, or end as dead, what a consumer did not finish."""
     kept = state.hours.rows(lease.refs[rows])
-    attempts = lease.attempts[rows] - (0 if tried else 1)
+    attempts = lease.attempts[rows] - (0 if how.tried else 1)
     dead = attempts > kept["max_retry"]
     late = kept["expires_at"] <= now_ms
     if some(dead):
-        _settle(state, topic, lease, rows[dead], MessageState.DEAD, Cause.RETRIES, now_ms)
+        out_of_retries = _Settled(MessageState.DEAD, Cause.RETRIES, now_ms)
+        _settle(state, topic, lease, rows[dead], out_of_retries)
     if some(late & ~dead):
-        _settle(state, topic, lease, rows[late & ~dead], MessageState.DEAD, Cause.TTL, now_ms)
+        out_of_time = _Settled(MessageState.DEAD, Cause.TTL, now_ms)
+        _settle(state, topic, lease, rows[late & ~dead], out_of_time)
     alive = ~(dead | late)
     state.activity(topic).found_ended += len(rows) - int(np.count_nonzero(alive))
     rows, kept, attempts = rows[alive], take_rows(kept, alive), attempts[alive]
     if len(rows) == 0:
         return
-    if delay_ms is None:
+    if how.delay_ms is None:
         delay = retry_delays(state, topic, lease.refs[rows], kept, attempts)
     else:
-        delay = np.full(len(rows), delay_ms, np.int64)
+        delay = np.full(len(rows), how.delay_ms, np.int64)
     # After the clock was set back a message may be out before its time: it waits for it.
     delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
     now = delay == 0
     if some(now):
         refs = lease.refs[rows[now]]
-        kind = MessageState.NONE
-        _settle(state, topic, lease, rows[now], kind, cause, now_ms, attempts=attempts[now])
+        back = _Settled(MessageState.NONE, how.cause, now_ms)
+        _settle(state, topic, lease, rows[now], back, attempts[now])
         put_back(state, topic, topic.groups[lease.group], refs, failed=True)
     if not every(now):
         later = ~now
@@ -175,7 +182,7 @@ def give_back(
             group=lease.group,
             tag=state.tag,
             hour_floor=state.hour_floor,
-            cause=cause,
+            cause=how.cause,
             refs=refs,
             deliver_at_ms=now_ms + delay[later],
             expires_at_ms=expires,
@@ -188,27 +195,20 @@ def give_back(
 
 
 def extend(
-    state: EngineState,
-    topic: Topic,
-    number: int,
-    origins: Int64Array | None,
-    now_ms: int,
-    *,
-    lease_ms: int,
-    except_: Int64Array | None = None,
+    state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
 ) -> Settlement:
     """Let a lease end `lease_ms` from now; 0 gives the messages back, as if never handed out."""
     if lease_ms > state.limits.lease_ms_max:
         raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
-    lease, rows, gone = open_rows(state, topic, number, origins, except_)
+    lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
     if lease_ms == 0:
-        cause = Cause.NACK
-        give_back(state, topic, lease, rows, now_ms, delay_ms=0, cause=cause, tried=False)
+        untried = _Return(Cause.NACK, delay_ms=0, tried=False)
+        _give_back(state, topic, lease, rows, now_ms, untried)
         return Settlement(len(rows), gone, state.log.end_position)
     decision = LeaseDecision(
-        lease=number,
+        lease=lease.number,
         topic=topic.number,
         group=lease.group,
         deadline_ms=now_ms + lease_ms,
@@ -229,6 +229,6 @@ def expire_leases(state: EngineState, now_ms: int) -> int:
             state.leases.close(lease.number, lease.refs[rows])
             continue
         state.activity(topic).timed_out += len(rows)
-        give_back(state, topic, lease, rows, now_ms, delay_ms=None, cause=Cause.LEASE_EXPIRED)
+        _give_back(state, topic, lease, rows, now_ms, _Return(Cause.LEASE_EXPIRED))
         total += len(rows)
     return total

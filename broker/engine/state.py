@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,30 +70,36 @@ class Exposure:
     """Their least and greatest due times, if those say what `seconds` are, too."""
 
 
+class Files(NamedTuple):
+    """The files of a data folder."""
+
+    fs: FileSystem
+    scratch: FileSystem
+    """For what can do without space: it has no reserve behind it."""
+    folder: str
+    log: PhysicalLog
+    hours: HourStore
+    ids: IdIndex
+
+
 class EngineState:
     """Parts the engine's modules share."""
 
     def __init__(
         self,
-        *,
-        fs: FileSystem,
-        scratch: FileSystem,
-        folder: str,
-        log: PhysicalLog,
-        hours: HourStore,
-        ids: IdIndex,
+        files: Files,
         limits: Limits,
         random: Random,
         now_ms: int,
+        *,
         archive_hold: bool = False,
     ) -> None:
-        self.fs = fs
-        self.scratch = scratch
-        """For what can do without space: it has no reserve behind it."""
-        self.folder = folder
-        self.log = log
-        self.hours = hours
-        self.ids = ids
+        self.fs = files.fs
+        self.scratch = scratch = files.scratch
+        self.folder = folder = files.folder
+        self.log = log = files.log
+        self.hours = files.hours
+        self.ids = files.ids
         self.limits = limits
         self.random = random
         self.wheel = TimingWheel(now_ms)

@@ -17,6 +17,7 @@ from delaylog.broker.engine.key_gate import NO_KEYS
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.series import Series
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.storage.named_fields import NamedFields
 from delaylog.storage.packing import PackedList
 
 SLICE_TOPICS: Final = 8
@@ -25,6 +26,20 @@ BLOCK_BYTES: Final = 1 << 18
 _SETTINGS_MIN: Final = 64
 _COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 _PACKER: Final = msgpack.Packer()
+
+
+TOPIC: Final = NamedFields(
+    paused="paused",
+    prioritised="prioritised",
+    own_backoffs="own_backoffs",
+    sent="sent",
+    bytes_sent="bytes_sent",
+    keep="keep_until_ms",
+    last_hour="last_hour",
+    next_group="next_group",
+)
+"""What a checkpoint says of a topic that exists."""
+GROUP: Final = NamedFields(born="born", ephemeral="ephemeral", floor="floor", purged_ms="purged_ms")
 
 
 class PackedTopics:
@@ -79,14 +94,7 @@ class PackedTopics:
             "ns": topic.namespace,
             "name": topic.name,
             "made": topic.made,
-            "paused": topic.paused,
-            "prioritised": topic.prioritised,
-            "own_backoffs": topic.own_backoffs,
-            "sent": topic.sent,
-            "bytes_sent": topic.bytes_sent,
-            "keep": topic.keep_until_ms,
-            "last_hour": topic.last_hour,
-            "next_group": topic.next_group,
+            **TOPIC.pack(topic),
             "other": topic.number not in self._series.topics,
             "erased": [topic.erased, topic.erased_here],
             "groups": [_saved_group(group) for group in topic.groups.values()],
@@ -142,11 +150,8 @@ def _saved_group(group: Group) -> dict[str, Any]:
     return {
         "number": group.number,
         "name": group.name,
-        "born": group.born,
-        "ephemeral": group.ephemeral,
-        "floor": group.floor,
+        **GROUP.pack(group),
         "gate": NO_KEYS if group.made_gate is None else group.gate.snapshot(),
-        "purged_ms": group.purged_ms,
         "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
         "hours": group.hours.pack(),
         "guests": group.guests.pack(),

@@ -67,16 +67,15 @@ def put_topic(
             f"slots are fixed with the topic: {known.settings.slots}; make another topic",
             field="slots",
         )
-    topic = _put(
-        state,
-        known.number if known else state.next_topic,
-        namespace,
-        name,
-        settings,
-        now_ms,
-        made=made,
-        paused=known.paused if known else False,
-    )
+    members = {
+        "number": known.number if known else state.next_topic,
+        "ns": namespace,
+        "name": name,
+        "settings": settings.as_dict(),
+        "made": made,
+        "paused": known.paused if known else False,
+    }
+    topic = _put(state, members, now_ms)
     for group in topic.groups:
         # What was held back by another pace may go now.
         state.paced.pop((topic.number, group), None)
@@ -86,42 +85,23 @@ def put_topic(
 
 def pause(state: EngineState, topic: Topic, now_ms: int, *, paused: bool) -> None:
     """Hand nothing out, or hand out again."""
-    _put(
-        state,
-        topic.number,
-        topic.namespace,
-        topic.name,
-        topic.settings,
-        now_ms,
-        made=topic.made,
-        paused=paused,
-    )
+    members = {
+        "number": topic.number,
+        "ns": topic.namespace,
+        "name": topic.name,
+        "settings": topic.settings.as_dict(),
+        "made": topic.made,
+        "paused": paused,
+    }
+    _put(state, members, now_ms)
     if not paused:
         state.woken.update((topic.number, group) for group in topic.groups)
 
 
-def _put(
-    state: EngineState,
-    number: int,
-    namespace: str,
-    name: str,
-    settings: TopicSettings,
-    now_ms: int,
-    *,
-    made: bool,
-    paused: bool,
-) -> Topic:
-    members = {
-        "number": number,
-        "ns": namespace,
-        "name": name,
-        "settings": settings.as_dict(),
-        "made": made,
-        "paused": paused,
-    }
+def _put(state: EngineState, members: dict[str, Any], now_ms: int) -> Topic:
     position, end = _append(state, FrameKind.TOPIC, members, now_ms)
     apply_topic(state, members, position, end)
-    return state.by_number[number]
+    return state.by_number[members["number"]]
 
 
 def drop_topic(state: EngineState, topic: Topic, now_ms: int) -> None:

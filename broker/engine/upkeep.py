@@ -17,6 +17,7 @@ from delaylog.broker.engine.keyspace_snapshots import KeyspaceSnapshots, Snapsho
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.settings import TopicSettings
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topic_packing import GROUP, TOPIC
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
@@ -33,10 +34,20 @@ from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.id_forgetting import forget_hour
 from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.levels import FIRST_LEVEL
+from delaylog.storage.named_fields import NamedFields
 from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is held."""
+
+
+_NUMBERS: Final = NamedFields(
+    hour_floor="hour_floor",
+    hour_floor_top="hour_floor_top",
+    archive_released="archive_released",
+    next_topic="next_topic",
+    lease_number="lease_number",
+)
 
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
@@ -52,12 +63,9 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "members": state.members,
         "level": state.level,
         "id_key": state.id_key,
-        "hour_floor": state.hour_floor,
+        **_NUMBERS.pack(state),
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
-        "archive_released": state.archive_released,
         "tick": [state.tick.second, state.tick.local_index, state.tick.position],
-        "next_topic": state.next_topic,
-        "lease_number": state.lease_number,
         "topics": packing.topics,
         "settings": packing.settings,
         "series": state.series.snapshot(),
@@ -124,8 +132,7 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
 
 def fill_group(group: Group, saved: dict[str, Any]) -> None:
     """Give a new group what a checkpoint says about it."""
-    group.born, group.floor = saved["born"], saved["floor"]
-    group.ephemeral, group.purged_ms = saved["ephemeral"], saved["purged_ms"]
+    GROUP.fill(group, saved)
     group.counts = GroupCounts(*saved["counts"])
     if any(saved["gate"].values()):
         group.gate.restore(saved["gate"])
@@ -140,12 +147,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.epoch = state.epochs[-1][0] if state.epochs else 0
     state.level = saved.get("level", FIRST_LEVEL)
     state.use_id_key(saved.get("id_key", b""))
-    state.hour_floor = saved["hour_floor"]
-    state.hour_floor_top = saved["hour_floor_top"]
-    state.archive_released = saved["archive_released"]
+    _NUMBERS.fill(state, saved)
     state.tick = Tick(*saved["tick"])
-    state.next_topic = saved["next_topic"]
-    state.lease_number = saved["lease_number"]
     if "series" in saved:
         state.series.restore(saved["series"])
     known_settings = [TopicSettings.from_dict(each) for each in saved.get("settings", ())]
@@ -155,11 +158,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         old = isinstance(settings, dict)
         settings = TopicSettings.from_dict(settings) if old else known_settings[settings]
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
-        topic.paused, topic.prioritised = item["paused"], item["prioritised"]
-        topic.own_backoffs = item["own_backoffs"]
-        topic.sent, topic.keep_until_ms = item["sent"], item["keep"]
-        topic.next_group, topic.bytes_sent = item["next_group"], item["bytes_sent"]
-        topic.last_hour = item["last_hour"]
+        TOPIC.fill(topic, item)
         topic.erased, topic.erased_here = item.get("erased", (0, 0))
         if topic.erasing:
             state.erasing.add(topic.number)

@@ -16,6 +16,7 @@ from delaylog.broker.engine import Engine, Limits
 from delaylog.broker.engine.keyspace_files import FOLDER, SnapshotTask
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed, SnapshotRunner
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.values import HashValue
 from delaylog.broker.node import Node
@@ -36,10 +37,8 @@ class Run:
         self.engine = Engine(
             OsFileSystem(),
             str(folder),
+            Setup(random=Random(1), limits=LIMITS, make_snapshot=make_snapshot),
             now_ms=self.clock.now_ms(),
-            random=Random(1),
-            limits=LIMITS,
-            make_snapshot=make_snapshot,
         )
         self.node = Node(self.engine, self.clock, self.fatal.append)
         self.node.start()

@@ -14,6 +14,7 @@ from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.dispatching import RELEASE_MAX
 from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem
@@ -25,7 +26,9 @@ def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Pat
     async def scene() -> None:
         clock = BrokerClock()
         fatal: list[BaseException] = []
-        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(
+            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+        )
         node = Node(engine, clock, fatal.append)
         topic = engine.make_topic("t", clock.now_ms())
         wire = encode_send({"n": 1, "delay_ms": 0, "body_size": 1, "bodies": b"x"})
@@ -53,7 +56,9 @@ def test_older_messages_of_other_topics_do_not_hide_what_is_due(
     async def scene() -> None:
         clock = BrokerClock()
         fatal: list[BaseException] = []
-        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(
+            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+        )
         names = (("crowd", 3 * RELEASE_MAX), ("t", 1))
         topics = {name: engine.make_topic(name, clock.now_ms()) for name, _ in names}
         for name, count in names:
@@ -64,7 +69,9 @@ def test_older_messages_of_other_topics_do_not_hide_what_is_due(
         engine.state.log.sync()
         if not loaded:
             engine.close()
-            engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+            engine = Engine(
+                OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+            )
         node = Node(engine, clock, fatal.append)
         node.log_commits.start()
         for found in (1, 0):

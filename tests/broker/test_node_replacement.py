@@ -21,6 +21,7 @@ from delaylog.broker.engine import Engine, Limits, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace_files import FOLDER, LoadedKeyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.node import Node
 from delaylog.storage.errors import CorruptionError
@@ -77,9 +78,8 @@ class Place:
         return Engine(
             self.fs,
             self.folder,
+            Setup(random=Random(1), limits=LIMITS),
             now_ms=NOW_MS,
-            random=Random(1),
-            limits=LIMITS,
             member=member,
             loaded=loaded,
         )

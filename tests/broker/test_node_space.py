@@ -21,6 +21,7 @@ from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine, Limits, control
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.errors import DiskFailedError
@@ -44,10 +45,8 @@ class Run:
         engine = Engine(
             self.disk,
             f"{folder}/data",
+            Setup(random=Random(1), limits=limits, ids_path=f"{folder.parent}/ids"),
             now_ms=self.clock.now_ms(),
-            random=Random(1),
-            limits=limits,
-            ids_path=f"{folder.parent}/ids",
         )
         self.node = Node(engine, self.clock, self.fatal.append)
         self.node.start()

@@ -12,6 +12,7 @@ import pytest
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.node import Node
 from delaylog.broker.standing import Alone
@@ -32,7 +33,9 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
 
     async def scene() -> None:
         clock, fatal = BrokerClock(), []
-        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(
+            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+        )
         close = engine.close
 
         def closed() -> None:

@@ -16,6 +16,7 @@ from delaylog.broker.engine import Engine
 from delaylog.broker.engine.keyspace_files import FOLDER, SnapshotTask, snapshot_name
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.snapshot_child import ChildRun
 from delaylog.storage.errors import CorruptionError
@@ -26,7 +27,10 @@ from delaylog.storage.file_system import OsFileSystem
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """One with a key in its log."""
     engine = Engine(
-        OsFileSystem(), str(tmp_path / "d"), now_ms=1, random=Random(1), make_snapshot=ChildRun
+        OsFileSystem(),
+        str(tmp_path / "d"),
+        Setup(random=Random(1), make_snapshot=ChildRun),
+        now_ms=1,
     )
     executor = Executor(engine.state.keyspace)
     executor.execute(executor.connect(1), [b"SET", b"a", b"1"])
@@ -70,12 +74,12 @@ def test_the_work_of_the_engine_uses_it(engine: Engine) -> None:
     assert engine.upkeep.snapshots.made == 1
     engine.run_inline(engine.upkeep.checkpoint(lambda: 1))
     engine.close()
-    again = Engine(OsFileSystem(), engine.folder, now_ms=1, random=Random(1))
+    again = Engine(OsFileSystem(), engine.folder, Setup(random=Random(1)), now_ms=1)
     assert again.state.keyspace.databases[0].values == {b"a": b"1"}
     assert again.state.keyspace_base.file
     again.close()
     # The fixture closes what is open.
-    engine.__init__(OsFileSystem(), engine.folder, now_ms=1, random=Random(1))  # type: ignore[misc]
+    engine.__init__(OsFileSystem(), engine.folder, Setup(random=Random(1)), now_ms=1)  # type: ignore[misc]
 
 
 def test_one_that_is_killed_has_failed(engine: Engine) -> None:

@@ -18,7 +18,7 @@ from delaylog.broker.engine.archiving import apply_archive
 from delaylog.broker.engine.job_filter import Filter
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import MessageState
-from delaylog.broker.engine.settling import ack
+from delaylog.broker.engine.settling import Receipts, ack
 from delaylog.broker.keyspace.encoding import encode
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.storage.layout import FrameKind
@@ -301,7 +301,7 @@ def _settled(host: Any, told: dict[str, Any]) -> int:
     done = 0
     for lease, origin in told["leased"]:
         refs = np.array([origin], np.int64)
-        done += ack(host.engine.state, host.topic, lease, refs, host.now_ms).done
+        done += ack(host.engine.state, host.topic, Receipts(lease, refs), host.now_ms).done
     host.turn()
     return done
 

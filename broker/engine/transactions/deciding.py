@@ -110,22 +110,30 @@ def begin(state: EngineState, name: str | None, ttl_ms: int | None, now_ms: int)
     return name
 
 
+class Content(NamedTuple):
+    """What a part holds: rows for one topic."""
+
+    key: tuple[str, str]
+    """Namespace and name of the topic."""
+    batch: MessageBatch
+
+
 def stage(
     state: EngineState,
     name: str,
     part: PartName,
-    place: tuple[str, str],
-    batch: MessageBatch,
+    content: Content,
     now_ms: int,
     *,
     free_bytes: int,
 ) -> bool:
-    """Stage a part for the topic at `place` (namespace, name); False if it was already.
+    """Stage a part; False if it was already.
 
     `free_bytes` = room on disk that is not promised to committed rows.
     """
+    key, batch = content
     one = _open(state, name, now_ms)
-    wire, topic = batch.wire, state.topics.get(place)
+    wire, topic = batch.wire, state.topics.get(key)
     held = Staged(-1 if topic is None else topic.number, batch.n, len(wire), checksum(wire))
     known = one.parts.find(*part)
     if known is not None:
@@ -144,7 +152,7 @@ def stage(
         )
     check_batch(state, batch, now_ms)
     _check_room(state, len(wire), batch.n, free_bytes)
-    topic = get_or_make_topic(state, *place, now_ms)
+    topic = get_or_make_topic(state, *key, now_ms)
     there = state.transactions.held_for(topic.number)
     check_quota(topic, batch, Merge(), now_ms, held=there)
     topic.used_ms = now_ms

@@ -13,6 +13,7 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.writes import Settling, settle
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
@@ -189,7 +190,7 @@ def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling)
         return 0
     done = 0
     for lease in np.unique(leases).tolist():
-        done += settle(node, topic, wanted, lease, origins[leases == lease]).done
+        done += settle(node, topic, wanted, Receipts(lease, origins[leases == lease])).done
     if done:
         node.appended()
         node.wake_ready()

@@ -68,18 +68,11 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
     if found is None:
         return False
     if found.state < MessageState.ACKED:
-        end_found(
-            state,
-            topic,
-            just(found, topic.default),
-            MessageState.DELETED,
-            Cause.CANCEL,
-            now_ms,
-            hide=release,
-        )
+        cause = Cause.FORGOTTEN if release else Cause.CANCEL
+        end_found(state, topic, just(found, topic.default), MessageState.DELETED, cause, now_ms)
         return True
     if release:
-        change_ended(state, topic, just(found, topic.default), now_ms, hide=True)
+        change_ended(state, topic, just(found, topic.default), now_ms, cause=Cause.FORGOTTEN)
     return False
 
 

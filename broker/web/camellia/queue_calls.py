@@ -23,6 +23,7 @@ from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.merging import CREATED
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, Topic
 from delaylog.broker.engine.settings import Backoff, TopicSettings
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.node import Node
 from delaylog.broker.web.camellia import messages
@@ -187,7 +188,7 @@ class QueueCalls:
             if found is not None and found.state is MessageState.LEASED:
                 origins = np.array([found.origin], np.int64)
                 lease = int(found.entry["lease"])
-                settle(self._node, topic, Settling("nack", delay_ms=0), lease, origins)
+                settle(self._node, topic, Settling("nack", delay_ms=0), Receipts(lease, origins))
         await settled(ctx)
         self._monitor.calls(name).ack += 1
         return {"msg": "success"}

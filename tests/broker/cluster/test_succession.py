@@ -16,6 +16,7 @@ from delaylog.broker.engine import Engine, Membership
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.replication.events import Serving
 from delaylog.replication.watermark import EpochTick
@@ -83,7 +84,12 @@ class Place:
 
         def make(loaded: LoadedKeyspace | None) -> Engine:
             return Engine(
-                fs, str(folder), now_ms=NOW_MS, random=Random(1), member=member, loaded=loaded
+                fs,
+                str(folder),
+                Setup(random=Random(1)),
+                now_ms=NOW_MS,
+                member=member,
+                loaded=loaded,
             )
 
         self.node: Any = FakeNode(make)

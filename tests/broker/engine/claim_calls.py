@@ -15,6 +15,7 @@ from delaylog.broker.engine.claims import (
     settle_work,
 )
 from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.receiving import Asked
 
 LEASE = 30_000
 
@@ -51,10 +52,8 @@ def begin(
         host.topic,
         whose,
         name,
-        count_max=count,
+        Asked(count_max=count, now_ms=host.now_ms, only=only),
         lease_ms=lease,
-        now_ms=host.now_ms,
-        only=only,
     )
 
 

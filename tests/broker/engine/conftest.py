@@ -23,10 +23,11 @@ from delaylog.broker.engine import control as controlling
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.found import FoundColumns, just
 from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Job
+from delaylog.broker.engine.job_table import Job, Order
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import Found, SendResult, Settlement
 from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
@@ -72,9 +73,8 @@ class Host:
         self.engine = Engine(
             UnsyncedFileSystem(),
             str(self.folder),
+            Setup(random=Random(7), limits=self.limits),
             now_ms=self.now_ms,
-            random=Random(7),
-            limits=self.limits,
         )
         # As the node's clock does: a restart is no way to run backwards.
         self.now_ms = self.engine.started_ms
@@ -219,11 +219,8 @@ class Host:
             self.engine.state,
             self.topic,
             whose,
-            count_max=count,
+            receiving.Asked(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
             lease_ms=lease,
-            now_ms=self.now_ms,
-            only=only,
-            chosen=chosen,
         )
         self.turn()
         if delivery is None:
@@ -258,7 +255,9 @@ class Host:
         for lease, group in itertools.groupby(sorted(messages, key=key), key):
             origins = np.array([message.origin for message in group], np.int64)
             topic = self.topic
-            done += call(self.engine.state, topic, lease, origins, self.now_ms, **how).done
+            done += call(
+                self.engine.state, topic, settling.Receipts(lease, origins), self.now_ms, **how
+            ).done
         self.turn()
         return done
 
@@ -296,7 +295,8 @@ class Host:
         if found.state < MessageState.ACKED:
             cause = Cause.ACK if kind is MessageState.ACKED else Cause.CANCEL
             items = just(found, self.topic.default)
-            controlling.end_found(state, self.topic, items, kind, cause, self.now_ms, hide=hide)
+            cause = Cause.FORGOTTEN if hide else cause
+            controlling.end_found(state, self.topic, items, kind, cause, self.now_ms)
         else:
             controlling.change_ended(
                 state,
@@ -304,7 +304,7 @@ class Host:
                 just(found, self.topic.default),
                 self.now_ms,
                 kind=kind,
-                hide=hide,
+                cause=Cause.FORGOTTEN if hide else None,
             )
         self.turn()
 
@@ -325,7 +325,7 @@ class Host:
     def run_job(self, action: str, wanted: Filter, **how: Any) -> Job:
         """A job from its begin to its end."""
         engine = self.engine
-        job = begin_job(engine.state, self.topic, action, wanted, self.now_ms, **how)
+        job = begin_job(engine.state, self.topic, Order(action, wanted, **how), self.now_ms)
         engine.run_inline(engine.jobs.work(lambda: self.now_ms))
         self.turn()
         return job

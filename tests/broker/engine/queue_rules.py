@@ -388,10 +388,8 @@ class Deliveries(RuleBasedStateMachine):
             self.state,
             topic,
             topic.group(name),
-            count_max=1,
+            receiving.Asked(count_max=1, now_ms=now, chosen=[id_]),
             lease_ms=30_000,
-            now_ms=now,
-            chosen=[id_],
         )
         self.host.turn()
         can = view is not None and view in group.allowed(now, None) and not topic.paused

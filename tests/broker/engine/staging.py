@@ -60,8 +60,7 @@ class Transactions:
             self.engine.state,
             name,
             PartName("", part, attempt, number),
-            ("default", topic),
-            batch_of(bodies, **members),
+            deciding.Content(("default", topic), batch_of(bodies, **members)),
             now_ms,
             free_bytes=ROOM,
         )

@@ -28,8 +28,10 @@ from delaylog.broker.engine.claims import (
 )
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.receiving import Asked
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import Backoff, TopicSettings
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.work import Work
 from tests.broker.engine.crash_points import SAMPLE, Workload
@@ -60,10 +62,8 @@ class Life:
         self.engine = Engine(
             disk,
             "data",
+            Setup(random=Random(5), limits=Limits(disk_reserve_bytes=0), ids_path=str(ids)),
             now_ms=told.now_ms,
-            random=Random(5),
-            limits=Limits(disk_reserve_bytes=0),
-            ids_path=str(ids),
         )
         self.state = self.engine.state
 
@@ -112,9 +112,8 @@ class Life:
             topic,
             topic.default,
             name,
-            count_max=count,
+            Asked(count_max=count, now_ms=self.told.now_ms),
             lease_ms=LEASE_MS,
-            now_ms=self.told.now_ms,
         )
 
     def origins(self, claim: Claim) -> list[int]:

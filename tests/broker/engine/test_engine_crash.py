@@ -23,10 +23,11 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import Backoff, TopicSettings
-from delaylog.broker.engine.settling import ack, nack
+from delaylog.broker.engine.settling import Receipts, ack, nack
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import FRAME_HEADER_SIZE, HOUR_MS, MessageState
@@ -80,10 +81,8 @@ class Life:
         self.engine = Engine(
             disk,
             "data",
+            Setup(random=Random(seed), limits=Limits(disk_reserve_bytes=0), ids_path=str(ids)),
             now_ms=book.now_ms,
-            random=Random(seed),
-            limits=Limits(disk_reserve_bytes=0),
-            ids_path=str(ids),
         )
         self.started_at = self.engine.state.log.end_position - FRAME_HEADER_SIZE
         self.leases: list[tuple[int, list[int]]] = []
@@ -124,9 +123,8 @@ class Life:
             self.engine.state,
             self.topic,
             self.topic.default,
-            count_max=count,
+            Asked(count_max=count, now_ms=now),
             lease_ms=LEASE_MS,
-            now_ms=now,
         )
         if got is None:
             return []
@@ -150,9 +148,9 @@ class Life:
         lease, origins = self.leases.pop(0)
         now = self.book.now_ms
         if how == "ack":
-            done = ack(self.engine.state, self.topic, lease, None, now)
+            done = ack(self.engine.state, self.topic, Receipts(lease), now)
         else:
-            done = nack(self.engine.state, self.topic, lease, None, now, delay_ms=delay_ms)
+            done = nack(self.engine.state, self.topic, Receipts(lease), now, delay_ms=delay_ms)
         if done.done:
             for origin in origins:
                 event = (done.position, how, now + delay_ms)

@@ -12,7 +12,7 @@ import pytest
 from delaylog.broker.engine import jobs
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
 from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import ENDED_KEPT, Job
+from delaylog.broker.engine.job_table import ENDED_KEPT, Job, Order
 from delaylog.broker.engine.jobs import TooManyJobsError, begin_job, end_job
 from delaylog.broker.engine.settings import Backoff
 from delaylog.broker.engine.topics import drop_topic
@@ -22,7 +22,9 @@ HOUR = 3_600_000
 
 
 def begin(host, action: str, wanted: Filter | None = None, **how: Any) -> Job:
-    return begin_job(host.engine.state, host.topic, action, wanted or Filter(), host.now_ms, **how)
+    return begin_job(
+        host.engine.state, host.topic, Order(action, wanted or Filter(), **how), host.now_ms
+    )
 
 
 def work(host) -> None:
@@ -285,7 +287,7 @@ def test_a_job_is_as_its_frames_say(host: Any) -> None:
     """A frame that cannot be appended changes nothing of a job, and a replay shows the same."""
     host.send(10, delay=60_000, ids=[f"m{k}" for k in range(10)])
     state = host.engine.state
-    job = begin_job(state, host.topic, "cancel", Filter(), host.now_ms)
+    job = begin_job(state, host.topic, Order("cancel", Filter()), host.now_ms)
     before = job.progress()
     state.may_append = lambda: False
     with pytest.raises(NotLeadingError):

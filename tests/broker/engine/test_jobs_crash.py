@@ -17,12 +17,14 @@ from delaylog.broker.engine import jobs as jobs_module
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.job_table import Order
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import Backoff, TopicSettings
-from delaylog.broker.engine.settling import nack
+from delaylog.broker.engine.settling import Receipts, nack
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.layout import HOUR_MS, MessageState
 from delaylog.storage.work import Work
@@ -42,7 +44,10 @@ class Life:
         self.random = Random(5)
         limits = Limits(disk_reserve_bytes=0)
         self.engine = Engine(
-            disk, "data", now_ms=told.now_ms, random=Random(5), limits=limits, ids_path=str(ids)
+            disk,
+            "data",
+            Setup(random=Random(5), limits=limits, ids_path=str(ids)),
+            now_ms=told.now_ms,
         )
 
     def sync(self) -> None:
@@ -107,13 +112,15 @@ def work(life: Life) -> None:
     while life.engine.run_due(told.now_ms) or life.engine.dispatcher.loader.loading:
         life.run(life.engine.dispatcher.loader.load_work(), meddle=False)
     topic = life.engine.topic("t")
-    got = receive(state, topic, topic.default, count_max=100, lease_ms=60_000, now_ms=told.now_ms)
-    nack(state, topic, got.lease, None, told.now_ms, delay_ms=0)
+    got = receive(
+        state, topic, topic.default, Asked(count_max=100, now_ms=told.now_ms), lease_ms=60_000
+    )
+    nack(state, topic, Receipts(got.lease), told.now_ms, delay_ms=0)
     life.sync()
     life.run(life.engine.upkeep.checkpoint(lambda: told.now_ms))
     for tag, action in ACTIONS.items():
         at = NEW_MS if action != "cancel" else None
-        job = begin_job(state, topic, action, Filter(tag=tag), told.now_ms, deliver_at_ms=at)
+        job = begin_job(state, topic, Order(action, Filter(tag=tag), deliver_at_ms=at), told.now_ms)
         life.sync()
         told.jobs[tag] = job.number
     works = [life.jobs(), life.engine.flush_work()]

@@ -173,7 +173,11 @@ def test_a_choice_that_has_to_wait_does_not_jump_the_queue(host: Any) -> None:
     def choose() -> Any:
         state, topic = host.engine.state, host.topic
         return receiving.receive(
-            state, topic, topic.default, count_max=1, lease_ms=9, now_ms=host.now_ms, chosen=ids[2:]
+            state,
+            topic,
+            topic.default,
+            receiving.Asked(count_max=1, now_ms=host.now_ms, chosen=ids[2:]),
+            lease_ms=9,
         )
 
     held = host.receive(1)

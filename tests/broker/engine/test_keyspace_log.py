@@ -21,6 +21,7 @@ from delaylog.broker.engine import Engine, Limits, keyspace_log
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace_pieces import Pieces, piece_of
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.file_system import OsFileSystem
@@ -103,7 +104,7 @@ def crashed_copy(folder: Path, target: Path, end: int) -> None:
 
 
 def open_copy(folder: Path, now_ms: int) -> Engine:
-    return Engine(OsFileSystem(), str(folder), now_ms=now_ms, random=Random(1), limits=SMALL)
+    return Engine(OsFileSystem(), str(folder), Setup(random=Random(1), limits=SMALL), now_ms=now_ms)
 
 
 @pytest.mark.parametrize("what", LARGE)

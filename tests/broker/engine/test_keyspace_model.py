@@ -21,6 +21,7 @@ from delaylog.broker.engine.keyspace_files import (
     SnapshotTask,
     make_snapshot,
 )
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import SMALL, execute, put, snapshot
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
@@ -147,10 +148,8 @@ class Script:
         return Engine(
             self.disk,
             "data",
+            Setup(random=Random(3), limits=SMALL, ids_path=str(self.ids)),
             now_ms=1_700_000_000_000,
-            random=Random(3),
-            limits=SMALL,
-            ids_path=str(self.ids),
         )
 
     def run(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine import life as life_module
 from delaylog.broker.engine import topics
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.life import EVENTS, Life, Lives
@@ -148,11 +149,14 @@ def test_the_rows_tell_what_the_log_does_not_hold(host: Any) -> None:
     assert [event for event, _ in told(gone)] == ["sent", "deleted"]
 
 
-def test_time_that_is_used_up_leaves_the_rows_word(host: Any) -> None:
+def test_time_that_is_used_up_leaves_the_rows_word(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without time for the log the line is what the rows know."""
+    monkeypatch.setattr(life_module, "LIFE_SECONDS", 0)
     (name,) = host.ids_of(host.send(1))
     host.ack(host.receive())
-    (life,) = lives(host, [name], seconds_max=0)
+    (life,) = lives(host, [name])
     assert not life.complete
     assert [event for event, _ in told(life)] == ["sent", "ready", "acked"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -23,7 +23,7 @@ from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.list_cursor import CURSOR_TEXT_SIZE, Place
 from delaylog.broker.engine.list_filter import SHOWN, ListQuery
-from delaylog.broker.engine.list_page import Listed, Page
+from delaylog.broker.engine.list_page import Effort, Listed, Page
 from delaylog.broker.engine.listing import Listing
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -40,9 +40,11 @@ TAGS = [b"", b"a", b"b", b"a\nb", b"long-tag\nb"]
 
 def page_of(host: Any, query: ListQuery, cursor: str | None = None, **how: Any) -> Page:
     """One page."""
-    how = {"clock": lambda: 0.0} | how
     topic = host.engine.topic(how.pop("topic", host.topic_name))
-    listing = Listing(host.engine.state, topic, query, cursor=cursor, now_ms=host.now_ms, **how)
+    group = how.pop("group", None)
+    effort = Effort(**{"clock": lambda: 0.0} | how)
+    query = replace(query, cursor=cursor)
+    listing = Listing(host.engine.state, topic, query, effort, group=group, now_ms=host.now_ms)
     host.engine.run_inline(listing.work())
     return listing.page
 
@@ -227,7 +229,7 @@ def test_lists_are_those_of_every_message(host: Any, seed: int) -> None:
                     found = listed(host, query, scan_rows_max=scan_rows_max, group=whose)
                     assert ids_of(found) == traffic.expected(query, "a"), (seed, query)
             hurried = listed(
-                host, query, scan_rows_max=random.choice([0, 1 << 20]), page_seconds=0.0
+                host, query, scan_rows_max=random.choice([0, 1 << 20]), seconds_max=0.0
             )
             assert ids_of(hurried) == wanted
 
@@ -351,7 +353,7 @@ def test_time_that_is_used_up_ends_a_page(host: Any) -> None:
     ticks = iter(range(10**9))
     nothing = ListQuery(key=b"none")
     how = {"clock": lambda: next(ticks) / 1000, "scan_rows_max": 0}
-    found = list(pages(host, nothing, page_seconds=0.004, **how))
+    found = list(pages(host, nothing, seconds_max=0.004, **how))
     assert len(found) > 2
     assert not any(page.messages for page in found)
     assert sum(page.scanned for page in found) >= 4_000
@@ -382,9 +384,8 @@ def test_an_hour_that_goes_while_it_is_read(host: Any) -> None:
         host.engine.state,
         host.topic,
         ListQuery(),
-        cursor=None,
+        Effort(lambda: 0.0),
         now_ms=host.now_ms,
-        clock=lambda: 0.0,
     )
     work = listing.work()
     next(work)
@@ -467,11 +468,8 @@ def test_files_that_are_closed_while_they_are_read(open_host: Any) -> None:
                 host.engine.state,
                 host.topic,
                 ListQuery(limit=1_000, bodies=True),
-                cursor=None,
+                Effort(lambda: 0.0, scan_rows_max=scan_rows_max, second_rows_max=second_rows_max),
                 now_ms=host.now_ms,
-                clock=lambda: 0.0,
-                scan_rows_max=scan_rows_max,
-                second_rows_max=second_rows_max,
             )
             for _ in listing.work():
                 folder = host.engine.state.hours.hour(hour)
@@ -493,10 +491,8 @@ def test_the_splitter_works_while_a_page_is_made(host: Any) -> None:
             host.engine.state,
             host.topic,
             ListQuery(limit=1_000 if total < 900 else 1_900, bodies=True),
-            cursor=None,
+            Effort(lambda: 0.0, scan_rows_max=scan_rows_max),
             now_ms=host.now_ms,
-            clock=lambda: 0.0,
-            scan_rows_max=scan_rows_max,
         )
         for number, _ in enumerate(listing.work()):
             if number == 3:

@@ -106,7 +106,10 @@ def test_an_answer_cut_short_does_not_overtake_a_higher_priority(open_host: Any)
     send(host, (5, f"{9:040}"))
     assert [int(body) for body in host.bodies()] == [9, 2]
     peeked = receiving.peek(
-        host.engine.state, host.topic, host.topic.default, count_max=9, now_ms=host.now_ms
+        host.engine.state,
+        host.topic,
+        host.topic.default,
+        receiving.Asked(count_max=9, now_ms=host.now_ms),
     )
     assert len(peeked[0]) == 1
     send(host, (5, "high"))

@@ -14,7 +14,7 @@ import pytest
 from delaylog.broker.engine import Limits
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.ready_lanes import FILTER_IDLE_MS
-from delaylog.broker.engine.receiving import peek
+from delaylog.broker.engine.receiving import Asked, peek
 from delaylog.broker.engine.retiring import look_after_groups
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.run_file import RunFile
@@ -228,7 +228,7 @@ def test_the_queue_of_an_idle_filter_is_closed(host: Any, ask: str) -> None:
     if ask == "receive":
         assert host.bodies(only=only) == [b"0"]
     else:
-        peek(state, topic, topic.default, count_max=1, now_ms=host.now_ms, only=only)
+        peek(state, topic, topic.default, Asked(count_max=1, now_ms=host.now_ms, only=only))
     host.advance(FILTER_IDLE_MS)
     look_after_groups(state, host.now_ms)
     assert topic.default.ready.filtered

@@ -18,6 +18,7 @@ from delaylog.broker.engine import Engine, control
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.found import just
 from delaylog.broker.engine.membership import Membership
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.frames import Tick
@@ -55,8 +56,8 @@ class Member:
         self.engine = Engine(
             OsFileSystem(),
             str(self.folder),
+            Setup(random=Random(1)),
             now_ms=self.now_ms,
-            random=Random(1),
             member=Membership(self.log, self.ticks, lambda: self.commit, self._drop),
         )
 

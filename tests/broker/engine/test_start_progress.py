@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.file_system import OsFileSystem
 
 HOUR = 3_600_000
@@ -24,9 +25,8 @@ def test_a_start_reports_its_replay_and_its_rebuild(host_class: Any, tmp_path: A
     engine = Engine(
         OsFileSystem(),
         str(tmp_path / "d"),
+        Setup(random=Random(1), working=lambda *report: said.append(report)),
         now_ms=host.now_ms,
-        random=Random(1),
-        working=lambda *report: said.append(report),
     )
     engine.close()
     assert said[0] == ("rebuilding the id index", 10, 10)

@@ -15,9 +15,8 @@ def lease_without_writing(host, count: int) -> int:
         host.engine.state,
         host.topic,
         host.topic.default,
-        count_max=count,
+        receiving.Asked(count_max=count, now_ms=host.now_ms),
         lease_ms=1_000,
-        now_ms=host.now_ms,
     )
     assert delivery is not None
     return delivery.count

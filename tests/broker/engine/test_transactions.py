@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.engine.errors import (
@@ -363,11 +364,11 @@ def test_a_full_disk(host: Any) -> None:
     reserve = state.limits.disk_reserve_bytes
     txn = calls(host)
     txn.begin("x", now)
-    name, place = PartName("", 0, 0, 0), ("default", "t")
-    batch = batch_of([b"a" * 1_000])
+    name = PartName("", 0, 0, 0)
+    content = deciding.Content(("default", "t"), batch_of([b"a" * 1_000]))
     with pytest.raises(DiskFullRefusal):
-        deciding.stage(state, "x", name, place, batch, now, free_bytes=reserve + 2_000)
-    assert deciding.stage(state, "x", name, place, batch, now, free_bytes=reserve + 3_000)
+        deciding.stage(state, "x", name, content, now, free_bytes=reserve + 2_000)
+    assert deciding.stage(state, "x", name, content, now, free_bytes=reserve + 3_000)
     with pytest.raises(DiskFullRefusal):
         deciding.commit(state, "x", [Winner(None, 0, 0, 1)], now, free_bytes=reserve + 1_000)
     assert txn.look("x").rows == 1
@@ -484,10 +485,9 @@ def test_a_backup_holds_what_is_staged(host: Any, tmp_path: Path) -> None:
     host.checkpoint()
     host.sync()
     fs = OsFileSystem()
-    take_backup(fs, fs, str(host.folder), str(tmp_path / "backup"), version="1", now_ms=lambda: 1)
-    restore_backup(
-        fs, fs, str(tmp_path / "backup"), str(tmp_path / "again"), now_ms=1, random=Random(1)
-    )
+    place, backup, again = str(host.folder), str(tmp_path / "backup"), str(tmp_path / "again")
+    take_backup(Route(fs, place, fs, backup), version="1", now_ms=lambda: 1)
+    restore_backup(Route(fs, backup, fs, again), now_ms=1, random=Random(1))
     host.engine.close()
     host.folder = tmp_path / "again"
     host._open()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.job_table import Order
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.quotas import QuotaError
 from delaylog.broker.engine.settings import Quota
@@ -72,7 +73,7 @@ def test_a_job_meets_what_was_committed_before_it(host: Any) -> None:
     """A cancel by filter is about every message that counted when it was begun."""
     prepared(host, parts=2, rows=20, delay_ms=HOUR)
     calls(host).slices(host.now_ms, 2)
-    job = begin_job(host.engine.state, host.topic, "cancel", Filter(), host.now_ms)
+    job = begin_job(host.engine.state, host.topic, Order("cancel", Filter()), host.now_ms)
     txn = calls(host)
     txn.begin("later", host.now_ms)
     txn.stage("later", [b"later"], host.now_ms, delay_ms=HOUR)

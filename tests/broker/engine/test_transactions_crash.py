@@ -18,9 +18,10 @@ import pytest
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError, UnknownError
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.receiving import receive
+from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.transactions import publishing
 from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.work import Work
@@ -51,7 +52,10 @@ class Life:
         self.random = Random(5)
         limits = Limits(disk_reserve_bytes=0, segment_bytes_max=2_000)
         self.engine = Engine(
-            disk, "data", now_ms=told.now_ms, random=Random(5), limits=limits, ids_path=str(ids)
+            disk,
+            "data",
+            Setup(random=Random(5), limits=limits, ids_path=str(ids)),
+            now_ms=told.now_ms,
         )
         self.calls = Transactions(self.engine)
 
@@ -169,7 +173,9 @@ def drained(life: Life) -> list[bytes]:
     out: list[bytes] = []
     topic = life.engine.topic("t")
     while topic is not None:
-        got = receive(state, topic, topic.default, count_max=1_000, lease_ms=60_000, now_ms=now_ms)
+        got = receive(
+            state, topic, topic.default, Asked(count_max=1_000, now_ms=now_ms), lease_ms=60_000
+        )
         if got is None:
             break
         at = 0

@@ -34,7 +34,7 @@ def ask_with_another(host: Any) -> None:
 
 def peek_with_another(host: Any) -> None:
     state, topic, now_ms = host.engine.state, host.topic, host.now_ms
-    receiving.peek(state, topic, topic.default, count_max=1, now_ms=now_ms, only=Z)
+    receiving.peek(state, topic, topic.default, receiving.Asked(count_max=1, now_ms=now_ms, only=Z))
 
 
 def give_a_priority(host: Any) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from delaylog.broker.engine import Engine, control, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.retiring import look_after_groups
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep import pack, snapshot
 from delaylog.storage.file_system import OsFileSystem
@@ -163,7 +164,10 @@ class QueueMachine(Deliveries):
             group, topic, now = self.model.groups[name], self.host.topic, self.now
             late = [view for view in group.views.values() if view.late(now)]
             _, rows, _, _ = receiving.peek(
-                self.state, topic, topic.group(name), count_max=count, now_ms=now, only=only
+                self.state,
+                topic,
+                topic.group(name),
+                receiving.Asked(count_max=count, now_ms=now, only=only),
             )
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
@@ -274,7 +278,7 @@ class QueueMachine(Deliveries):
             if kind == "log":
                 for path in copy.glob("checkpoint-*"):
                     path.unlink()
-            engine = Engine(OsFileSystem(), str(copy), now_ms=self.now, random=Random(1))
+            engine = Engine(OsFileSystem(), str(copy), Setup(random=Random(1)), now_ms=self.now)
             try:
                 again = small_state(engine.state, self.now)
                 # It has begun one of its own.

@@ -15,6 +15,7 @@ import pytest
 
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.run import Run
@@ -51,7 +52,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         clock = BrokerClock()
-        engine = Engine(OsFileSystem(), str(folder), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
         self.fatal: list[BaseException] = []
         self.node = Node(engine, clock, self.fatal.append)
         self.face = RespFace(self.node, ServerState())

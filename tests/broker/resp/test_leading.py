@@ -17,6 +17,7 @@ import pytest
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine, Limits
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.node import Node
 from delaylog.broker.resp import face as face_module
@@ -79,9 +80,8 @@ class Place:
         engine = Engine(
             OsFileSystem(),
             str(self._folder / name),
+            Setup(random=Random(1), limits=LIMITS),
             now_ms=self.clock.now_ms(),
-            random=Random(1),
-            limits=LIMITS,
         )
         engine.state.may_append = self._may_append
         return engine

@@ -15,6 +15,7 @@ import pytest
 
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.node import Node
 from delaylog.broker.resp.connection import Connection
@@ -57,7 +58,9 @@ class Transport:
 def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
     async def main() -> None:
         clock = BrokerClock()
-        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(
+            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+        )
         fatal: list[BaseException] = []
         node = Node(engine, clock, fatal.append)
         face = RespFace(node, ServerState(), after_write=after_write)
@@ -107,7 +110,9 @@ def test_replies_that_cannot_be_made_take_no_others_along(tmp_path: Path, broken
 
     async def main() -> None:
         clock = BrokerClock()
-        engine = Engine(OsFileSystem(), str(tmp_path), now_ms=clock.now_ms(), random=Random(1))
+        engine = Engine(
+            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
+        )
         fatal: list[BaseException] = []
         node = Node(engine, clock, fatal.append)
         face = RespFace(node, ServerState())

@@ -19,6 +19,7 @@ from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.engine import Engine, Limits, TopicSettings
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.quotas import QuotaError
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.turn_shares import TurnShares
 from delaylog.replication.leader import Acks
@@ -81,7 +82,7 @@ class Stub:
 def stub(tmp_path: Path) -> Iterator[Stub]:
     limits = Limits(request_bytes_max=1_000)
     folder = str(tmp_path / "data")
-    engine = Engine(OsFileSystem(), folder, now_ms=NOW_MS, random=Random(7), limits=limits)
+    engine = Engine(OsFileSystem(), folder, Setup(random=Random(7), limits=limits), now_ms=NOW_MS)
     yield Stub(engine)
     engine.close()
 

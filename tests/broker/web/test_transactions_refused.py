@@ -17,6 +17,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.operations import HANDLERS
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
+from delaylog.broker.engine.setup import Setup
 from delaylog.storage.calls.table import BY_NAME
 from delaylog.storage.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
@@ -58,7 +59,7 @@ class Stub(Context):
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(OsFileSystem(), str(tmp_path / "data"), now_ms=NOW_MS, random=Random(1))
+    made = Engine(OsFileSystem(), str(tmp_path / "data"), Setup(random=Random(1)), now_ms=NOW_MS)
     yield made
     made.close()
 

@@ -17,6 +17,7 @@ import pytest
 
 from delaylog.broker.engine import claims, topics
 from delaylog.broker.engine.list_filter import ListQuery
+from delaylog.broker.engine.list_page import Effort
 from delaylog.broker.engine.listing import Listing
 from delaylog.storage.layout import Cause, ref_to_id
 from tests.broker.engine.conftest import HOUR, Host, Message
@@ -96,9 +97,8 @@ class Run:
             host.topic,
             group,
             f"c{self.made}",
-            count_max=5,
+            claims.Asked(count_max=5, now_ms=host.now_ms),
             lease_ms=self.random.choice((500, 90_000)),
-            now_ms=host.now_ms,
         )
         host.engine.run_inline(claims.make_work(state, one, lambda: host.now_ms))
         host.turn()
@@ -175,11 +175,10 @@ class Run:
             listing = Listing(
                 self.host.engine.state,
                 self.host.topic,
-                ListQuery(limit=50, bodies=True),
+                ListQuery(limit=50, bodies=True, cursor=cursor),
+                Effort(lambda: 0.0),
                 group=group,
-                cursor=cursor,
                 now_ms=self.host.now_ms,
-                clock=lambda: 0.0,
             )
             self.host.engine.run_inline(listing.work())
             cursor = listing.page.cursor

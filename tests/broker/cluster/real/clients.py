@@ -15,7 +15,7 @@ from delaylog.broker.engine import control
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settling import ack, nack
+from delaylog.broker.engine.settling import Receipts, ack, nack
 from delaylog.storage.batch import decode_send, encode_send
 from tests.broker.cluster.real.book import Delivery, Message, Violation
 from tests.broker.cluster.real.disks import DiskCrashed
@@ -168,9 +168,11 @@ class Clients(Lives):
                 else:
                     message.maybe_ended = True
             if what == "ack":
-                done = ack(state, topic, lease, origins, now_ms)
+                done = ack(state, topic, Receipts(lease, origins), now_ms)
             else:
-                done = nack(state, topic, lease, origins, now_ms, delay_ms=random.choice((0, 30)))
+                done = nack(
+                    state, topic, Receipts(lease, origins), now_ms, delay_ms=random.choice((0, 30))
+                )
             await node.durable(done.position)
             return done
 

@@ -23,6 +23,7 @@ from delaylog.broker.cluster.place import ClusterPlace
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine import Engine, Limits, Membership
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.setup import Setup
 from delaylog.broker.node import Node
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leader import Acks
@@ -125,7 +126,7 @@ class Life:
             new_cluster=True,
             on_fatal=self._fatal,
             random=random,
-            make_transport=lambda **how: MemoryTransport(network, **how),
+            make_transport=lambda place, host: MemoryTransport(network, place, host),
         )
         membership = Membership(
             files.physical, files.slots, member.committed, self._drop_log, member.may_append
@@ -136,10 +137,8 @@ class Life:
             return Engine(
                 disk,
                 FOLDER,
+                Setup(random=random, limits=LIMITS, ids_path=str(ids)),
                 now_ms=clock.now_ms(),
-                random=random,
-                limits=LIMITS,
-                ids_path=str(ids),
                 member=membership,
                 loaded=loaded,
             )
@@ -148,7 +147,7 @@ class Life:
         clock.on_jump = self.node.clock_jumped
         succession = Succession(self.node, make_engine, member.committed, self._fatal)
         # No folder is so far behind here that it has to be copied.
-        copies = Copies(disk, FOLDER, member, self.node, succession, None, self._fatal)
+        copies = Copies(disk, FOLDER, member, self.node, succession, None)
         member.attach(self.node, oracle, succession, copies)
         self.place = ClusterPlace(self.node, member)
         self.files = files
