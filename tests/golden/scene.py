@@ -16,6 +16,7 @@ import numpy as np
 from delaylog.broker.engine import claims, topics
 from delaylog.broker.engine.archiving import apply_archive
 from delaylog.broker.engine.job_filter import Filter
+from delaylog.broker.engine.job_table import Order
 from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.model import MessageState
 from delaylog.broker.engine.settling import Receipts, ack
@@ -162,7 +163,7 @@ def _second(host: Any) -> dict[str, Any]:
     released = {"through": host.now_ms // HOUR - 2}
     state.append(FrameKind.ARCHIVE, [msgpack.packb(released)], host.now_ms)
     apply_archive(state, released)
-    begin_job(state, host.topic, "cancel", Filter(tag=b"green"), host.now_ms)
+    begin_job(state, host.topic, Order("cancel", Filter(tag=b"green")), host.now_ms)
     work = Transactions(engine)
     work.stage("open", [b"staged 2"], host.now_ms, topic="staged", number=1)
     host.topic_name = "claims"
