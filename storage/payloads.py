@@ -59,12 +59,12 @@ _MOVE_COLUMNS: Final = ("refs", "deliver_at_ms", "expires_at_ms", "priority", "a
 class SendDecision:
     """What the engine decided about a batch; the client's bytes follow it in the frame.
 
-    `accepted` lists the rows that become messages (None = all of them). `topic` is one number or
-    one per row. Defaults stand for absent columns. Due times follow from the frame's leader time:
-    max(asked for, leader time); rows live in max(due hour, `hour_floor`).
+    `accepted` lists the rows that become messages (None = all of them). Defaults stand for absent
+    columns. Due times follow from the frame's leader time: max(asked for, leader time); rows live
+    in max(due hour, `hour_floor`).
     """
 
-    topic: Column
+    topic: int
     tag: int
     hour_floor: int
     ttl_ms: int
@@ -84,7 +84,7 @@ class SendDecision:
     def head(self) -> dict[str, Any]:
         """The members that say it."""
         head: dict[str, Any] = {
-            "topic": _pack_column(self.topic, "<u4"),
+            "topic": self.topic,
             "tag": self.tag,
             "floor": self.hour_floor,
             "ttl": self.ttl_ms,
@@ -109,7 +109,7 @@ class SendDecision:
         lined_up = head.get("successors")
         others = None if lined_up is None else np.frombuffer(lined_up, "<i8").reshape(3, -1)
         return cls(
-            topic=_unpack_column(head["topic"], "<u4"),
+            topic=head["topic"],
             tag=head["tag"],
             hour_floor=head["floor"],
             ttl_ms=head["ttl"],

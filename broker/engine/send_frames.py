@@ -17,7 +17,7 @@ from delaylog.broker.engine.state import EngineState, Exposure
 from delaylog.broker.engine.transactions.applying import uncount_committed
 from delaylog.broker.engine.waking import follow_settings
 from delaylog.storage.batch import MessageBatch, has_own_backoffs
-from delaylog.storage.columns import grouped, per_hour, some
+from delaylog.storage.columns import some
 from delaylog.storage.frames import Frame
 from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
 from delaylog.storage.payloads import SendDecision
@@ -52,26 +52,19 @@ def apply_send(
     rows = placed.rows
     if not batch.id.empty:
         state.ids.put_rows(rows, refs)
-    if isinstance(decision.topic, int):
-        topic = state.by_number.get(decision.topic)
-        if topic is not None:
-            state.before_change(decision.topic)
-            _count_sent(state, topic, refs, placed, sent_position)
-            whole = placed.order is None
-            topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
-            if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
-                topic.prioritised = True
-                follow_settings(topic)
-            if not topic.own_backoffs and not batch.headers.empty:
-                topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
-            if decision.successors is not None:
-                _line_up(state, topic, placed, refs, decision.successors)
-    else:
-        for number, mine in grouped(rows["topic"].astype(np.int64)):
-            topic = state.by_number.get(number)
-            if topic is not None:
-                state.before_change(number)
-                _count_sent(state, topic, refs[mine])
+    topic = state.by_number.get(decision.topic)
+    if topic is not None:
+        state.before_change(decision.topic)
+        _count_sent(state, topic, refs, placed, sent_position)
+        whole = placed.order is None
+        topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
+        if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
+            topic.prioritised = True
+            follow_settings(topic)
+        if not topic.own_backoffs and not batch.headers.empty:
+            topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
+        if decision.successors is not None:
+            _line_up(state, topic, placed, refs, decision.successors)
     if decision.producer is not None and decision.sequence is not None:
         _remember_answer(state, batch, decision, placed, refs, logged)
     expose(state, placed, refs, end)
@@ -178,16 +171,13 @@ def _count_sent(
     state: EngineState,
     topic: Topic,
     refs: Int64Array,
-    placed: PlacedRows | None = None,
-    sent_position: int | None = None,
+    placed: PlacedRows,
+    sent_position: int | None,
 ) -> None:
     """Count new rows in each group that sees them; `placed` says how they lie in hours."""
     state.series.count_sent(topic, len(refs))
-    if placed is None:
-        hours = per_hour(refs)
-    else:
-        lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
-        hours = dict(zip(placed.hours, lengths, strict=True))
+    lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
+    hours = dict(zip(placed.hours, lengths, strict=True))
     topic.last_hour = max((topic.last_hour, *hours))
     others = -1
     for group in topic.groups.values():
