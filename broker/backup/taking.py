@@ -27,7 +27,7 @@ from delaylog.broker.config import ConfigError
 from delaylog.broker.engine.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
-from delaylog.broker.engine.upkeep import log_needed
+from delaylog.broker.engine.saved_state import log_needed
 from delaylog.broker.folder_lock import LOCK, held_retention
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,

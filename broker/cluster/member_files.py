@@ -14,7 +14,7 @@ from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
 from delaylog.broker.cluster.folders import history_of
 from delaylog.broker.cluster.whose import META
-from delaylog.broker.engine.upkeep import saved_epochs
+from delaylog.broker.engine.saved_state import saved_epochs
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError

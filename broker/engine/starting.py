@@ -10,8 +10,8 @@ from typing import Any
 
 from delaylog.broker.engine.id_rebuild import rebuild_ids
 from delaylog.broker.engine.keyspace_files import LoadedKeyspace, base_of, load_keyspace
+from delaylog.broker.engine.saved_state import restore
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.upkeep import restore
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import HOUR_MS
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.upkeep import fill_group
+from delaylog.broker.engine.saved_state import fill_group
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_rewrite import path_of
 from delaylog.storage.layout import (

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from delaylog.broker.engine import id_rebuild
-from delaylog.broker.engine.upkeep import saved_epochs
+from delaylog.broker.engine.saved_state import saved_epochs
 from delaylog.storage import id_index
 from delaylog.storage.layout import MessageState
 from delaylog.storage.work import Work

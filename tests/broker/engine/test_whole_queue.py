@@ -21,9 +21,9 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from delaylog.broker.engine import Engine, control, receiving, topics
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.retiring import look_after_groups
+from delaylog.broker.engine.saved_state import pack, snapshot
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topic_packing import PackedTopics
-from delaylog.broker.engine.upkeep import pack, snapshot
 from delaylog.storage.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
