@@ -23,7 +23,7 @@ members of a SEND frame's decision.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -82,7 +82,7 @@ _STAGED: Final = NamedFields(
     expires="expires_ms",
 )
 _PUBLISH: Final = NamedFields(
-    txn="transaction", part="part", first="first", stop="stop", at="at_ms", counts="counts"
+    txn="transaction", part="part", first="first", stop="stop", at="at_ms"
 )
 
 
@@ -131,14 +131,14 @@ class PublishDecision:
     stop: int
     at_ms: int
     """What is due earlier is due then: where a SEND has its frame's leader time."""
-    counts: Sequence[int]
+    counts: tuple[int, ...]
     """Rows of this range by what became of them: see `RESULTS`."""
     send: SendDecision | None
     """None = nobody is to see them: they have ended by rule."""
 
     def encode(self) -> list[Block]:
         """The payload."""
-        head = _PUBLISH.pack(self)
+        head = _PUBLISH.pack(self) | {"counts": self.counts}
         return pack(head if self.send is None else head | {"send": self.send.head()})
 
     @classmethod
@@ -146,7 +146,7 @@ class PublishDecision:
         """Of a frame's payload."""
         head, _ = unpack(payload)
         send = None if head.get("send") is None else SendDecision.decode(head["send"])
-        return cls(**_PUBLISH.unpack(head), send=send)
+        return cls(**_PUBLISH.unpack(head), counts=tuple(head["counts"]), send=send)
 
 
 RESULTS: Final = ("created", "kept", "replaced", "rejected", "ended")
