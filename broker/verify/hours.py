@@ -7,6 +7,7 @@ because another file says it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +16,13 @@ from crc32c import crc32c
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns import every
+from delaylog.storage.extents import whole_extent
 from delaylog.storage.file_system import File, FileSystem
 from delaylog.storage.hour_rewrite import path_of
 from delaylog.storage.id_hash import IdHash
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_HOLE,
-    EXTENT_MAGIC,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
     HOUR_MS,
@@ -40,6 +41,7 @@ from delaylog.storage.layout import (
 from delaylog.storage.rows import seconds_of
 from delaylog.storage.second_index import SecondIndex
 from delaylog.storage.state_seal import broken
+from delaylog.storage.whole_files import read_file
 
 IsRow = Callable[[Int64Array], np.ndarray]
 """Mask of the refs that name a row the log knows."""
@@ -132,9 +134,7 @@ class HourCheck:
                 one = np.frombuffer(raw[at : at + EXTENT_SIZE], EXTENT)[0]
                 # What lies behind the checkpoint's rows is cut at a start and comes again.
                 promised = rows < self._promised
-                if one["magic"] != EXTENT_MAGIC or crc32c(raw[at : at + EXTENT_SIZE - 4]) != int(
-                    one["crc"]
-                ):
+                if not whole_extent(raw[at : at + EXTENT_SIZE]):
                     self._say("extents", at, "a damaged extent", promised=promised)
                     break
                 if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
@@ -265,9 +265,7 @@ class HourCheck:
         path = self._path("second.index")
         if not self._fs.exists(path) or self._seconds.covers < 0:
             return
-        file = self._fs.open(path)
-        raw = file.pread(file.size(), 0)
-        file.close()
+        raw = read_file(self._fs, path)
         self._report.files += 1
         self._report.bytes_read += len(raw)
         kept = SecondIndex.decode(raw)
@@ -292,16 +290,13 @@ class HourCheck:
             self._damaged("second.index", 0, "it is whole, but not the index of these rows")
 
     def _judge_seconds(self, raw: bytes, rows: int) -> tuple[int, str] | None:
-        file = self._fs.open(self._path("delay.index"))
+        with closing(self._fs.open(self._path("delay.index"))) as file:
 
-        def read_rows(first: int, last: int) -> RowArray:
-            size = (last - first + 1) * INDEX_ENTRY_SIZE
-            return np.frombuffer(file.pread(size, (first - 1) * INDEX_ENTRY_SIZE), INDEX_ENTRY)
+            def read_rows(first: int, last: int) -> RowArray:
+                size = (last - first + 1) * INDEX_ENTRY_SIZE
+                return np.frombuffer(file.pread(size, (first - 1) * INDEX_ENTRY_SIZE), INDEX_ENTRY)
 
-        try:
             return judge_second_index(raw, self._hour, rows, read_rows)
-        finally:
-            file.close()
 
     def _states(self, name: str, rows: int) -> Generator[None, None, None]:
         file = self._open(name)
