@@ -15,7 +15,7 @@ from typing import Any
 
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.broker_http import BrokerHttp
-from pyspark_delaylog.errors import BrokerError, JobError, OptionError
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.backfill import TOKEN_VARIABLE
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.segments.folder import Folder, Hour
@@ -59,19 +59,16 @@ class ReleasingBroker:
 
 @contextmanager
 def open_broker(endpoint: str) -> Iterator[ReleasingBroker]:
-    """A broker by its addresses; its refusals become JobError."""
+    """A broker by its addresses."""
     said = {"endpoint": endpoint, "topic": "none"}
     token = os.environ.get(TOKEN_VARIABLE)
     if token is not None:
         said["authToken"] = token
+    http = BrokerHttp(Options.parse(said))
     try:
-        http = BrokerHttp(Options.parse(said))
-        try:
-            yield ReleasingBroker(http)
-        finally:
-            http.close()
-    except (BrokerError, OptionError) as error:
-        raise JobError(str(error)) from None
+        yield ReleasingBroker(http)
+    finally:
+        http.close()
 
 
 def stands(manifest: dict[str, Any], hour: int, known: Hour) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.storage.layout import hour_name
-from pyspark_delaylog.errors import JobError
+from pyspark_delaylog.errors import JobError, RefusedError
 from pyspark_delaylog.jobs import archive
 from pyspark_delaylog.jobs.main import make_parser
 from tests.broker.conftest import Broker
@@ -204,7 +204,7 @@ def test_another_brokers_folder_releases_nothing(
     broker = serve("--archive-hold", "on")
     args = words(broker, tmp_path / "out")
     args.folder = str(tmp_path / "other")
-    with pytest.raises(JobError, match=r"the copy 3:|changed after position"):
+    with pytest.raises(RefusedError, match=r"the copy 3:|changed after position"):
         archive.run(None, args)
     assert written == NAMES[:1]
     assert released(broker) == 0
