@@ -6,7 +6,7 @@ from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace import long_double
-from delaylog.broker.keyspace.commands.picking import repeats, take_count
+from delaylog.broker.keyspace.commands.picking import pick, take_count
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
@@ -220,13 +220,7 @@ def hrandfield(run: Run, argv: Args) -> Reply:
         return None if value is None else random.choice(list(value))
     if value is None or count == 0:
         return []
-    fields = list(value)
-    if count < 0:
-        picked = random.choices(fields, k=repeats(count))
-    elif count < len(fields):
-        picked = random.sample(fields, count)
-    else:
-        picked = fields
+    picked = pick(random, list(value), count)
     if not with_values:
         return picked
     if run.session.resp == 3:

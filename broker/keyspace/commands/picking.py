@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from random import Random
+from typing import Final, TypeVar
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.options import at_least
 
+Name = TypeVar("Name", bytes, int)
 REPEATS_MAX: Final = 100_000
 """Redis has no such limit, and runs out of memory. So many take some 20 ms of the loop."""
 
@@ -31,6 +34,15 @@ def repeats(count: int) -> int:
             b"ERR value is out of range, at most %d may be picked with repeats" % REPEATS_MAX
         )
     return -count
+
+
+def pick(random: Random, names: Sequence[Name], count: int) -> list[Name]:
+    """So many different names, all if there are no more; by a negative count, any may come twice.
+    Raises CommandError.
+    """
+    if count < 0:
+        return random.choices(names, k=repeats(count))
+    return list(names) if count >= len(names) else random.sample(names, count)
 
 
 take_positive: Final = at_least(0, b"ERR value is out of range, must be positive")

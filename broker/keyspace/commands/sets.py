@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.picking import repeats, take_count, take_positive
+from delaylog.broker.keyspace.commands.picking import pick, take_count, take_positive
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.number_texts import is_int
 from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
@@ -164,11 +164,7 @@ def srandmember(run: Run, argv: Args) -> Reply:
         return None if count is None else []
     if count is None:
         return _any(run, value)
-    random = run.keyspace.random
-    if count < 0:
-        return random.choices(list(value), k=repeats(count))
-    members = list(value)
-    return members if count >= len(members) else random.sample(members, count)
+    return pick(run.keyspace.random, list(value), count)
 
 
 @command("sscan", -3, "set", "readonly", keys=(1, 1, 1))

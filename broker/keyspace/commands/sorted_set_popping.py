@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.commands.picking import repeats, take_count, take_positive
+from delaylog.broker.keyspace.commands.picking import pick, take_count, take_positive
 from delaylog.broker.keyspace.commands.sorted_set_ranges import entries_reply
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import CommandError, syntax
@@ -147,13 +147,10 @@ def zrandmember(run: Run, argv: Args) -> Reply:
     if value is None or count == 0:
         return []
     size = len(value.scores)
-    drawn: list[Entry]
-    if count < 0:
-        drawn = [_entry(value, random.randrange(size)) for _ in range(repeats(count))]
-    elif count >= size:
+    if count >= size:
         drawn = list(value.order)[::-1]
     else:
-        drawn = [_entry(value, rank) for rank in random.sample(range(size), count)]
+        drawn = [_entry(value, rank) for rank in pick(random, range(size), count)]
     return entries_reply(run, drawn, scores=scores)
 
 
