@@ -57,6 +57,12 @@ _VALUES_BYTES_MAX: Final = 1 << 20
 REPLY_BYTES_MAX: Final = 128 << 20
 """An array of more is refused: a few bytes (MGET k k k …) would have it built in memory. A single
 string may be longer."""
+REPLY_BYTES_A_TURN: Final = 1 << 20
+"""A client that is owed so much is answered before more of its commands run."""
+ANSWER_BYTES_MAX: Final = 640 << 20
+"""What one turn may answer a client: the largest string and some more. A client that makes more of
+it, by a transaction or by many large values at once, is closed before that is put together.
+"""
 # Shorter arrays are not measured.
 _MEASURED_MIN: Final = 64
 

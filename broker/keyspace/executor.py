@@ -7,58 +7,41 @@ first (`begin`), and takes the keyspace's effects when its turn ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
-from delaylog.broker.keyspace.encoding import encode_into
+from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
 from delaylog.broker.keyspace.errors import (
-    EXEC_ABORT,
     EXEC_ABORTED_BY,
     MASTER_DOWN,
-    READ_ONLY,
+    MOVED_AWAY,
     SCRIPTS_OFF,
     CommandError,
 )
 from delaylog.broker.keyspace.expiry import Place
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.multi import discard, enqueue
 from delaylog.broker.keyspace.pubsub import PubSub
-from delaylog.broker.keyspace.registry import WORDS, Args, Command, find_command
-from delaylog.broker.keyspace.replies import NO_ARRAY, OK, QUEUED, WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.registry import WORDS, Args, Command, are_alike, find_command
+from delaylog.broker.keyspace.replies import OK, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.keyspace.session import Session
 from delaylog.broker.keyspace.waits import Waits
-from delaylog.broker.keyspace.watching import forget_watches, watched_is_over
+from delaylog.broker.keyspace.watching import forget_watches
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.scripting_host import ScriptingHost
     from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 
-MOVED_AWAY: Final = (
-    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
-)
-_NO_WORDS: Final[dict[bytes, Command]] = {}
-_FIRST: Final = itemgetter(0)
 _MANY_MIN: Final = 4
 """A pipeline of fewer commands is not looked at as a whole."""
-_WORDS_OF_HTTP: Final = (b"post", b"host:")
-REPLY_BYTES_A_TURN: Final = 1 << 20
-"""A client that is owed so much is answered before more of its commands run."""
+_NO_WORDS: Final[dict[bytes, Command]] = {}
 DEFERRED_BYTES_MIN: Final = 64 << 10
 """While unread replies use up their bound, a larger reply of a reading command is deferred."""
-ANSWER_BYTES_MAX: Final = 640 << 20
-"""What one turn may answer a client: the largest string and some more. A client that makes more of
-it, by a transaction or by many large values at once, is closed before that is put together.
-"""
 _PIECES_COUNTED: Final = 64
 """Arrays are added up when they have come to more pieces than this."""
-MULTI_BYTES_MAX: Final = 64 << 20
-"""The commands between MULTI and EXEC; Redis has no such limit."""
-_QUEUED_BYTES: Final = 200
-"""What a queued command takes beside its words, about."""
-_LONG_MULTI: Final = b"ERR a transaction may have %d bytes of commands" % MULTI_BYTES_MAX
 _LARGE_BYTES: Final = 4096
 """Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
 
@@ -103,7 +86,7 @@ class Executor:
         """What verbs beyond the keyspace work with."""
         self.waits = Waits(lambda: self.keyspace.now_ms)
         nobody = Session(0, keyspace.databases[0])
-        self._run = Run(self, keyspace, nobody)
+        self.run = Run(self, keyspace, nobody)
         self.script_run = Run(self, keyspace, nobody)
         self.script_run.may_wait = False
         self.script_run.in_script = True
@@ -148,7 +131,7 @@ class Executor:
                 session.watched = []
                 session.dirty_watch = True
             session.database = keyspace.databases[session.database.number]
-        self.keyspace = self._run.keyspace = self.script_run.keyspace = keyspace
+        self.keyspace = self.run.keyspace = self.script_run.keyspace = keyspace
 
     # ------------------------------------------------------------------ running
 
@@ -167,7 +150,7 @@ class Executor:
         out = session.out
         append = out.append
         find = _NO_WORDS.get if self.out_of_touch else WORDS.get
-        keyspace, run = self.keyspace, self._run
+        keyspace, run = self.keyspace, self.run
         log = keyspace.log
         # Only the long way changes these.
         run.session, run.database = session, session.database
@@ -181,7 +164,7 @@ class Executor:
                 command is not None
                 and command.many is not None
                 and (writable or not command.write)
-                and _are_alike(commands)
+                and are_alike(commands)
                 and command.takes(len(commands[0]))
                 and command.many(run, commands)
             ):
@@ -263,18 +246,18 @@ class Executor:
         if command is None:
             found = find_command(argv)
             if isinstance(found, ErrorReply):
-                if argv[0].lower() in _WORDS_OF_HTTP:
+                if argv[0].lower() in (b"post", b"host:"):
                     # A browser sends a page's request here: its body may be full of commands.
                     session.kill()
                     self.on_attack(session)
-                return self._refused(session, found)
+                return self.refused(session, found)
             command = found
         count = len(argv)
         arity = command.arity
         if count != arity and (arity > 0 or count < -arity):
             name = command.name
             text = b"ERR wrong number of arguments for '%b' command" % name
-            return self._refused(session, ErrorReply(text), command)
+            return self.refused(session, ErrorReply(text), command)
         if session.special:
             stopped = self._stopped(session, command, argv)
             if stopped is not None:
@@ -282,10 +265,10 @@ class Executor:
         if command.write:
             refusal = self.refusal_of(command)
             if refusal is not None:
-                return self._refused(session, refusal, command)
+                return self.refused(session, refusal, command)
         if self.out_of_touch and "stale" not in command.flags:
-            return self._refused(session, ErrorReply(MASTER_DOWN))
-        reply = self.call(self._run, session, command, argv)
+            return self.refused(session, ErrorReply(MASTER_DOWN))
+        reply = self.call(self.run, session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
         return reply
@@ -342,93 +325,31 @@ class Executor:
 
     # ------------------------------------------------------------------ the long way
 
-    def _refused(
+    def refused(
         self, session: Session, error: ErrorReply, command: Command | None = None
     ) -> ErrorReply:
+        """Note that a command is refused; returns what it is answered."""
         self.server.errors_answered += 1
         if command is not None and command.name == b"exec":
-            self.discard(session)
+            discard(session)
             return ErrorReply(EXEC_ABORTED_BY + error.text.removeprefix(b"ERR "))
         if session.queue is not None:
             session.failed_multi = True
         return error
 
-    def discard(self, session: Session) -> None:
-        """A transaction ends without having been run."""
-        session.queue = None
-        session.failed_multi = False
-        session.queued_bytes = 0
-        forget_watches(session)
-        session.look()
-
     def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
         """What to answer instead of running a command; None = run it."""
         if not session.authenticated and not command.no_auth:
-            return self._refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
+            return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (
                 b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "
                 b"RESET are allowed in this context" % command.name
             )
-            return self._refused(session, ErrorReply(text), command)
+            return self.refused(session, ErrorReply(text), command)
         if session.queue is None or command.now:
             return None
-        if command.no_multi:
-            text = b"ERR Command not allowed inside a transaction"
-            return self._refused(session, ErrorReply(text))
-        if command.write and (refusal := self.refusal_of(command)) is not None:
-            return self._refused(session, refusal)
-        if self.out_of_touch and "stale" not in command.flags:
-            return self._refused(session, ErrorReply(MASTER_DOWN))
-        size = sum(map(len, argv)) + _QUEUED_BYTES
-        session.queued_bytes += size
-        if session.queued_bytes > MULTI_BYTES_MAX:
-            # EXEC discards it; what was queued is not kept until then.
-            session.queue.clear()
-            return self._refused(session, ErrorReply(_LONG_MULTI))
-        if size > _LARGE_BYTES and (refusal := self.may_take(size)) is not None:
-            return self._refused(session, refusal)
-        session.queue.append((command, argv))
-        return QUEUED
-
-    def run_queue(self, session: Session) -> Reply:
-        """EXEC: run what was queued, unless it may not be."""
-        queue, session.queue, session.queued_bytes = session.queue, None, 0
-        assert queue is not None
-        failed, session.failed_multi = session.failed_multi, False
-        changed = session.dirty_watch or watched_is_over(session, self.keyspace.now_ms)
-        forget_watches(session)
-        session.look()
-        if failed:
-            raise CommandError(EXEC_ABORT)
-        if changed:
-            return NO_ARRAY
-        if self.out_of_touch and any("stale" not in command.flags for command, _ in queue):
-            raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
-        refusals = (self.refusal_of(command) for command, _ in queue if command.write)
-        if (refusal := next((each for each in refusals if each is not None), None)) is not None:
-            if refusal.text == READ_ONLY:
-                raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
-            raise CommandError(refusal.text)
-        run, out = self._run, session.out
-        run.may_wait = False
-        # Each reply is written as it comes: HELLO and messages to itself count from there on.
-        out.append(b"*%d\r\n" % len(queue))
-        room = ANSWER_BYTES_MAX
-        try:
-            for command, argv in queue:
-                told = len(out)
-                reply = self.call(run, session, command, argv)
-                if reply is not WRITTEN:
-                    encode_into(out, reply, session.resp)
-                room -= sum(map(len, out[told:]))
-                if room < 0:
-                    # It runs to its end, unheard.
-                    out.clear()
-                    session.kill()
-        finally:
-            run.may_wait = True
-        return WRITTEN
+        return enqueue(self, session, command, argv)
 
     # ------------------------------------------------------------------ waiting commands
 
@@ -462,7 +383,7 @@ class Executor:
         if kind is not None and blocked.database.find(key).__class__ is not kind:
             return
         blocked.ready = key
-        run = self._run
+        run = self.run
         run.retried = blocked
         kept, session.database = session.database, blocked.database
         try:
@@ -477,11 +398,3 @@ class Executor:
             return
         self.waits.end(session)
         session.deliver(reply)
-
-
-def _are_alike(commands: list[Args]) -> bool:
-    """Whether all are of one word, and of as many words."""
-    first = commands[0]
-    return list(map(_FIRST, commands)).count(first[0]) == len(commands) and list(
-        map(len, commands)
-    ).count(len(first)) == len(commands)

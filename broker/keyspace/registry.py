@@ -20,6 +20,7 @@ Flags are those of COMMAND INFO. What they do here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
@@ -50,6 +51,7 @@ _CATEGORY_OF: Final = {
     "scripting": "scripting",
 }
 """By group; commands of the others say theirs."""
+_FIRST: Final = itemgetter(0)
 _SHOWN_BYTES: Final = 128
 """So much of an unknown command is shown."""
 
@@ -147,6 +149,14 @@ def many(name: str) -> Callable[[Many], Many]:
         return function
 
     return register
+
+
+def are_alike(commands: list[Args]) -> bool:
+    """Whether all are of one word, and of as many words."""
+    first = commands[0]
+    return list(map(_FIRST, commands)).count(first[0]) == len(commands) and list(
+        map(len, commands)
+    ).count(len(first)) == len(commands)
 
 
 def add(entry: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,8 @@ AUTH_WAIT_SECONDS: Final = 0.5
 """After a wrong token nobody at that address may show another one for so long."""
 _ADDRESSES_MAX: Final = 1_024
 _DEFAULT: Final = b"default"
+
+log = logging.getLogger("delaylog.resp")
 
 
 def read_accounts(path: str) -> dict[bytes, bytes]:
@@ -53,13 +56,16 @@ class FailedLogins:
         self._failed: dict[str, tuple[int, float]] = {}
         """How often, and until when it waits."""
 
-    def note(self, host: str, now: float) -> int:
-        """Once more; returns how often."""
+    def note(self, host: str, now: float) -> None:
+        """Once more; the first one, and every doubling, is logged."""
         count = self._failed.pop(host, (0, 0.0))[0] + 1
         if len(self._failed) >= _ADDRESSES_MAX:
             del self._failed[next(iter(self._failed))]
         self._failed[host] = count, now + AUTH_WAIT_SECONDS
-        return count
+        if count & (count - 1) == 0:
+            log.warning(
+                "a Redis client showed a wrong token", extra={"address": host, "failures": count}
+            )
 
     def left(self, host: str, now: float) -> float:
         """Seconds that it still has to wait."""

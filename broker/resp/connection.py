@@ -12,12 +12,13 @@ import struct
 import termios
 from typing import TYPE_CHECKING, Final, cast
 
-from delaylog.broker.keyspace.encoding import encode, encode_into
-from delaylog.broker.keyspace.executor import (
+from delaylog.broker.keyspace.encoding import (
     ANSWER_BYTES_MAX,
-    DEFERRED_BYTES_MIN,
     REPLY_BYTES_A_TURN,
+    encode,
+    encode_into,
 )
+from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN
 from delaylog.broker.keyspace.registry import only_reads
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.session import Session

@@ -13,8 +13,8 @@ from delaylog.broker import descriptors
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.keyspace.commands.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN, MOVED_AWAY, Executor
+from delaylog.broker.keyspace.errors import MOVED_AWAY, NO_MEMORY, READ_ONLY
+from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
@@ -273,12 +273,7 @@ class RespFace:
             self.loop.call_later(_AGAIN_SECONDS, self._serve_deferred)
 
     def _note_wrong_password(self, session: Session) -> None:
-        host = session.address.rpartition(b":")[0].decode()
-        count = self._failed.note(host, self.loop.time())
-        if count & (count - 1) == 0:
-            log.warning(
-                "a Redis client showed a wrong token", extra={"address": host, "failures": count}
-            )
+        self._failed.note(session.address.rpartition(b":")[0].decode(), self.loop.time())
 
     def penalty_seconds(self, session: Session) -> float:
         """Return the delay of a client without a token, after wrong ones from its address."""

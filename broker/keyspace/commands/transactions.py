@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.multi import discard as drop_queue
+from delaylog.broker.keyspace.multi import run_queue
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.run import Run
@@ -26,7 +28,7 @@ def exec_(run: Run, argv: Args) -> Reply:
     """Run what is queued, unless a watched key was changed."""
     if run.session.queue is None:
         raise CommandError(b"ERR EXEC without MULTI")
-    return run.executor.run_queue(run.session)
+    return run_queue(run.executor, run.session)
 
 
 @command("discard", 1, "transactions", _FLAGS)
@@ -35,7 +37,7 @@ def discard(run: Run, argv: Args) -> Reply:
     session = run.session
     if session.queue is None:
         raise CommandError(b"ERR DISCARD without MULTI")
-    run.executor.discard(session)
+    drop_queue(session)
     return OK
 
 

@@ -37,6 +37,7 @@ _MODULES: Final = (
     "cjson",
     "cmsgpack",
     "struct",
+    "handing",
     "redis",
 )
 _ARGUMENTS: Final = b"ERR Lua redis lib command arguments must be strings or integers"

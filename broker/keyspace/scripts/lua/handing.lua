@@ -1,0 +1,98 @@
+-- How a script's value is handed back to Python: plain, as a flat list, or as a stream.
+local host = ...
+local type, rawget, next, unpack = type, rawget, next, unpack
+
+local MAX_DEPTH = host.reply_depth
+local FLAT = 4000 -- results that fit on the stack
+
+-- Kinds of the stream; conversion.py reads it.
+local SCALAR, ARRAY, STATUS, ERROR, DOUBLE, MAP, SET, BIG, VERBATIM = 0, 1, 2, 3, 4, 5, 6, 7, 8
+
+local stream, length
+
+local function put(kind, value)
+  stream[length + 1], stream[length + 2] = kind, value
+  length = length + 2
+end
+
+local function flatten(value, depth)
+  local kind = type(value)
+  if kind ~= "table" then
+    if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then value = false end
+    -- nil is a null, and false only looks like one under RESP3.
+    if kind ~= "boolean" and value == false then return put(9, 0) end
+    return put(SCALAR, value)
+  end
+  if depth > MAX_DEPTH then return put(ERROR, "ERR reached lua stack limit") end
+  local part = rawget(value, "err")
+  if type(part) == "string" then return put(ERROR, part) end
+  part = rawget(value, "ok")
+  if type(part) == "string" then return put(STATUS, part) end
+  part = rawget(value, "double")
+  if type(part) == "number" then return put(DOUBLE, part) end
+  part = rawget(value, "map")
+  if type(part) == "table" then
+    local at, n = length + 2, 0
+    put(MAP, 0)
+    for key, item in next, part do
+      flatten(key, depth + 1)
+      flatten(item, depth + 1)
+      n = n + 1
+    end
+    stream[at] = n
+    return
+  end
+  part = rawget(value, "set")
+  if type(part) == "table" then
+    local at, n = length + 2, 0
+    put(SET, 0)
+    for key in next, part do
+      flatten(key, depth + 1)
+      n = n + 1
+    end
+    stream[at] = n
+    return
+  end
+  part = rawget(value, "big_number")
+  if type(part) == "string" then return put(BIG, part) end
+  part = rawget(value, "verbatim_string")
+  if type(part) == "table" then
+    local form, text = rawget(part, "format"), rawget(part, "string")
+    if type(form) == "string" and type(text) == "string" then
+      put(VERBATIM, form)
+      return put(SCALAR, text)
+    end
+  end
+  local at, n = length + 2, 0
+  put(ARRAY, 0)
+  while true do
+    local item = rawget(value, n + 1)
+    if item == nil then break end
+    n = n + 1
+    flatten(item, depth + 1)
+  end
+  stream[at] = n
+end
+
+function host.hand_back(value)
+  if type(value) ~= "table" then return 0, nil end
+  if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil
+      and rawget(value, "double") == nil and rawget(value, "map") == nil
+      and rawget(value, "set") == nil and rawget(value, "big_number") == nil
+      and rawget(value, "verbatim_string") == nil then
+    local n = 0
+    while true do
+      local item = rawget(value, n + 1)
+      local item_kind = type(item)
+      if item_kind == "nil" then return 1, unpack(value, 1, n) end
+      if item_kind ~= "string" and item_kind ~= "number" or n >= FLAT then break end
+      n = n + 1
+    end
+  end
+  stream, length = {}, 0
+  flatten(value, 1)
+  return 2, length
+end
+
+function host.slice(first, last) return unpack(stream, first, last) end
+function host.forget() stream = nil end
