@@ -222,7 +222,8 @@ class RedisServer:
                 with redis.Redis(
                     host=self.host, port=port, password=self.password, retry=None
                 ) as probe:
-                    if probe.info("server")["process_id"] == self._process.pid:
+                    # While it loads its data it answers INFO, and refuses PING.
+                    if probe.info("server")["process_id"] == self._process.pid and probe.ping():
                         return True
             except redis.RedisError:
                 pass
