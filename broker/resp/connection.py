@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
             self.abort()
         if executor.keyspace.condemned:
             # What this turn did is undone.
-            session.out[:] = [encode(face.restored_since, session.resp)]
+            session.out[:] = [encode(face.restoring.since, session.resp)]
             session.closing = True
         if session.blocked is not None:
             face.arm()
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
                 return self._handle_small(executor, commands)
             return executor.handle(self.session, commands)
         except Exception as error:
-            self._face.broken(error)
+            self._face.restoring.broken(error)
             self.abort()
             return len(commands)
 

@@ -29,6 +29,7 @@ from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.reply_bound import ReplyBound
+from delaylog.broker.resp.restoring import Restoring
 from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import DISTRUSTED
@@ -47,10 +48,6 @@ NATIVE_VERBS: Final = (sends, deliveries, control)
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
-)
-_BUG: Final = ErrorReply(b"ERR internal error; the server's log says which. Nothing was done")
-_STOPPED: Final = ErrorReply(
-    b"ERR Script stopped: it ran too long and had written. Nothing that it wrote stays"
 )
 _SWEEP_SECONDS: Final = 15.0
 """Interval of sweeps: two sweeps that find an unfinished command hardly longer close its client."""
@@ -91,7 +88,8 @@ class RespFace:
         self.executor.defers = self._defers
         server.given[b"maxmemory"] = b"%d" % maxmemory
         self.executor.on_bug = self._note_bug
-        self.executor.on_script_stopped = self._undo_script
+        self.restoring = Restoring(node, self._forget_turn)
+        self.executor.on_script_stopped = self.restoring.undo_script
         self.executor.scripts_allowed = scripts
         if script_seconds is not None:
             self.executor.script_limits = ScriptLimits(script_seconds, script_seconds)
@@ -102,7 +100,7 @@ class RespFace:
             after_write=after_write,
             before=self._before_end,
             note_lost=self.note_lost,
-            broken=self.broken,
+            broken=self.restoring.broken,
         )
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
         self.connections: dict[int, Connection] = {}
@@ -114,11 +112,8 @@ class RespFace:
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self.restored_since = _BUG
-        """Why the keyspace was last restored; the client that caused it gets this error."""
         self._failed = FailedLogins()
         server.on_wrong_password = self._note_wrong_password
-        self._restoring: asyncio.Task[None] | None = None
         self._unsettled_from: float | None = None
         """Loop time since which no leader is known, or None."""
         node.on_end_leading = self._led_until_now
@@ -226,7 +221,7 @@ class RespFace:
     def _note_bug(self, command: Command, bug: Exception) -> None:
         log.error("a command failed", exc_info=bug, extra={"command": command.name.decode()})
         if command.write or isinstance(bug, DISTRUSTED):
-            self.broken(bug)
+            self.restoring.broken(bug)
 
     def note_lost(self, connection: Connection, error: Exception) -> None:
         """Log that a client is closed because its commands failed as none should."""
@@ -287,48 +282,10 @@ class RespFace:
             extra={"address": session.address.decode()},
         )
 
-    def broken(self, error: Exception) -> None:
-        """Restore the keyspace from the log: a write failed, and memory may be ahead of the log.
-
-        The effects of this turn are not in the log, so clients that have seen them get no reply.
-        """
-        keyspace = self._node.engine.state.keyspace
-        if isinstance(error, DISTRUSTED):
-            self._node.fail(error)
-        elif not keyspace.condemned:
-            log.error(
-                "a command failed half-way: the keyspace is restored from the log, and clients of "
-                "that moment are closed",
-                exc_info=error,
-            )
-            self.restored_since = _BUG
-            self._begin_restoring()
-
-    def _undo_script(self) -> bool:
-        keyspace = self._node.engine.state.keyspace
-        if not keyspace.condemned:
-            log.warning(
-                "a script ran too long and had written: the keyspace is restored from the log, and "
-                "clients of that moment are closed"
-            )
-            self.restored_since = _STOPPED
-            self._begin_restoring()
-        return True
-
-    def _begin_restoring(self) -> None:
-        self._node.engine.state.keyspace.condemn()
+    def _forget_turn(self) -> None:
+        """The effects of this turn are not in the log and never will be."""
         self.native.forget()
         self.turns.give_up()
-        self._restoring = self.loop.create_task(self._restore())
-
-    async def _restore(self) -> None:
-        try:
-            await self._node.restore_keyspace()
-            log.info("the keyspace is restored")
-        except NotLeadingError:
-            pass
-        except Exception as error:
-            self._node.fail(error)
 
     def ready(self) -> bool:
         """Whether commands can run now."""
@@ -422,6 +379,5 @@ class RespFace:
     def _led_until_now(self) -> None:
         """End blocked commands; the effects of this turn may never be committed."""
         self._unsettled_from = None
-        self.native.forget()
-        self.turns.give_up()
+        self._forget_turn()
         self.executor.waits.end_all(ErrorReply(MOVED_AWAY))

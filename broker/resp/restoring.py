@@ -1,0 +1,75 @@
+"""Makes the keyspace anew from the log when memory holds what the log does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.node import Node
+from delaylog.storage.errors import DISTRUSTED
+
+_BUG: Final = ErrorReply(b"ERR internal error; the server's log says which. Nothing was done")
+_STOPPED: Final = ErrorReply(
+    b"ERR Script stopped: it ran too long and had written. Nothing that it wrote stays"
+)
+
+log = logging.getLogger("delaylog.resp")
+
+
+class Restoring:
+    """Of one endpoint."""
+
+    def __init__(self, node: Node, forget_turn: Callable[[], None]) -> None:
+        """`forget_turn` drops what the turn under way has done, and its replies."""
+        self._node = node
+        self._forget_turn = forget_turn
+        self._task: asyncio.Task[None] | None = None
+        self.since = _BUG
+        """Why it was last done; the client that caused it gets this error."""
+
+    def broken(self, error: Exception) -> None:
+        """Restore the keyspace from the log: a write failed, and memory may be ahead of the log.
+
+        The effects of this turn are not in the log, so clients that have seen them get no reply.
+        """
+        keyspace = self._node.engine.state.keyspace
+        if isinstance(error, DISTRUSTED):
+            self._node.fail(error)
+        elif not keyspace.condemned:
+            log.error(
+                "a command failed half-way: the keyspace is restored from the log, and clients of "
+                "that moment are closed",
+                exc_info=error,
+            )
+            self.since = _BUG
+            self._begin()
+
+    def undo_script(self) -> bool:
+        """A script was stopped that had written: undo what it wrote. Always possible here."""
+        keyspace = self._node.engine.state.keyspace
+        if not keyspace.condemned:
+            log.warning(
+                "a script ran too long and had written: the keyspace is restored from the log, and "
+                "clients of that moment are closed"
+            )
+            self.since = _STOPPED
+            self._begin()
+        return True
+
+    def _begin(self) -> None:
+        self._node.engine.state.keyspace.condemn()
+        self._forget_turn()
+        self._task = asyncio.get_running_loop().create_task(self._restore())
+
+    async def _restore(self) -> None:
+        try:
+            await self._node.restore_keyspace()
+            log.info("the keyspace is restored")
+        except NotLeadingError:
+            pass
+        except Exception as error:
+            self._node.fail(error)
