@@ -9,7 +9,7 @@ from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
-from delaylog.broker.embedded.node import ClosedError
+from delaylog.broker.embedded.closed import ClosedError
 from delaylog.broker.embedded.opening import open_async_broker, open_broker
 
 __all__ = [

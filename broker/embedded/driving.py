@@ -15,7 +15,8 @@ from time import sleep
 from typing import Any, TypeVar
 
 from delaylog.broker.calls.problems import Problem, document_of, problem_of
-from delaylog.broker.embedded.node import ClosedError, EmbeddedNode
+from delaylog.broker.embedded.closed import ClosedError
+from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.steps import Begun, Job, News, Pause, Safe, Step
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.position_waiters import finish

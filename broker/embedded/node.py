@@ -8,9 +8,7 @@ manual clock the thread that moved it, or that called, does all of it.
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -18,15 +16,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 from delaylog.broker.embedded.chores import ChoreRunner
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.embedded.closed import ClosedError, why_closed
 from delaylog.broker.embedded.commits import ThreadCommits
-from delaylog.broker.embedded.steps import Job, News, Pause, Safe
+from delaylog.broker.embedded.in_process import register
+from delaylog.broker.embedded.steps import Job, Pause, Safe
+from delaylog.broker.embedded.waiting import Waiting
 from delaylog.broker.engine import Engine
 from delaylog.broker.folder_lock import retention_held
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.slices import drive
 from delaylog.broker.space import Space
 from delaylog.broker.standing import Alone
-from delaylog.broker.waiters import WaitKey
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
@@ -34,28 +34,6 @@ if TYPE_CHECKING:
 
 _TURNS_MAX: Final = 64
 """Slices of releases that one call makes before it goes on; the next one makes more."""
-
-
-class ClosedError(Exception):
-    """The broker was closed, or its folder failed: open it again."""
-
-
-class Waiting:
-    """Who waits for messages, of whatever topic: all look again at any news."""
-
-    def __init__(self, tell_news: Callable[[], None]) -> None:
-        self._tell_news = tell_news
-
-    def wake(self, key: WaitKey) -> None:  # noqa: ARG002 (the form of `Waiters`)
-        """Let everybody who waits look again."""
-        self._tell_news()
-
-    async def wait(self, key: WaitKey, seconds: float) -> bool:  # noqa: ARG002 (likewise)
-        """Wait for news; False if there is no time left for that."""
-        if seconds <= 0:
-            return False
-        await News(seconds)
-        return True
 
 
 class EmbeddedNode:
@@ -86,7 +64,7 @@ class EmbeddedNode:
         self.space = Space(lambda: self.engine, lambda: self.commits.disk_full)
         self.chores = ChoreRunner(self)
         engine.upkeep.held = self._retention_held
-        _nodes.add(self)
+        register(self)
 
     def start(self) -> None:
         """Stand the reserve and do what is due; then look after things from now on. No lock."""
@@ -126,30 +104,12 @@ class EmbeddedNode:
             self._callers.discard(mine)
         if self.closed or self._failure is not None:
             self.lock.release()
-            raise self._why_closed()
+            raise why_closed(self._failure, forked=self.forked)
 
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for the lock. No lock."""
         return bool(self._callers)
-
-    def _why_closed(self) -> ClosedError:
-        if self.forked:
-            return ClosedError(
-                "this broker belongs to the process that opened it, and this one was forked from "
-                "it: use it there, or let `delaylog serve` have the folder and both a Client"
-            )
-        if self._failure is None:
-            return ClosedError("this broker is closed: open its folder again")
-        if not isinstance(self._failure, Exception):
-            kind = type(self._failure).__name__
-            return ClosedError(
-                f"a call was interrupted in its middle by {kind}: close this "
-                "broker and open its folder again, which has everything that was answered"
-            )
-        error = ClosedError(f"this broker has failed: {self._failure}; look at the disk")
-        error.__cause__ = self._failure
-        return error
 
     def fail(self, error: BaseException) -> None:
         """The disk or the state cannot be trusted any more: nothing is answered from here on."""
@@ -276,7 +236,7 @@ class EmbeddedNode:
         """Let go of the lock until there is news, or the time is up."""
         self._news.wait(self.seconds_to_wait(seconds))
         if self.closed or self._failure is not None:
-            raise self._why_closed()
+            raise why_closed(self._failure, forked=self.forked)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call this at any news, under the lock, on whatever thread."""
@@ -436,27 +396,3 @@ def as_host(node: EmbeddedNode) -> Node:
     They use only what it shares with a server's; a test calls every handler with it.
     """
     return cast("Node", node)
-
-
-_nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
-
-
-def is_open_here(folder: str) -> bool:
-    """Whether a broker of this very process has the folder."""
-    return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.closed)
-
-
-def _same(one: str, other: str) -> bool:
-    """Whether two paths name one folder; one that was removed under its broker is no other's."""
-    try:
-        return os.path.samefile(one, other)
-    except FileNotFoundError:
-        return False
-
-
-def _in_forked_child() -> None:
-    for node in list(_nodes):
-        node.begin_forked()
-
-
-os.register_at_fork(after_in_child=_in_forked_child)

@@ -18,7 +18,8 @@ from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.commits import DIALS
-from delaylog.broker.embedded.node import EmbeddedNode, is_open_here
+from delaylog.broker.embedded.in_process import is_open_here
+from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.engine import Engine
 from delaylog.broker.engine.limits import Limits
