@@ -17,6 +17,7 @@ from delaylog.broker.node import Node
 from delaylog.broker.position_waiters import PositionWaiters
 from delaylog.replication.leadership import Leadership
 from delaylog.replication.physical_disk import PhysicalReplicaLog
+from delaylog.storage.checkpoint import Kept
 
 Patch = tuple[Any, str, Any]
 
@@ -67,13 +68,15 @@ def _checkpoint_at_log_end() -> list[Patch]:
     """A checkpoint names the end of the log, whatever the engine has seen of it."""
     inner = upkeep.write_checkpoint
 
-    def write(fs: Any, folder: str, small: Any, position: int) -> list[int]:
+    def write(
+        fs: Any, folder: str, small: Any, position: int, log_from: int | None = None
+    ) -> list[Kept]:
         files = fs.listdir(f"{folder}/log")
         base = max(int(name[:-4]) for name in files)
         file = fs.open(f"{folder}/log/{base:020d}.log")
         end = base + int(file.size())
         file.close()
-        return inner(fs, folder, small, max(position, end))
+        return inner(fs, folder, small, max(position, end), log_from)
 
     return [(upkeep, "write_checkpoint", write)]
 
