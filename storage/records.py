@@ -1,8 +1,8 @@
 """Records and their parts: the id, key, tags, headers and body of a message, one after another.
 
-A record has no marks between its parts. Its row says how long the four texts are, and the body is
-the rest. The headers are msgpack; a message's own backoff stands in front of them, if it has one
-(storage/own_backoff.py), and counts as a part of them in `headers_size`.
+A record has no separators. Its row holds the sizes of the four texts (id, key, tags, headers), and
+the body is the rest of the record. The headers are msgpack. If a message has its own backoff
+(storage/own_backoff.py), the backoff precedes the headers, and `headers_size` includes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delaylog.storage.rows import bodies_only
 
 
 class Record(NamedTuple):
-    """A message as it was sent; a text that it lacks is empty."""
+    """The decoded parts of a record; a part that the message does not have is empty."""
 
     id: str
     key: str
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
 
 class RawTexts(NamedTuple):
-    """What stands before the body, as bytes; `headers` begins with a backoff, if there is one."""
+    """The undecoded texts of a record; `headers` begins with the backoff, if there is one."""
 
     id: bytes
     key: bytes
@@ -41,7 +41,7 @@ class RawTexts(NamedTuple):
     headers: bytes
 
     def decode(self, body: bytes) -> Record:
-        """The record. ValueError, msgpack.UnpackException: these are not the bytes written."""
+        """Decode them. Raises ValueError or msgpack.UnpackException if the bytes are damaged."""
         backoff, headers = split_own_backoff(self.headers)
         return Record(
             self.id.decode(),
@@ -59,9 +59,10 @@ _NO_HEADERS: Final[dict[str, Any]] = {}
 
 
 class RecordParts:
-    """The parts of records that stand one after another in a block, as columns.
+    """The parts of consecutive records in a block, as columns.
 
-    `starts` and `sizes` are by part, in bytes. The part `headers` is the headers alone.
+    `starts` and `sizes` map the name of a part to its offsets and sizes in bytes. Here `headers`
+    does not include the backoff.
     """
 
     def __init__(self, rows: RowArray, block: Block) -> None:
@@ -82,13 +83,13 @@ class RecordParts:
             self.sizes["headers"] = headers - own
 
     def cut(self, part: str) -> bytes:
-        """The values of a part, one after another."""
+        """The concatenated values of a part."""
         sizes = self.sizes[part]
         return gather(self.block, self.starts[part], sizes) if some(sizes) else b""
 
 
 def raw_texts(block: bytes, rows: RowArray, sizes: Int64Array) -> Iterator[RawTexts]:
-    """What stands before the body of records that begin `sizes` apart in a block."""
+    """The texts of consecutive records in a block; `sizes` are the sizes of the records."""
     at = 0
     columns = (rows[field].tolist() for field in TEXT_SIZES)
     for *texts, size in zip(*columns, sizes.tolist(), strict=True):
@@ -100,7 +101,7 @@ def raw_texts(block: bytes, rows: RowArray, sizes: Int64Array) -> Iterator[RawTe
 
 
 def split_records(block: bytes, rows: RowArray) -> Iterator[Record]:
-    """Records that stand one after another, taken apart. Raises as `RawTexts.decode` does."""
+    """Decode consecutive records. Raises what `RawTexts.decode` raises."""
     sizes = rows["size"].astype(np.int64)
     end = 0
     if bodies_only(rows):
@@ -114,5 +115,5 @@ def split_records(block: bytes, rows: RowArray) -> Iterator[Record]:
 
 
 def split_record(record: bytes, row: RowArray) -> Record:
-    """One record, taken apart."""
+    """Decode one record. Raises what `RawTexts.decode` raises."""
     return next(split_records(record, np.array([row])))

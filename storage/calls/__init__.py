@@ -1,5 +1,6 @@
-"""The table of the API's calls: what each one is named, takes, answers and needs.
+"""The table of the API's calls: the name, path, parameters and answer of each, and its right.
 
-The broker routes, checks and documents by it, the SDK makes its requests from it, and the command
-line its options; a handler in `broker/calls` gives a call its meaning.
+The broker routes, checks and documents requests by this table. The SDK builds its requests from it,
+and the command line its options. A handler in `broker/calls` carries a call out. Read `call.py`
+first, then `table.py`.
 """

@@ -1,4 +1,4 @@
-"""What is said of a call of the API: its name, its path, what it takes, answers and needs."""
+"""`ApiCall`, a row of the table of calls: its name, path, parameters, answer and right."""
 
 from __future__ import annotations
 
@@ -10,80 +10,83 @@ from delaylog.storage.members import Flag, Member, Shape
 Right: TypeAlias = Literal[
     "send", "receive", "read", "change", "admin", "operate", "metrics", "dashboard"
 ]
-"""What a caller must be allowed; nothing asks for it yet."""
+"""The permission that a call requires. Nothing checks it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """A request's body."""
+    """The body of a request."""
 
     shape: Shape | str
     """Its members, or the name of a schema."""
     many: bool = False
-    """An array of them is taken as well."""
+    """Whether an array of such objects is accepted too."""
     bulk: bool = False
-    """A bulk body is taken as well."""
+    """Whether a bulk body is accepted too."""
     arrow: bool = False
-    """An Arrow body is taken as well."""
+    """Whether an Arrow body is accepted too."""
     columns: bool = False
-    """Nothing but columns is taken: one of the forms in bulk_bodies.py."""
+    """Whether only the columnar forms of bulk_bodies.py are accepted, and no JSON."""
     needed: bool = True
+    """Whether the body is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One call."""
+    """One call of the API."""
 
     name: str
-    asked: str
-    """Method and path."""
+    request_line: str
+    """Method and path, separated by a space."""
     right: Right
     doc: str
     answer: str
-    """Schema of the answer."""
+    """The name of the answer's schema."""
     takes: Takes | None = None
     query: tuple[Member[Any], ...] = ()
     query_needed: tuple[Member[Any], ...] = ()
-    """Those of them that cannot be left out."""
+    """The required ones of `query`."""
     problems: tuple[int, ...] = ()
-    """Statuses of refusals beyond those that follow from the rest; see `refusals`."""
+    """HTTP statuses of refusals that `refusals` does not derive from the other fields."""
     makes: bool = False
-    """It makes what its path names, if that is not there."""
+    """Whether the call creates what its path names if it does not exist."""
     other: tuple[int, str] | None = None
-    """Another good status, and the schema of its answer."""
+    """A second status of success, and the name of its answer's schema."""
     bulk_answer: bool = False
     arrow_answer: bool = False
     repeatable: bool = False
-    """Twice is as once, so that a client whose answer was lost may ask again. Any GET is."""
+    """Whether the call is idempotent, so a client that lost the answer may repeat it. Every GET is
+    repeatable, whatever this field says.
+    """
     local: bool = False
-    """Every node answers for itself, leader or not."""
+    """Whether each node answers for itself, leader or not."""
 
     method: str = field(init=False)
     path: str = field(init=False)
 
     def __post_init__(self) -> None:
-        method, _, path = self.asked.partition(" ")
+        method, _, path = self.request_line.partition(" ")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
 
     @property
     def reads(self) -> bool:
-        """Whether it only looks, so that with `?read=local` any node answers it."""
+        """Whether the call only reads the leader's state; `?read=local` lets any node answer it."""
         return self.method == "GET" and not self.local
 
     @property
     def flags(self) -> dict[str, bool]:
-        """What each flag of its query and its body is where nothing is said."""
+        """The default of each flag of its query and body, by name."""
         takes = self.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
         return {each.name: each.default for each in (*self.query, *body) if isinstance(each, Flag)}
 
     @property
     def refusals(self) -> tuple[int, ...]:
-        """Statuses of its refusals beyond those that any call may have."""
-        said = set(self.problems)
+        """HTTP statuses of its refusals, without those that every call may answer."""
+        statuses = set(self.problems)
         if "{" in self.path.removeprefix("/v1/ns/{ns}"):
-            said.add(429 if self.makes else 404)
+            statuses.add(429 if self.makes else 404)
         if self.takes is not None:
-            said.add(415)
-        return tuple(sorted(said))
+            statuses.add(415)
+        return tuple(sorted(statuses))

@@ -1,6 +1,6 @@
-"""The members of requests, and the shapes of bodies: names, bounds and documentation.
+"""The members of requests and the shapes of their bodies: names, bounds and documentation.
 
-`broker/calls/shapes.py` says what those of a send, a receive and a settle come to.
+`broker/calls/shapes.py` turns the members of a send, a receive and a receipt into plain values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from delaylog.storage.message_fields import (
 TAG_MODES: Final = ("any", "all")
 MINUTES_MAX: Final = 120
 HOURS_MAX: Final = 744
-"""A month: the numbers of a forecast come as one list."""
+"""31 days. The bound limits the size of a forecast's answer, which is one list."""
 
 MESSAGE: Final = Shape(
     "Message to send",
@@ -91,9 +91,7 @@ EXTEND_MS: Final = Int(
 )
 SETTLE: Final = Shape(
     "Settle",
-    TextList(
-        "receipts", "Receipts as receive gave them.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
-    ),
+    TextList("receipts", "Receipts from a receive.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"),
     TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max"),
     Flag("force", "Settle by id, whichever consumer has the lease."),
     BACK_MS,
@@ -162,7 +160,7 @@ RESCHEDULE: Final = Shape(
 )
 
 
-ACCEPT: Final = Flag("accept", "Wall time is right: go back to it.")
+ACCEPT: Final = Flag("accept", "Confirms that wall time is right: the broker returns to it.")
 ACCEPT_CLOCK: Final = Shape(
     "Accept the clock",
     ACCEPT,
@@ -171,9 +169,7 @@ ACCEPT_CLOCK: Final = Shape(
 RELEASE_ARCHIVE: Final = Shape(
     "Release hours",
     Int("through_ms", "Hours that end at or before this time.", 0, 2**53),
-    Int(
-        "position", "Where the log stood in the copy: no hour may have changed behind it.", 0, 2**53
-    ),
+    Int("position", "Log position of the copy: no hour may have changed after it.", 0, 2**53),
     Int("rows", "Rows of the copy in the hours to release.", 0, 2**53),
     rules={"required": ["through_ms"]},
 )
@@ -184,23 +180,25 @@ TRANSACTION: Final = Shape(
     Name("transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN),
     Int(
         "ttl_ms",
-        "It expires so long after the last call that gave it more time: begin or a part.",
+        "Its lifetime in ms, counted from the last begin or part.",
         1,
         "transaction_age_ms",
     ),
 )
-PART_TOPIC: Final = Name("topic", "Where the messages go.", 200, NAME_PATTERN)
-PRODUCER: Final = Text("producer", "Who stages: parts are counted for each.", 255)
+PART_TOPIC: Final = Name("topic", "The topic that receives the messages.", 200, NAME_PATTERN)
+PRODUCER: Final = Text(
+    "producer", "Name of the producer that stages; each numbers its own parts.", 255
+)
 PART: Final = QueryInt("part", "A share of the work, such as a partition.", 0, 2**32 - 1)
 WINNERS: Final = ObjectList(
     "winners",
-    "The attempt of each part that is sent; all others are dropped.",
+    "The attempt of each part that is sent; all other attempts are discarded.",
     Shape(
         "Winner",
         PRODUCER,
         Int("part", "A part.", 0, 2**32 - 1),
         Int("attempt", "The attempt that counts.", 0, 2**64 - 1),
-        Int("rows", "Rows that it has staged.", 0, INT64_MAX),
+        Int("rows", "Number of rows that this attempt has staged.", 0, INT64_MAX),
         doc="a winner",
         rules={"required": ["part", "attempt", "rows"]},
     ),
@@ -209,29 +207,35 @@ WINNERS: Final = ObjectList(
 COMMIT: Final = Shape("Commit", WINNERS, rules={"required": ["winners"]})
 ABORT: Final = Shape("Abort")
 ACKS: Final = Choice(
-    "acks", "Which nodes hold the message when it is answered.", ("leader", "quorum", "all")
+    "acks",
+    "Which nodes have stored the message when the send is answered.",
+    ("leader", "quorum", "all"),
 )
 PARTS: Final = (
     PART_TOPIC,
     Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN),
     PRODUCER,
     PART,
-    QueryInt("attempt", "Which try at this part.", 0, 2**64 - 1),
-    QueryInt("number", "Which body of this attempt.", 0, 2**32 - 1),
+    QueryInt("attempt", "Number of the attempt at this part.", 0, 2**64 - 1),
+    QueryInt("number", "Number of this body within the attempt.", 0, 2**32 - 1),
     ACKS,
 )
 LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, "list_max", 100)
 READ: Final = Choice(
     "read",
-    "Whose state is read: the leader's, or what this node has applied, which may be old.",
+    "leader: the leader's state; local: what this node has applied, which may be stale.",
     ("local", "leader"),
 )
-TO: Final = IntOrText("to", "Index or name of who is to lead; absent: the fittest.", 0, 2**16)
+TO: Final = IntOrText(
+    "to", "Index or name of the next leader; absent: the fittest voter.", 0, 2**16
+)
 HAND_OVER: Final = Shape("Hand over", TO)
 MEMBERS_CONTACT: Final = (
-    Text("name", "Of a node to add or move: its name.", 64),
+    Text("name", "Name of the node to add or move.", 64),
     Text("peer", "Its address for other nodes, HOST:PORT.", 300),
-    Int("election_port", "Its UDP port for elections, if it is another one.", 1, 65_535),
+    Int(
+        "election_port", "Its UDP port for elections, if it differs from the peer port.", 1, 65_535
+    ),
     Text("http", "Its address for HTTP clients.", 300),
     Text("resp", "Its address for Redis clients.", 300),
 )
@@ -253,13 +257,13 @@ MEMBERS_CHANGE: Final = Shape(
     *MEMBERS_CONTACT,
     rules={"required": ["action", "nodes"]},
 )
-CANCEL_FORCE_QUERY: Final = QueryFlag(
-    "force", "Also while a consumer has it, and as a dead letter."
+CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also a leased message or a dead letter.")
+DROP_FORCE: Final = QueryFlag("force", "Also if it has living messages.")
+EPHEMERAL: Final = Flag(
+    "ephemeral", "The group is dropped after a while in which nobody receives from it."
 )
-DROP_FORCE: Final = QueryFlag("force", "Also with messages that live in it.")
-EPHEMERAL: Final = Flag("ephemeral", "It goes when nobody asked for its messages for a while.")
 GROUP_SETTINGS: Final = Shape("Group to make", EPHEMERAL)
-PURGE_FORCE: Final = Flag("force", "Also what is under lease.")
+PURGE_FORCE: Final = Flag("force", "Also leased messages.")
 PURGE_ERASE: Final = Flag(
     "erase",
     "Also remove every byte of the topic's messages, ended ones too, from the data folder of each "
@@ -268,7 +272,7 @@ PURGE_ERASE: Final = Flag(
 PURGE: Final = Shape("Purge", GROUP, PURGE_FORCE, PURGE_ERASE)
 PAUSE: Final = Shape("Pause or resume")
 DELAY_BUCKETS: Final = QueryFlag(
-    "delay_buckets", "Count waiting messages by how far off they are.", True
+    "delay_buckets", "Count waiting messages by the time until they are due.", True
 )
 
 STATE: Final = QueryWords(
@@ -283,7 +287,7 @@ LIST_DUE_TO: Final = QueryInt(
 WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
 WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
-CURSOR: Final = Text("cursor", "Go on behind the page that gave it, with the same filter.")
+CURSOR: Final = Text("cursor", "The cursor of the previous page; the filter must be the same.")
 LIST: Final = (
     STATE,
     LIST_DUE_FROM,
@@ -297,16 +301,23 @@ LIST: Final = (
 )
 TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
 PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
-DEAD: Final = (*LIST[1:], QueryFlag("history", "With what happened to each message.", True))
-LIFE: Final = QueryFlag("life", "With what happened to it, step by step.")
-MINUTES: Final = QueryInt("minutes", "So many minutes, one by one.", 0, MINUTES_MAX, default=60)
-HOURS: Final = QueryInt("hours", "So many hours, one by one.", 0, HOURS_MAX, default=24)
+DEAD: Final = (*LIST[1:], QueryFlag("history", "With the history of each message.", True))
+LIFE: Final = QueryFlag("life", "With the history of the message, step by step.")
+MINUTES: Final = QueryInt(
+    "minutes", "Number of minutes, each counted by itself.", 0, MINUTES_MAX, default=60
+)
+HOURS: Final = QueryInt(
+    "hours", "Number of hours, each counted by itself.", 0, HOURS_MAX, default=24
+)
 
 MAKE_CLAIM: Final = Shape(
     "Make a claim",
     GROUP,
     Int(
-        "max", "At most so many messages; absent: as many as a claim may have.", 1, "claim_rows_max"
+        "max",
+        "At most this many messages; absent: as many as a claim may have.",
+        1,
+        "claim_rows_max",
     ),
     LEASE_MS,
     WANTED_TAGS,
@@ -316,10 +327,10 @@ EXTEND_CLAIM: Final = Shape("Extend a claim", GROUP, LEASE_MS)
 SETTLE_CLAIM: Final = Shape("Settle a claim", GROUP)
 CLAIM_ROWS: Final = (
     GROUP,
-    QueryInt("from", "From this row, counted from 0.", 0, INT64_MAX),
+    QueryInt("from", "Index of the first row, counted from 0.", 0, INT64_MAX),
     QueryInt(
         "to",
-        "Up to but not with this row; beyond the last one means all.",
+        "Index behind the last row; larger than the claim means all.",
         0,
         INT64_MAX,
         default=INT64_MAX,

@@ -53,7 +53,9 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     within = [
         replace(
-            call, name=f"{call.name}InNamespace", asked=call.asked.replace("/v1", "/v1/ns/{ns}", 1)
+            call,
+            name=f"{call.name}InNamespace",
+            request_line=call.request_line.replace("/v1", "/v1/ns/{ns}", 1),
         )
         for call in IN_NAMESPACES
     ]
