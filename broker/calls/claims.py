@@ -121,13 +121,13 @@ async def list_claims(ctx: Context) -> Answer:
 
 async def get_claim(ctx: Context) -> Answer:
     """GET …/claims/{c}: what became of it."""
-    topic, claim = _the_claim(ctx, ctx.asked())
+    topic, claim = _the_claim(ctx, ctx.query_values())
     return await ctx.durable_answer(_describe(topic, claim))
 
 
 async def read_claim(ctx: Context) -> Answer | Stream:
     """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
-    values = ctx.asked()
+    values = ctx.query_values()
     limits = ctx.node.engine.limits
     topic, claim = _the_claim(ctx, values)
     start, stop = values["from"], values["to"]

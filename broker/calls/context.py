@@ -1,4 +1,4 @@
-"""The argument of every handler: one call, whose body and query it decodes, and the node.
+"""`Context`, the argument of every handler: one call, its decoded query and body, and the node.
 
 A carrier (`broker/web`, `broker/embedded`) derives a class from `Context` that reads the body.
 """
@@ -30,11 +30,11 @@ BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
 _NO_MEMORY: Final = "Not enough memory"
-"""The start of orjson's message for it: it raises JSONDecodeError for this as for bad JSON."""
+"""How orjson's message begins when memory runs out: it raises JSONDecodeError, as for bad JSON."""
 
 
 class Context(ABC):
-    """One call."""
+    """One call under way."""
 
     __slots__ = (
         "_kind",
@@ -66,7 +66,7 @@ class Context(ABC):
         """Whether only the leader may carry the call out, and not while it hands over."""
 
     def about(self, route: Route) -> None:
-        """The call, and what its path names."""
+        """Set the call, its topic and its parameters from the route."""
         self.call, self.topic_key, self.params = route.call, route.topic_key, route.params
 
     @property
@@ -148,19 +148,19 @@ class Context(ABC):
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
     async def values(self, values_max: int | None = None) -> dict[str, Any]:
-        """What the query and the body hold by name, each checked as the call declares it; None, or
-        the default, for what is absent. `values_max` as for `members`.
+        """The members of the query and body by name, checked as the call declares them. An absent
+        member has its default or None. `values_max` is that of `members`.
         """
-        values = self.asked()
+        values = self.query_values()
         takes = None if self.call is None else self.call.takes
         if takes is not None and isinstance(takes.shape, Shape):
             members = await self.members(values_max)
             values |= takes.shape.take(members, self.node.engine.limits)
         return values
 
-    def asked(self) -> dict[str, Any]:
-        """What the query holds, likewise. Parameters that the call does not declare are refused. A
-        read may have `read`, which the carrier has acted on already.
+    def query_values(self) -> dict[str, Any]:
+        """The members of the query by name, checked likewise; undeclared ones are refused. A read
+        also accepts `read`, which the carrier evaluates.
         """
         call = self.call
         declared, needed = ((), ()) if call is None else (call.query, call.query_needed)
@@ -194,7 +194,7 @@ class Context(ABC):
         return Answer(orjson.dumps(members), JSON, status)
 
     async def durable_answer(self, members: Any, status: int = 200) -> Answer:
-        """The same, once the log end that it saw is durable."""
+        """Answer once the log is durable up to its present end."""
         await self.node.durable(self.node.engine.state.position)
         return self.answer(members, status)
 

@@ -36,7 +36,7 @@ def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
 
 async def get_message(ctx: Context) -> Answer:
     """GET …/messages/{id}."""
-    values = ctx.asked()
+    values = ctx.query_values()
     state = ctx.node.engine.state
     topic, group = seen_by(ctx, values)
     found = _find_one(ctx, topic, group)
@@ -93,7 +93,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
 
 async def cancel_message(ctx: Context) -> Answer:
     """DELETE …/messages/{id}."""
-    force = ctx.asked()["force"]
+    force = ctx.query_values()["force"]
     await ctx.node.room_for_changes()
     topic = the_topic(ctx)
     grouped = change(ctx.node, topic, _finder(ctx, topic), Change("cancel", force=force))

@@ -21,7 +21,7 @@ from delaylog.storage.layout import MessageState
 
 async def list_messages(ctx: Context) -> Answer:
     """GET …/messages."""
-    values = ctx.asked()
+    values = ctx.query_values()
     states = frozenset(MessageState[word.upper()] for word in values["state"])
     page, now_ms = await _page(ctx, values, states)
     messages = [_members(ctx, listed) for listed in page.messages]
@@ -30,7 +30,7 @@ async def list_messages(ctx: Context) -> Answer:
 
 async def list_dead(ctx: Context) -> Answer:
     """GET …/dead: dead letters, with what happened to each."""
-    values = ctx.asked()
+    values = ctx.query_values()
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
     if values["history"] and messages:
@@ -85,7 +85,7 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
 
 async def forecast(ctx: Context) -> Answer:
     """GET …/forecast: messages to come, per minute and per hour."""
-    node, values = ctx.node, ctx.asked()
+    node, values = ctx.node, ctx.query_values()
     minutes, hours = values["minutes"], values["hours"]
     topic, group = seen_by(ctx, values)
     now_ms = node.clock.now_ms()

@@ -42,7 +42,7 @@ from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
 
 async def send_messages(ctx: Context) -> Answer:
     """POST …/messages: one object, an array, or a bulk or Arrow body."""
-    acks = take_acks(ctx.asked()) if ctx.query_text else None
+    acks = take_acks(ctx.query_values()) if ctx.query_text else None
     if ctx.content_type in (BULK, ARROW):
         return await send_body(ctx, acks)
     limits = ctx.node.engine.limits

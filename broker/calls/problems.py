@@ -1,4 +1,4 @@
-"""Refusals as answers of HTTP: problem documents (RFC 9457)."""
+"""Turns refusals into answers of HTTP: problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROBLEM: Final = "application/problem+json"
 
 
 class Problem(EngineError):
-    """A refusal by its code, where no class of its own is caught anywhere."""
+    """A refusal by its code, for which no code has to catch a class."""
 
     def __init__(self, code: str, detail: str, **members: Any) -> None:
         self.code = code
@@ -22,7 +22,7 @@ class Problem(EngineError):
 
 
 def problem_of(error: Exception) -> EngineError | None:
-    """The refusal that an exception of any layer stands for, None if it is a fault."""
+    """The refusal that an exception of any layer means; None if the exception is a fault."""
     if isinstance(error, EngineError):
         return error
     if isinstance(error, BatchError):
@@ -51,7 +51,7 @@ def problem_answer(refusal: EngineError) -> Answer:
     """The answer to send."""
     document, members = document_of(refusal), refusal.members
     headers = {}
-    if refusal.kind.passes:
+    if refusal.kind.transient:
         headers["Retry-After"] = str(members.get("retry_after_s", 1))
     if "allow" in members:
         headers["Allow"] = str(members["allow"])

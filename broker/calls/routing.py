@@ -1,7 +1,7 @@
-"""Which call a path of the native API means, and what it names on the way.
+"""Finds the call that a path of the native API names, and the names within the path.
 
-Paths are matched segment by segment in a tree that is made from the table of calls: dictionary
-look-ups, where a router's regular expressions cost as much as the whole engine call.
+Paths are matched segment by segment in a tree that is built from the table of calls. Each segment
+costs a dictionary look-up; a router's regular expressions would cost as much as the engine call.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _NAMES: Final = {
     "claim": (_ID, "a claim is named [A-Za-z0-9._:-]{1,200}", "claim"),
     "transaction": (_ID, "a transaction's id is [A-Za-z0-9._:-]{1,200}", "transaction"),
 }
-"""Names in a path that have a form: which, how a refusal says it, and the field that it names."""
+"""The pattern of each kind of name in a path, and the text and the field of its refusal."""
 
 
 class Route(NamedTuple):
-    """What a path and a method mean."""
+    """The call of a path and a method, and what the path names."""
 
     call: ApiCall
     handler: Handler
     topic_key: TopicKey
-    """The topic of the path; of a call that is about none, the default namespace and no name."""
+    """The namespace and topic of the path; an absent topic is the empty string."""
     params: dict[str, str]
-    """Segments of the path that name something, by what they name; the call's verb as `action`."""
+    """The other names in the path, by kind; `action` is the last word of the call's path."""
     common: bool
-    """Whether the path names a topic and nothing else: such calls come again and again."""
+    """Whether the path names a valid topic and nothing else: such a route is worth caching."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """What stands behind some segments of a path."""
+    """A node of the tree: what may follow some segments of a path."""
 
     calls: dict[str, ApiCall] = field(default_factory=dict)
     """By method."""
     under: dict[str, _Place] = field(default_factory=dict)
     name: str = ""
-    """What the next segment names where it is none of `under`."""
+    """The kind of name that the next segment is, if it is none of `under`."""
     named: _Place | None = None
 
 
@@ -79,9 +79,9 @@ _ACTIONS: Final = {call.name: re.split("[/:]", call.path)[-1] for call in ALL}
 
 
 def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
-    """The call of a path below /v1. Raises Problem: there is none, or a name is none.
+    """The call of a path below /v1. Raises Problem if there is no such call or a name is malformed.
 
-    A topic that exists has any name: camellia's clients choose theirs more freely.
+    The topic may also be one of `topics` with any name, since camellia's clients are less limited.
     """
     if not path.startswith(_BASE):
         raise _nothing(path)
@@ -110,14 +110,14 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
         raise _nothing(path)
     call = pick(place.calls, method)
     key = (params.pop("ns", "default"), params.pop("topic", ""))
-    # What a topic of another form is named is not remembered: it is none once the topic has gone.
+    # A topic name outside the pattern is accepted only while the topic exists, so it is not cached.
     common = well_named and key[1] != "" and not params
     params["action"] = _ACTIONS[call.name]
     return Route(call, HANDLERS[call.name], key, params, common)
 
 
 def pick(table: dict[str, T], method: str) -> T:
-    """What belongs to a method, or a Problem that says which there are."""
+    """The entry of a method. Raises a Problem that lists the methods that there are."""
     found = table.get(method)
     if found is None:
         allow = ", ".join(sorted(table))
@@ -130,7 +130,7 @@ def _nothing(path: str) -> Problem:
 
 
 def _decoded(raw: str) -> str:
-    """A path segment, percent-decoded; every legal id works."""
+    """A path segment, percent-decoded."""
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:

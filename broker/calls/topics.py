@@ -59,7 +59,7 @@ def _settings(settings: TopicSettings) -> dict[str, Any]:
 
 async def list_topics(ctx: Context) -> Answer:
     """GET /v1/topics: a page of them, by name."""
-    values = ctx.asked()
+    values = ctx.query_values()
     node, namespace = ctx.node, ctx.topic_key[0]
     names, cursor = node.engine.state.names.page(
         namespace,
@@ -88,7 +88,7 @@ async def put_topic(ctx: Context) -> Answer:
 
 async def delete_topic(ctx: Context) -> Answer:
     """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
-    force = ctx.asked()["force"]
+    force = ctx.query_values()["force"]
     topic = the_topic(ctx)
     if topic.pending and not force:
         raise Problem(
@@ -104,7 +104,7 @@ async def delete_topic(ctx: Context) -> Answer:
 
 async def topic_stats(ctx: Context) -> Answer:
     """GET /v1/topics/{t}/stats."""
-    values = ctx.asked()
+    values = ctx.query_values()
     topic, group = seen_by(ctx, values)
     members: dict[str, Any] = {}
     if values["delay_buckets"]:

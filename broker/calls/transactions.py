@@ -60,7 +60,7 @@ async def begin_transaction(ctx: Context) -> Answer:
 
 async def stage_part(ctx: Context) -> Answer:
     """POST …/parts: stage what the body holds; the same again is `already`."""
-    name, node, values = ctx.params["transaction"], ctx.node, ctx.asked()
+    name, node, values = ctx.params["transaction"], ctx.node, ctx.query_values()
     key = ((values["ns"] or b"default").decode(), values["topic"].decode())
     producer = (values["producer"] or b"").decode()
     part = PartName(producer, values["part"], values["attempt"], values["number"])
@@ -128,7 +128,7 @@ async def get_transaction(ctx: Context) -> Answer:
 
 async def list_transactions(ctx: Context) -> Answer:
     """GET /v1/transactions: open ones, those on their way, and the newest that ended."""
-    limit = ctx.asked()["limit"]
+    limit = ctx.query_values()["limit"]
     state = ctx.node.engine.state
     table = state.transactions
     found: list[tuple[str, Known]] = [(one.id, one) for one in table.open.values()]

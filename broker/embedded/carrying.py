@@ -50,7 +50,7 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     ctx = DirectContext(node, call, query)
     ctx.about(route)
     if query and not route.call.query:
-        ctx.asked()
+        ctx.query_values()
     answered = await route.handler(ctx)
     assert isinstance(answered, Answer), "no client of an embedded broker asks for a stream"
     return call.decoded(answered.body)

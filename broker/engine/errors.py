@@ -1,7 +1,8 @@
-"""Refusals: nothing was done; the text says what to do instead. One table of their codes.
+"""Refusals of calls, and the one table of their codes.
 
-Every face tells a refusal by the row of its code: HTTP as a problem document (RFC 9457), the Redis
-protocol by its first word, the SDK by the class of the code (client/errors.py).
+A refused call has changed nothing, except under NotLeadingError. Every interface translates a
+refusal by the row of its code: HTTP to a problem document (RFC 9457), the Redis protocol to the
+first word of an error, the SDK to the class for the code (client/errors.py).
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """A kind of refusal."""
+    """A row of the table: one kind of refusal."""
 
     code: str
-    """Its stable name."""
+    """The stable name that clients see."""
     status: int
-    """Of HTTP."""
+    """The HTTP status."""
     title: str
-    passes: bool = False
-    """The same call may be taken later, so an answer says when to try again."""
+    transient: bool = False
+    """Whether the same call may succeed later; an HTTP answer then has Retry-After."""
 
     @property
     def word(self) -> str:
-        """How an error of the Redis protocol begins."""
+        """The first word of the error in the Redis protocol."""
         return "ERR" if self.status == 400 else self.code.replace("_", "").upper()
 
 
@@ -43,15 +44,15 @@ CODES: Final = {
         ErrorCode("too_large", 413, "Too large"),
         ErrorCode("unsupported", 415, "The content type or encoding is not supported"),
         ErrorCode("misdirected", 421, "The request is not for this host"),
-        ErrorCode("quota", 429, "A quota is used up", passes=True),
-        ErrorCode("not_ready", 503, "Not ready", passes=True),
-        ErrorCode("disk_full", 507, "The disk is full", passes=True),
+        ErrorCode("quota", 429, "A quota is used up", transient=True),
+        ErrorCode("not_ready", 503, "Not ready", transient=True),
+        ErrorCode("disk_full", 507, "The disk is full", transient=True),
     )
 }
 
 
 class EngineError(Exception):
-    """Base of refusals; `code` is a key of `CODES`."""
+    """Base of the refusals; `code` is a key of `CODES`, `facts` are further members."""
 
     code = "bad_request"
 
@@ -71,54 +72,54 @@ class EngineError(Exception):
 
     @property
     def members(self) -> dict[str, Any]:
-        """What it says besides its text: the field and the item it is about, and facts."""
-        told = {"field": self.field, "item": self.item, **self.facts}
-        return {name: value for name, value in told.items() if value is not None}
+        """What a refusal states besides its text: the field and item at fault, and the facts."""
+        members = {"field": self.field, "item": self.item, **self.facts}
+        return {name: value for name, value in members.items() if value is not None}
 
 
 class BadRequestError(EngineError):
-    """The call is malformed: nothing was done; fix what `field` names."""
+    """The call is malformed. Correct the member that `field` names."""
 
 
 class TooLargeError(EngineError):
-    """A size is over its limit: nothing was done."""
+    """A size exceeds its limit. Send less at a time."""
 
     code = "too_large"
 
 
 class UnknownError(EngineError):
-    """No such topic or message."""
+    """What the call names does not exist: a topic, group, message, claim or transaction."""
 
     code = "unknown"
 
 
 class ConflictError(EngineError):
-    """The call contradicts what is there."""
+    """The call contradicts the present state. Read the state before trying again."""
 
     code = "conflict"
 
 
 class GoneError(EngineError):
-    """It has ended, and takes nothing any more; `facts["state"]` says how it ended."""
+    """The claim or transaction takes no more calls of this kind; `facts["state"]` is its state."""
 
     code = "gone"
 
 
 class QuotaRefusal(EngineError):
-    """As many of them are there as may be: try again when one has ended."""
+    """The number of such objects is at its limit. Try again when one has ended."""
 
     code = "quota"
 
 
 class DiskFullRefusal(EngineError):
-    """There is no room for more messages; deliveries go on. Try again once space is back."""
+    """The disk has no room for more messages; deliveries go on. Try again once there is space."""
 
     code = "disk_full"
 
 
 class NotLeadingError(EngineError):
-    """This node does not lead, or not any more. Ask the leader; what was under way may have come
-    through or not, so send it again under its sequence.
+    """This node does not lead, or has lost its leadership during the call. Call the leader. A call
+    that was under way may have been carried out: repeat it only in an idempotent form.
     """
 
     code = "not_ready"

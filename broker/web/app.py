@@ -244,7 +244,7 @@ class HttpFace:
                     return away
             if query and (call is None or not call.query):
                 # Refuses unknown parameters: a filter with a typo must not be ignored.
-                ctx.asked()
+                ctx.query_values()
             return await self._send(request, await handler(ctx))
         except asyncio.CancelledError:
             raise

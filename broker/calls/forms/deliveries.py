@@ -17,7 +17,7 @@ from delaylog.storage.records import Record, RecordParts, split_records
 from delaylog.storage.rows import bodies_only
 
 COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
-"""The columns of a bulk answer that are there only if asked for."""
+"""The optional columns of a bulk answer."""
 _NONE: Final = np.empty(0, np.int64)
 NOTHING: Final = Delivery(0, 0, _NONE, np.empty(0, INDEX_ENTRY), b"", _NONE, 0)
 """The delivery of a receive that found nothing."""
@@ -32,9 +32,9 @@ _TEXT_SIZE: Final = "<u2"
 
 
 def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:
-    """The members of a bulk answer, its columns as arrays of any integers and blocks of texts.
+    """The members of a bulk answer, not packed yet: integer columns are arrays of any type.
 
-    Where the messages are their bodies alone, the columns of other texts are left out.
+    If the messages have no text but their bodies, the columns of the other texts are absent.
     """
     rows = delivery.rows
     fields: dict[str, Any] = {
@@ -59,7 +59,7 @@ def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dic
 
 
 def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> bytes:
-    """The bulk answer: a column of values that are all alike is one value, but for the refs."""
+    """The bulk answer. A column of equal integers is sent as one integer, except the refs."""
     fields = bulk_fields(delivery, columns, now_ms)
     for name in ("id", *(columns - {"priority"})):
         fields.setdefault(f"{name}_size", 0 if delivery.count else b"")
@@ -74,7 +74,7 @@ def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> b
 
 
 def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
-    """`body` as text when it is UTF-8, else `body_base64`; bytes as they are in msgpack."""
+    """In msgpack `body` as bytes. In JSON `body` as text if it is UTF-8, else `body_base64`."""
     if packed:
         return {"body": body}
     try:
@@ -84,13 +84,13 @@ def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
 
 
 def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
-    """What only the sender of a message says: its backoff, if it has one, headers and body."""
+    """The members that a row does not index: the message's own backoff, headers and body."""
     backoff = {"backoff": record.backoff} if record.backoff else {}
     return {**backoff, "headers": record.headers, **body_members(record.body, packed=packed)}
 
 
 def message_objects(delivery: Delivery, *, packed: bool) -> list[dict[str, Any]]:
-    """Messages as members, for JSON and msgpack; those that are under a lease have receipts."""
+    """Messages as objects for JSON and msgpack; a delivery with a lease has receipts."""
     rows, lease = delivery.rows, delivery.lease
     columns = (
         delivery.origins.tolist(),
