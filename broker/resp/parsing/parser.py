@@ -1,10 +1,10 @@
-"""Requests off the wire: right in all cases, in whatever pieces they arrive.
+"""`CommandParser`, which turns the bytes of one connection into commands.
 
-Bytes come by `feed`, commands go by `next_commands`. Reading takes time in proportion to the bytes:
-of an unfinished value only the missing size is kept, and its pieces are joined once. What is
-accepted and what is refused, and in which words, is what Redis 7.0.15 does; where that depends on
-how the network cuts the bytes (the longest line), here it does not. A limit to the whole of a
-command is not Redis's; it holds where the host sets one.
+`feed` takes bytes in pieces of any size, `next_commands` returns commands. The time is linear in
+the bytes: the pieces of an unfinished value are joined once. It accepts and refuses what Redis
+7.0.15 does, with the same texts. One difference: in Redis the longest line depends on how the
+network splits the bytes, here it does not. The limit of a whole command is an addition, off by
+default. Usual commands take a faster path (`pipelines`) with the same results.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from delaylog.broker.resp.parsing.limits import (
     SIZES,
     SMALL_BULK_BYTES_MAX,
     SMALL_COUNT_MAX,
-    UNKNOWN_ARGUMENTS_MAX,
-    UNKNOWN_BULK_BYTES_MAX,
+    UNAUTHENTICATED_ARGUMENTS_MAX,
+    UNAUTHENTICATED_BULK_BYTES_MAX,
     RequestLimits,
 )
 from delaylog.broker.resp.parsing.pipelines import PIPELINE_BYTES, cut_one, cut_usual
@@ -34,26 +34,26 @@ _WHOLE_SIZES: Final = [
     size + len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)
 ]
 
-# Of a command with more arguments to come, many are cut out of so much of the bytes at once.
-MANY_MIN: Final = SMALL_COUNT_MAX
+# A command that lacks at least _MANY_MIN arguments is split by chunks of this size.
+_MANY_MIN: Final = SMALL_COUNT_MAX
 _MANY_BYTES: Final = 64 << 10
 
-# No longer data is looked at for being one command alone, and no shorter for being a pipeline.
+# Longer data is not tried as a single command, and shorter data not as a pipeline.
 _ONE_BYTES_MAX: Final = 2 << 10
 _PIPELINE_BYTES_MIN: Final = 192
-# Where a pipeline begins with an unusual command, this many chunks are read line by line.
+# After a chunk that begins with an unusual command, this many chunks are read line by line.
 _UNUSUAL_CHUNKS: Final = 15
 
-# A shorter value is sliced from what is read so far with its next piece behind.
+# A shorter value is sliced from the buffer, after the next piece is appended to that.
 _PIECES_BYTES_MIN: Final = 32 << 10
-# Smaller pieces are put together on arrival, so that a list of them costs little.
+# Smaller pieces are joined on arrival, so that the list of pieces stays short.
 _PIECE_BYTES_MIN: Final = 4096
 
 _BAD_COUNT: Final = b"Protocol error: invalid multibulk length"
 _BAD_SIZE: Final = b"Protocol error: invalid bulk length"
 _BAD_QUOTES: Final = b"Protocol error: unbalanced quotes in request"
-_UNKNOWN_COUNT: Final = b"Protocol error: unauthenticated multibulk length"
-_UNKNOWN_SIZE: Final = b"Protocol error: unauthenticated bulk length"
+_UNAUTHENTICATED_COUNT: Final = b"Protocol error: unauthenticated multibulk length"
+_UNAUTHENTICATED_SIZE: Final = b"Protocol error: unauthenticated bulk length"
 _LONG_LINE: Final = b"Protocol error: too big inline request"
 _LONG_COUNT: Final = b"Protocol error: too big mbulk count string"
 _LONG_SIZE: Final = b"Protocol error: too big bulk count string"
@@ -63,13 +63,13 @@ _LONG_COMMAND: Final = b"Protocol error: a command may have %d bytes at most"
 class CommandParser:
     """The requests of one connection.
 
-    error          None, until the bytes can no longer be understood: then Redis's words, like
-                   `Protocol error: invalid bulk length`, to be answered behind `-ERR ` after the
-                   replies to the commands given out before; or b"" when too much is unread, on
-                   which Redis closes without a word. Nothing is read any more; the connection is
-                   to be closed.
-    authenticated  As long as it is False, commands come one at a time, since the next one may be
-                   read under other limits.
+    error          None until the bytes violate the protocol or a limit. Then the text of Redis's
+                   error, like `Protocol error: invalid bulk length`, to be sent after `-ERR ` and
+                   after the replies to earlier commands; or b"" if too many bytes are unread,
+                   where Redis closes without a reply. The parser reads nothing more, and the
+                   caller closes the connection.
+    authenticated  While it is False, commands are returned one at a time, since the limits of the
+                   next one depend on this one.
     """
 
     def __init__(self, limits: RequestLimits | None = None, *, authenticated: bool = True) -> None:
@@ -78,13 +78,13 @@ class CommandParser:
         self.error: bytes | None = None
         self._buffer = b""
         self._position = 0
-        self._fed: list[bytes] = []  # arrived behind the buffer
+        self._fed: list[bytes] = []  # pieces that follow the buffer
         self._fed_bytes = 0
-        self._awaited = 1  # with fewer bytes fed there is nothing to read on
-        self._unusual = 0  # chunks to go until it is tried again to cut them as pipelines
-        # The command under way: how many arguments it still lacks (0: none is under way), those it
-        # has and the bytes they took. Of the value under way the size (-1: not known yet), and the
-        # value itself once only its line end is left.
+        self._awaited = 1  # reading goes on once this many bytes are fed
+        self._unusual = 0  # chunks to read line by line before the next try as a pipeline
+        # The unfinished command: the number of missing arguments (0: there is no such command), its
+        # arguments so far and their bytes on the wire. Of its unfinished argument, the size (-1:
+        # not known yet), and the value once only the line end is missing.
         self._missing = 0
         self._arguments: list[bytes] = []
         self._held_bytes = 0
@@ -93,11 +93,11 @@ class CommandParser:
 
     @property
     def unread_bytes(self) -> int:
-        """What has arrived and was not given out as a command."""
+        """Bytes that have arrived and were not returned as a command."""
         return len(self._buffer) - self._position + self._fed_bytes + self._held_bytes
 
     def feed(self, data: bytes) -> None:
-        """Take what was received."""
+        """Take received bytes."""
         if self.error is not None or not data:
             return
         fed = self._fed
@@ -108,17 +108,19 @@ class CommandParser:
                 fed.append(data)
         else:
             fed.append(data)
-        # What came at once may be whole commands; what lies about since before may not be so much.
+        # This data may be whole commands, so only the bytes before it count toward the limit.
         if self.unread_bytes > self.limits.query_bytes_max:
             self._refuse(b"")
             return
         self._fed_bytes += len(data)
 
     def next_commands(self, max: int) -> list[list[bytes]]:
-        """At most `max` whole commands, in order; fewer only if no more are whole."""
+        """Up to `max` whole commands, in order; before authentication up to one. Fewer are returned
+        only if no more are whole.
+        """
         if self._position == len(self._buffer) and len(self._fed) == 1 and self.authenticated:
             data = self._fed[0]
-            # What nearly every client sends that waits for its answers: one short, usual command.
+            # The usual data of a client that waits for each answer: one short command.
             short = len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max
             if not self._missing and short and (one := cut_one(data)) is not None:
                 self._fed = []
@@ -137,17 +139,17 @@ class CommandParser:
         return commands
 
     def _read(self, commands: list[list[bytes]], max: int) -> None:
-        """Read the buffer until there are `max` commands, or there is no whole one in it."""
-        if self._missing:  # The one that began in an earlier chunk.
-            self._read_strictly(commands, len(commands) + 1)
+        """Read the buffer until there are `max` commands, or it has no whole one."""
+        if self._missing:  # A command that began in an earlier chunk.
+            self._read_line_by_line(commands, len(commands) + 1)
         while len(commands) < max and self._cut_usual(commands, max):
             if self._position == len(self._buffer):
                 return
         if self._position < len(self._buffer) and len(commands) < max:
-            self._read_strictly(commands, max)
+            self._read_line_by_line(commands, max)
 
     def _cut_usual(self, commands: list[list[bytes]], max: int) -> bool:
-        """Cut out what begins here as a pipeline of usual commands; False if there is none."""
+        """Take a pipeline of usual commands from the buffer; False if none begins here."""
         if (
             self._missing
             or len(self._buffer) - self._position < _PIPELINE_BYTES_MIN
@@ -165,7 +167,7 @@ class CommandParser:
         return bool(found)
 
     def _take_fed(self) -> None:
-        """Put what has arrived behind the rest of the buffer."""
+        """Append the pieces to the rest of the buffer."""
         pieces = self._fed
         if self._position < len(self._buffer):
             pieces.insert(0, self._buffer[self._position :])
@@ -178,7 +180,7 @@ class CommandParser:
         self._awaited = 1
 
     def _take_value(self, pieces: list[bytes]) -> list[bytes]:
-        """Join the value under way, now that it is whole; what is behind it is given back."""
+        """Join the unfinished value, now whole; returns the pieces that follow it."""
         lacking = self._size
         count = 0
         while lacking > len(pieces[count]):
@@ -188,8 +190,8 @@ class CommandParser:
         self._value = b"".join((*pieces[:count], memoryview(last)[:lacking]))
         return [last[lacking:], *pieces[count + 1 :]]
 
-    def _read_strictly(self, commands: list[list[bytes]], max: int) -> None:
-        """Read one command after the other; what is unfinished is kept for the next time."""
+    def _read_line_by_line(self, commands: list[list[bytes]], max: int) -> None:
+        """Read commands one line at a time; an unfinished command is kept for the next call."""
         buffer = self._buffer
         find = buffer.find
         position = began = self._position
@@ -227,7 +229,7 @@ class CommandParser:
                     count = self._count(head)
                     if self.error is not None:
                         return
-                    if count <= 0:  # No command at all.
+                    if count <= 0:  # An empty command.
                         position = line_end + 2
                         continue
                 began = position
@@ -237,16 +239,16 @@ class CommandParser:
                 arguments = []
             while True:
                 left = 0
-                if self._size >= 0 and missing > MANY_MIN:
-                    # The one under way alone, and then many of those behind it.
+                if self._size >= 0 and missing > _MANY_MIN:
+                    # The unfinished argument alone, and then many of those after it.
                     left = missing - 1
-                while missing >= MANY_MIN and not left:
+                while missing >= _MANY_MIN and not left:
                     many, position = self._cut_many(buffer, position, missing)
                     if not many:
                         break
                     arguments += many
                     missing -= len(many)
-                # Each pass reads one argument, its size first unless that is known from before.
+                # Each pass reads one argument: its size, unless that is known, and its value.
                 while missing > left:
                     size = self._size
                     if size < 0:
@@ -266,7 +268,7 @@ class CommandParser:
                             if self.error is not None:
                                 return
                         position = line_end + 2
-                    elif self._value is not None:  # It is here already, and so is its line end.
+                    elif self._value is not None:  # Joined by _take_value; its line end follows.
                         arguments.append(self._value)
                         self._held_bytes += size
                         self._value = None
@@ -306,16 +308,15 @@ class CommandParser:
             self._held_bytes += position - began
 
     def _cut_many(self, buffer: bytes, position: int, most: int) -> tuple[list[bytes], int]:
-        """The next arguments of a command and where they end, if they are usual ones; else, or if
-        there are few, none.
+        """Many next arguments of a command and where they end; none if they are few or unusual.
 
-        Cut at all line ends, heads and values take turns as long as no value has one inside. If it
-        has, or anything else is unusual, heads do not say how long their values are.
+        The bytes are split at all line ends, as in `pipelines`: that is right if the size in each
+        head is the length of the piece that follows it.
         """
         pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
-        # What is behind the last line end is unfinished, or of the next command.
+        # The piece after the last line end is unfinished, or belongs to the next command.
         count = (len(pieces) - 1) // 2
-        if count < MANY_MIN // 2:
+        if count < _MANY_MIN // 2:
             return [], position
         heads, values = pieces[: 2 * count : 2], pieces[1 : 2 * count : 2]
         sizes = list(map(len, values))
@@ -324,9 +325,9 @@ class CommandParser:
         return values, position + sum(map(_WHOLE_SIZES.__getitem__, sizes))
 
     def _line_unfinished(self, line_bytes: int, error: bytes) -> None:
-        """A line without an end: wait for it, unless it is too long by now.
+        """Wait for the end of a line, unless the line is too long already.
 
-        Behind a zero byte Redis finds no line end, so it waits there too.
+        Redis finds no line end behind a zero byte, so such a line never ends.
         """
         if line_bytes > LINE_BYTES_MAX:
             self._refuse(error)
@@ -335,28 +336,28 @@ class CommandParser:
         count = _number(head[1:])
         if count is None or count > self.limits.arguments_max:
             self._refuse(_BAD_COUNT)
-        elif count > UNKNOWN_ARGUMENTS_MAX and not self.authenticated:
-            self._refuse(_UNKNOWN_COUNT)
+        elif count > UNAUTHENTICATED_ARGUMENTS_MAX and not self.authenticated:
+            self._refuse(_UNAUTHENTICATED_COUNT)
         return count or 0
 
     def _bulk_size(self, head: bytes) -> int:
         if head[:1] != b"$":
-            # Of an empty line the line end itself is what was got, and is written as a space.
+            # For an empty line Redis reports the line end itself, written as a space.
             got = (head[:1] or b"\r").translate(bytes.maketrans(b"\r\n", b"  "))
             self._refuse(b"Protocol error: expected '$', got '%b'" % got)
             return 0
         size = _number(head[1:])
         if size is None or not 0 <= size <= self.limits.bulk_bytes_max:
             self._refuse(_BAD_SIZE)
-        elif size > UNKNOWN_BULK_BYTES_MAX and not self.authenticated:
-            self._refuse(_UNKNOWN_SIZE)
+        elif size > UNAUTHENTICATED_BULK_BYTES_MAX and not self.authenticated:
+            self._refuse(_UNAUTHENTICATED_SIZE)
         return size or 0
 
     def _too_long(self) -> None:
         self._refuse(_LONG_COMMAND % self.limits.command_bytes_max)
 
     def _refuse(self, error: bytes) -> None:
-        """Understand nothing any more, and keep nothing."""
+        """Set the error, and discard all bytes."""
         self.error = error
         self._buffer = b""
         self._position = 0
@@ -367,7 +368,7 @@ class CommandParser:
 
 
 def _number(digits: bytes) -> int | None:
-    """A whole number of 64 bits, written in the one shortest way."""
+    """A signed 64-bit integer without leading zeros; None for anything else."""
     if _NUMBER.fullmatch(digits) is None:
         return None
     number = int(digits)

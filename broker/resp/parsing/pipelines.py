@@ -1,11 +1,12 @@
-"""Usual commands, cut out of the bytes at all line ends at once instead of one line at a time.
+"""The fast path of the parser: splits the bytes at all line ends at once.
 
-Heads and values take turns then, as long as no value has a line end inside. If one has, or anything
-else is unusual, some head does not say how many or how long what follows is: the commands before it
-are cut, and the rest is for the parser, which reads one line after the other.
+A usual command has small counts and sizes (`limits.COUNTS`, `limits.SIZES`) and no line end inside
+a value, so heads and values alternate among the pieces. If a head does not match the pieces that
+follow it, the command is unusual: the commands before it are returned, and `CommandParser` reads
+the rest line by line.
 
-Measured per command: 0.35 us where all are alike (pipelines of one command), 0.8 us where they are
-not, 1.7 us line by line.
+Measured per command: 0.35 us in a pipeline whose commands all have the same number of arguments,
+0.8 us in any other, 1.7 us line by line.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from delaylog.broker.resp.parsing.limits import COUNTS, SIZES
 
 _HEAD_BYTES_MAX: Final = max(map(len, COUNTS)) + 1
 PIPELINE_BYTES: Final = 64 << 10
-"""So much is looked at at once: what is behind it is copied no more often for that."""
+"""The size of a chunk: one call copies and splits at most this many bytes."""
 
 
 def cut_one(data: bytes) -> list[bytes] | None:
-    """The one command that these bytes are, if it is a usual one."""
+    """The command, if the bytes are exactly one usual command."""
     pieces = data.split(b"\r\n")
     count = COUNTS.get(pieces[0])
     if count is None or len(pieces) != 2 * count + 2 or pieces[-1]:
@@ -30,7 +31,7 @@ def cut_one(data: bytes) -> list[bytes] | None:
 
 
 def cut_usual(buffer: bytes, position: int, most: int) -> tuple[list[list[bytes]], int]:
-    """Up to `most` usual commands that begin at `position`, and where they end."""
+    """Up to `most` usual commands from `position` on, and where they end."""
     count = COUNTS.get(buffer[position : buffer.find(b"\r", position, position + _HEAD_BYTES_MAX)])
     if count is None:
         return [], position
@@ -48,7 +49,7 @@ def cut_usual(buffer: bytes, position: int, most: int) -> tuple[list[list[bytes]
 
 
 def _alike(pieces: list[bytes], count: int) -> list[list[bytes]]:
-    """All whole commands, if each has `count` arguments and is usual; else none."""
+    """All whole commands, if each is usual and has `count` arguments; else none."""
     stride = 2 * count + 1
     whole = (len(pieces) - 1) // stride
     end = whole * stride
@@ -68,7 +69,7 @@ def _alike(pieces: list[bytes], count: int) -> list[list[bytes]]:
 
 
 def _one_by_one(pieces: list[bytes], most: int) -> tuple[list[list[bytes]], int]:
-    """The whole commands before the first unusual one, and how many pieces they are."""
+    """The whole commands before the first unusual one, and the number of their pieces."""
     found: list[list[bytes]] = []
     at, last = 0, len(pieces) - 1
     while len(found) < most:

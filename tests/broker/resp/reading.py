@@ -1,4 +1,4 @@
-"""How the tests of the parsers feed them, and write commands plainly."""
+"""How the tests of the parser feed it, and encode commands."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tests.broker.resp.request_table import Commands
 
 
 class LineByLine(CommandParser):
-    """Cuts out no pipelines."""
+    """A parser without the fast path for pipelines."""
 
     def _read(self, commands: Commands, max: int) -> None:
-        self._read_strictly(commands, max)
+        self._read_line_by_line(commands, max)
 
 
 def read(parser: CommandParser, pieces: list[bytes], at_once: int = 1000) -> Commands:

@@ -23,7 +23,7 @@ VALUES = st.one_of(st.binary(max_size=12), st.sampled_from([b"", b"\r\n", b"$1\r
     cut=st.integers(0, 40),
     most=st.integers(1, 12),
 )
-def test_what_is_cut_is_what_is_read_strictly(
+def test_what_is_cut_is_what_is_read_line_by_line(
     commands: list[list[bytes]], before: bytes, cut: int, most: int
 ) -> None:
     data = written(commands)
