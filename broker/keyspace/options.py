@@ -1,8 +1,8 @@
 """Parses the options after a command's positional arguments, by a table that the command declares.
 
-The table maps each word to an `Option`: its slot, the reader of its values, how many they are. Of
-the words that share a slot only one may be given; if it is repeated, its last value counts. Values
-are read in order, since the first wrong one decides which error is answered.
+The table maps each word to an `Option`: its slot, the reader of its values, and their number. Words
+with the same slot exclude each other. A word may be repeated unless it has `once`; its last value
+counts. Values are read in order, since the first invalid one decides the error.
 
     read_options(argv, 3, {b"nx": Option("when"), b"ex": Option("expiry", to_int), ...})
 """
@@ -18,15 +18,15 @@ from delaylog.broker.keyspace.registry import Args
 
 
 class Option(NamedTuple):
-    """What stands behind a word."""
+    """The declaration of a word: the slot it fills, and the values that follow it."""
 
     slot: str
     read: Callable[[bytes], Any] | None = None
-    """None: there is no value."""
+    """Parses a value; None: no value follows."""
     values: int = 1
-    """More than one are read into a list."""
+    """The number of values; several are read into a list."""
     once: bool = False
-    """It may not be repeated."""
+    """Whether a repetition is refused."""
 
 
 Options: TypeAlias = Mapping[bytes, Option]
@@ -34,17 +34,17 @@ _NOT_KNOWN: Final = Option("")
 
 
 class Found(dict[str, tuple[bytes, Any]]):
-    """Slot to the word that was given, in lower case, and its value."""
+    """Maps a slot to the word that was given, in lower case, and its value."""
 
     end = 0
-    """Where the options end in the argv."""
+    """The index in argv behind the last option."""
 
     def word(self, slot: str) -> bytes:
         """The word that was given; empty if there was none."""
         return self[slot][0] if slot in self else b""
 
     def value(self, slot: str, default: Any = None) -> Any:
-        """Its value."""
+        """The value of the word; `default` if none was given."""
         return self[slot][1] if slot in self else default
 
 
@@ -87,8 +87,8 @@ def read_options(
 def at_least(
     least: int, refusal: bytes, most: int = INT64_MAX, *, malformed: bytes | None = None
 ) -> Callable[[bytes], int]:
-    """A reader of whole numbers from `least` to `most`; what is none of them is refused so, and
-    what is no number as `malformed` says, if that is another text.
+    """A reader of integers from `least` to `most`. It refuses other integers with `refusal`, and
+    what is no integer with `malformed`, by default the same text.
     """
 
     def read(text: bytes) -> int:
@@ -109,16 +109,16 @@ _COUNT: Final = {
 
 
 class FirstOf(NamedTuple):
-    """numkeys key [key ...] SIDE [COUNT n], of the commands that take from the first of keys."""
+    """Arguments of LMPOP and ZMPOP: numkeys key [key ...] SIDE [COUNT n]."""
 
     keys: list[bytes]
     second: bool
-    """It is the second of the two sides."""
+    """Whether SIDE is the second of the command's two sides."""
     most: int
 
 
 def read_first_of(argv: Args, at: int, sides: tuple[bytes, bytes]) -> FirstOf:
-    """Read it from `argv[at]` on. Raises CommandError."""
+    """Read them from `argv[at]`, which is numkeys. Raises CommandError."""
     end = at + 1 + _NUMKEYS(argv[at])
     if end >= len(argv) or (side := argv[end].lower()) not in sides:
         raise syntax()
@@ -127,7 +127,7 @@ def read_first_of(argv: Args, at: int, sides: tuple[bytes, bytes]) -> FirstOf:
 
 
 def numbered_keys(at: int) -> Callable[[Args], list[bytes]]:
-    """A function that finds the keys of an argv that says at `at` how many follow."""
+    """A function that finds the keys of an argv whose `argv[at]` is numkeys."""
 
     def find(argv: Args) -> list[bytes]:
         try:

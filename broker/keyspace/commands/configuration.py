@@ -1,8 +1,8 @@
-"""CONFIG: the settings that mean something here, and the few of them that clients may change.
+"""CONFIG: the settings that have a meaning here, and the few of them that clients may change.
 
-A change is remembered until the process ends; all pairs of a CONFIG SET are checked before the
-first is taken. What only tunes Redis's inside is unknown, so no client believes in it; what the
-operator decides, or what never changes here, is shown, and only what it already is may be set.
+A change lasts until the process ends. CONFIG SET checks all its pairs before it applies the first.
+Settings that only tune the internals of Redis are unknown. A setting without `bounds` is read-only:
+CONFIG SET accepts only its present value.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _UNKNOWN: Final = b"ERR Unknown option or number of arguments for CONFIG SET - '
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One that CONFIG knows."""
+    """A setting that CONFIG knows."""
 
     default: bytes
-    """Unless the host's own configuration says otherwise (`ServerState.given`)."""
+    """The value unless the host's configuration has another (`ServerState.given`)."""
     bounds: tuple[int, int] | None = None
-    """Clients may change it to an amount between these; the host is told (`on_setting`)."""
+    """Clients may set an amount from the first to the second; `on_setting` notifies the host."""
 
 
 SETTINGS: Final = {
@@ -63,7 +63,7 @@ SETTINGS: Final = {
 
 
 def value_of(server: ServerState, name: bytes) -> bytes:
-    """What a setting is now."""
+    """The present value of a setting."""
     value = server.settings.get(name)
     if value is None:
         value = server.given.get(name)
@@ -117,7 +117,7 @@ def config_set(run: Run, argv: Args) -> Reply:
 
 
 def _checked(setting: Setting, now: bytes, text: bytes) -> bytes:
-    """A value as CONFIG GET will show it. Raises CommandError with the reason alone."""
+    """The value in the form of CONFIG GET. Raises CommandError with the reason alone."""
     if setting.bounds is None:
         if text.lower() != now.lower():
             raise CommandError(b"delaylog cannot change this, it stays '%b'" % now)
