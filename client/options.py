@@ -1,6 +1,6 @@
 """The options of clients that reach a broker over the network.
 
-The one rule: an option is named here once, for clients of asyncio and of threads alike.
+The one rule: an option is declared here once, for the asyncio clients and the threaded ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class ClientOptions(ConnectionOptions, total=False):
-    """Also what `SendLimits` has."""
+    """Options of the connection, and the fields of `SendLimits`."""
 
     linger_ms: float
     batch_max: int
@@ -38,7 +38,7 @@ assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.
 
 
 def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions]:
-    """The limits of sending, and the rest. TypeError for an unknown option."""
+    """Split them into the limits of sending and the rest. Raises TypeError for an unknown one."""
     given: Mapping[str, Any] = options
     for name in given.keys() - ClientOptions.__annotations__.keys():
         raise TypeError(f"a client has no option {name!r}")

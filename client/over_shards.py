@@ -1,7 +1,7 @@
-"""One call over all shards: what each said, and what that comes to.
+"""Collects the answers and errors of one call on all shards, and combines them.
 
-The one rule: what some shards answered is never lost behind what another did not. The error says of
-each shard what became of the call there; only where all failed alike it is their own error.
+The one rule: an error of one shard does not hide the answers of the others. ShardsFailed holds the
+outcome at each shard. If no shard answered and all errors have one class, the first is raised.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Shape: TypeAlias = dict[str, Any]
 class OverShards:
     """The answers to one call, shard by shard.
 
-    `go_on`: the others are asked although one has failed; else they are left alone, as where a
-    refusal means that the call is wrong for all of them. `may_lack`: a shard that does not have
-    the topic or group counts as nothing, unless none has it.
+    `go_on`: whether the next shard is asked after one has failed. False fits calls whose refusal
+    by one shard means that they are wrong for all. `may_lack`: whether a shard without the topic
+    or group is skipped, unless no shard has it.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class OverShards:
         self._errors: dict[str, ClientError] = {}
 
     def answered(self, name: str, shape: Shape) -> None:
-        """A shard has done it."""
+        """Add the answer of a shard."""
         self._answers[name] = shape
 
     def failed(self, name: str, error: ClientError) -> bool:
-        """A shard has not; whether to go on with the next one."""
+        """Add the error of a shard; returns whether to go on with the next one."""
         if self._may_lack and isinstance(error, NotFound):
             self._lacking[name] = error
             return True
@@ -47,7 +47,7 @@ class OverShards:
         return self._go_on
 
     def joined(self, read: Callable[[Sequence[Shape]], T]) -> T:
-        """What `read` makes of the answers; raises what went wrong."""
+        """The answers combined by `read`. Raises ShardsFailed, or the error if all are alike."""
         found = list(self._answers.values())
         wrong = self._errors or (self._lacking if not found else {})
         if not wrong:

@@ -1,7 +1,7 @@
-"""Methods made from the calls of `client.calls`.
+"""Turns functions of `client.calls`, which build a call, into methods that carry it out.
 
-The one rule: a method has the parameters and the documentation of its call, so neither is written
-twice.
+The one rule: a method has the parameters and the documentation of its function, so neither is
+written twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AsyncShards(Protocol):
 def carried(
     make: Callable[Concatenate[Places, P], Call[T]],
 ) -> Callable[Concatenate[AsyncCarrier, P], Coroutine[Any, Any, T]]:
-    """The method of a call that needs to know the namespace."""
+    """The method of a call in a namespace: `make` takes the client's `Places` first."""
 
     @wraps(make)
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
@@ -51,11 +51,12 @@ def carried(
 def carried_anywhere(
     make: Callable[P, Call[T]],
 ) -> Callable[Concatenate[AsyncCarrier, P], Coroutine[Any, Any, T]]:
-    """The method of a call that belongs to no namespace."""
+    """The method of a call outside of namespaces: `make` takes no `Places`."""
 
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(*args, **members))
 
+    # Not by `wraps`: `signature` of the bound method would then drop the first parameter of `make`.
     method.__doc__ = make.__doc__
     return method
 
@@ -67,7 +68,9 @@ def on_all_shards(
     go_on: bool = True,
     may_lack: bool = True,
 ) -> Callable[Concatenate[AsyncShards, P], Coroutine[Any, Any, T]]:
-    """The method that asks every shard and reads their answers together; see OverShards."""
+    """The method that carries a call out on every shard in turn and combines the answers by `read`;
+    see OverShards for `go_on` and `may_lack`.
+    """
 
     @wraps(make)
     async def method(self: AsyncShards, /, *args: P.args, **members: P.kwargs) -> T:
@@ -75,14 +78,16 @@ def on_all_shards(
         what = " of ".join(
             [make.__name__, *(repr(named[name]) for name in ("group", "topic") if name in named)]
         )
-        said = OverShards(what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack)
+        shards = OverShards(
+            what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack
+        )
         call = make(self._places, *args, **members)
         for link in self._links:
             try:
-                said.answered(link.name, await link.carry(call))
+                shards.answered(link.name, await link.carry(call))
             except ClientError as error:
-                if not said.failed(link.name, error):
+                if not shards.failed(link.name, error):
                     break
-        return said.joined(read)
+        return shards.joined(read)
 
     return method

@@ -1,7 +1,7 @@
-"""Requests made from the table of calls (`storage/calls`): where they go, and in which form.
+"""Builds requests from the table of calls (`storage/calls`).
 
-What a path names comes first, in its order; everything else goes by name into the query or the
-body, as the table declares it.
+The names in a path are passed first, in the order of the path. Everything else is passed by name,
+and goes into the query or the body as the table declares it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delaylog.storage.calls.table import ALL, BY_NAME
 
 
 def _tail(call: ApiCall) -> tuple[str, ...]:
-    """The segments of a path behind its topic; an empty one is named by the caller."""
+    """The segments of a path, without the prefix of its topic. A parameter is an empty string."""
     segments = call.path.removeprefix(TOPIC).strip("/").split("/")
     return tuple("" if each.startswith("{") else each for each in segments if each)
 
@@ -27,7 +27,7 @@ _QUERIES: Final = {call.name: frozenset(each.name for each in call.query) for ca
 
 
 def path_of(name: str, /, *place: Places | str) -> str:
-    """The path of a call. Below a namespace its places come first."""
+    """The path of a call. For a call in a namespace, `place` begins with its `Places`."""
     tail = _TAILS[name]
     names = iter([each for each in place if isinstance(each, str)])
     if not place or not isinstance(place[0], Places):
@@ -38,7 +38,7 @@ def path_of(name: str, /, *place: Places | str) -> str:
 
 
 def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:
-    """A call in JSON. What is None, or a flag with its default, stays out."""
+    """A call in JSON. Members that are None, and flags with their default, are left out."""
     call, flags = BY_NAME[name], _FLAGS[name]
     given = {
         key: value
