@@ -473,10 +473,6 @@ class Node:
         """A transaction was committed: bring its rows in."""
         self.spawn("publish", self.chores.publish)
 
-    def kick_claims(self) -> None:
-        """Settle what was begun with claims: whoever asked for it may have gone."""
-        self.spawn("claims", self.chores.claims)
-
     def state_ms(self) -> int:
         """The time of what the engine holds: that of the leader it follows, or its own."""
         state = self.engine.state

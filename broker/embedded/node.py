@@ -325,10 +325,6 @@ class EmbeddedNode:
         """A transaction was committed: bring its rows in."""
         self.chores.kick()
 
-    def kick_claims(self) -> None:
-        """Settle what was begun with claims."""
-        self.chores.kick()
-
     async def accept_clock(self) -> int:
         """Go back to wall time after it was set back; returns by how much (0, or negative ms)."""
         step_ms = self.clock.accept()
