@@ -1,7 +1,7 @@
-"""What an engine wants done besides calls, and what of it is due.
+"""The chores of an engine: its background work besides calls, and which of it is due.
 
-A node and an embedded broker ask alike, every 50 ms and when something calls for it, and run each
-work in slices, one of a name at a time. Each look is short: what takes time is work.
+A node and an embedded broker both ask every 50 ms what is due, and on demand. They run chores in
+slices, and of each name one at a time. Asking is short; whatever takes time is in the work.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ TICK_MS: Final = 50
 RETIRE_EVERY_MS: Final = 5_000
 
 Chore: TypeAlias = tuple[str, Callable[[], Work]]
-"""Its name, and what begins it."""
+"""A name, and the function that begins the work."""
 
 log = logging.getLogger("delaylog.node")
 
 
 class Host(Protocol):
-    """Whose engine it is."""
+    """The owner of the engine: a node or an embedded broker."""
 
     @property
     def engine(self) -> Engine:
-        """The engine, which may be replaced."""
+        """The present engine; it may be replaced."""
 
     @property
     def standing(self) -> Standing:
-        """What it may do at the moment."""
+        """The standing: what the host may do at the moment."""
 
     @property
     def space(self) -> Space:
@@ -42,14 +42,14 @@ class Host(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether it is on its way out: work that may be cut short ends."""
+        """Whether the host shuts down, so that work which can stop early does."""
 
     def state_ms(self) -> int:
-        """The time of what the engine holds."""
+        """The time that the engine's state has reached."""
 
 
 class Chores:
-    """The chores of one engine after the other."""
+    """The chores of the host's present engine."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -58,7 +58,7 @@ class Chores:
     # ------------------------------------------------------------------ what is due
 
     def loads(self) -> Iterator[Chore]:
-        """Hours and seconds that are near."""
+        """Chores that load messages that are due soon."""
         loader = self._host.engine.dispatcher.loader
         if loader.near:
             yield "load", loader.near_work
@@ -68,18 +68,18 @@ class Chores:
             yield "lay out", loader.lay_out_work
 
     def leading(self, now_ms: int) -> Iterator[Chore]:
-        """What appends to the log, so that only a leader does it."""
+        """Chores that append to the log, so that only a leader runs them."""
         engine = self._host.engine
         if engine.jobs.due(now_ms):
             yield "jobs", self.jobs
         if engine.publisher.due:
             yield "publish", self.publish
         if engine.claims_due():
-            # Whoever began that may have gone, as with another leader.
+            # The caller that began to settle may be gone, for example with the previous leader.
             yield "claims", self.claims
 
     def storing(self, now_ms: int) -> Iterator[Chore]:
-        """Pages, tails, checkpoints, and what is of no more use, by the time of the state."""
+        """Chores that write files or free space, by the time of the state."""
         host, engine = self._host, self._host.engine
         state, upkeep = engine.state, engine.upkeep
         if engine.flush_due():
@@ -104,51 +104,51 @@ class Chores:
             yield "reserve", host.space.refill
 
     def retire_due(self, now_ms: int) -> bool:
-        """Whether to look for topics and groups that have ended, as every five seconds."""
+        """Whether to retire unused topics and groups: True once every five seconds."""
         if now_ms < self._retire_ms:
             return False
         self._retire_ms = now_ms + RETIRE_EVERY_MS
         return True
 
     def begin_leading(self) -> None:
-        """What has ended meanwhile is looked for at once."""
+        """Make `retire_due` true at once, since none was retired while another node led."""
         self._retire_ms = 0
 
     # ------------------------------------------------------------------ the work
 
     def jobs(self) -> Work:
-        """Jobs over many messages. While a node hands over they pause: the log has to end."""
+        """Jobs over many messages. They pause during a hand-over, which waits for the log's end."""
         return self._host.engine.jobs.work(self._host.state_ms, self._may_not_append)
 
     def publish(self) -> Work:
-        """Bring the rows of committed transactions in."""
+        """Publish the rows of committed transactions."""
         return self._host.engine.publisher.work(
             self._host.state_ms, thread_time, self._may_not_append
         )
 
     def claims(self) -> Work:
-        """Settle what was begun with claims: whoever asked for it may have gone."""
+        """Finish settling claims whose caller may be gone."""
         return self._host.engine.claims_work(self._host.state_ms)
 
     def flush(self) -> Work:
-        """Move tails to the files of their hours."""
+        """Flush the tails of hours to their files."""
         state = self._host.engine.state
-        # Only what is on the disk goes to its hour, and not every dial sees to that by itself.
+        # Only durable rows may be flushed, and some fsync settings do not sync by themselves.
         if state.committed() < state.log.end_position:
             yield 0.0
         yield from self._host.engine.flush_work()
 
     def checkpoint(self) -> Work:
-        """A whole checkpoint with its retention."""
+        """A checkpoint, and then retention."""
         return self._host.engine.upkeep.checkpoint(self._host.state_ms)
 
     def free(self) -> Work:
-        """Take apart what was removed from the keyspace, between other things."""
+        """Free removed values of the keyspace, in slices."""
         while self._host.engine.state.keyspace.free_slice():
             yield None
 
     def _snapshot(self) -> Work:
-        """A snapshot of the keyspace; the end of the node does not wait for one."""
+        """A snapshot of the keyspace. A shutdown does not wait for it."""
         upkeep = self._host.engine.upkeep
         upkeep.snapshots.on_failure = _snapshot_failed
         return upkeep.snapshots.work(

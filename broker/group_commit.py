@@ -1,8 +1,8 @@
-"""Group commit: how far a log is safe, who waits for that, and what the end of a commit means.
+"""The state of group commit that a node and an embedded broker share, and the effect of a commit.
 
-Who syncs differs: the log thread for a node's loop (`log_commits`), the first thread that waits in
-an embedded broker (`embedded/commits`). A full disk is waited out by all, and nothing is taken
-back; any other failure is the end of the log.
+They differ in the thread that syncs: for a node's loop the log thread (`log_commits`), in an
+embedded broker the first thread that waits (`embedded/commits`). On a full disk all waiters keep
+waiting, and nothing is rolled back. Any other error is permanent: the log is not written again.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ log = logging.getLogger("delaylog.node")
 
 
 class GroupCommit:
-    """What is known of the commits of one log."""
+    """The state of the commits of one log."""
 
     def __init__(self, physical_log: PhysicalLog, *, written_is_safe: bool) -> None:
         self._log = physical_log
         self.written_is_safe = written_is_safe
-        """By the dial, what the operating system has is safe: nobody waits for a sync."""
+        """Whether the fsync setting counts written bytes as safe: then nobody waits for a sync."""
         self.waiters = PositionWaiters()
         self.disk_full = False
-        """Whether the log, or work that wrote elsewhere, found no space at its last try."""
+        """Whether the last write of the log, or of background work, found no space."""
         self.commits = 0
-        """Commits that ended well."""
+        """The number of successful commits."""
         self.failure: BaseException | None = None
-        """What made an end of the log: nothing is safe from there on."""
+        """The error that ended the log: nothing more becomes safe after it."""
 
     def ended(self, error: BaseException | None) -> None:
-        """A commit has ended, well or by an error."""
+        """Record the end of a commit; `error` is why it failed."""
         if error is None:
             self.disk_full = False
             self.commits += 1

@@ -1,7 +1,7 @@
-"""How work runs: slices of two milliseconds, and what it waits for in between.
+"""Runs work in slices of two milliseconds, and what it waits for between them.
 
-A node's loop and an embedded broker's threads drive the same work by this; what differs is how they
-give way, see to a commit, and have a job done.
+A node's loop and an embedded broker drive the same work by this. They differ in how they yield,
+wait for a commit, and run a job.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ SLICE_SECONDS: Final = 0.002
 
 
 def run_slice(work: Work, error: Exception | None) -> IoJob | float | None:
-    """Let work go on until its slice is over, which is None, or it waits: for a job, or so many
-    seconds for the log. StopIteration is its end; `error` is what its last job failed by.
+    """Run work until its slice is over (None) or it waits for a job, or for the log, which is to
+    be asked again after that number of seconds. `error` is the error of its last job.
+    StopIteration means that the work has ended.
     """
     began = perf_counter()
     step = next(work) if error is None else work.throw(error)
@@ -33,7 +34,7 @@ async def drive(
     committed: Callable[[float], Awaitable[None]],
     done: Callable[[IoJob], Awaitable[None]],
 ) -> None:
-    """Run work to its end. Errors of its jobs are the work's, whose own are the caller's."""
+    """Run work to its end. Errors of its jobs are thrown into it; its own errors are raised."""
     error: Exception | None = None
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Space on the disk: how much is free for messages, and the reserve that the last bytes come from.
+"""The free space of a data folder, and its reserve: space that is allocated in advance.
 
-Sends are refused while the disk is short of space, so that what is stored can go on from the
-reserve. It only answers: the interfaces raise the refusal.
+While free space is short, sends are to be refused, so that stored messages can be delivered and
+settled by means of the reserve. This module only tells; the interfaces raise the refusal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Space:
     """The space of one data folder."""
 
     def __init__(self, engine: Callable[[], Engine], disk_full: Callable[[], bool]) -> None:
-        """`engine` says which engine it is about: a node's engine may be replaced."""
+        """`engine` returns the present engine, since a node may replace its engine."""
         self._engine = engine
         self._disk_full = disk_full
         self._free_bytes = 1 << 62
@@ -33,8 +33,8 @@ class Space:
         """Whether the loss of the reserve has been logged."""
 
     def free_bytes(self) -> int:
-        """Free space of the data folder that nothing is to be written to yet, looked at twice a
-        second; 0 while the disk is full or the reserve does not stand.
+        """Free space of the data folder, measured at most twice a second; 0 while the disk is full
+        or the reserve is not whole.
         """
         engine = self._engine()
         if self._disk_full() or not engine.reserve.whole:
@@ -44,7 +44,7 @@ class Space:
             self._free_looked = now
             self._free_bytes = engine.fs.free_bytes(engine.folder)
             if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
-                # Copies that only save time make room for messages.
+                # Free the copies that are only a cache.
                 engine.state.hot.clear()
         return self._free_bytes
 
@@ -54,7 +54,7 @@ class Space:
         return self.free_bytes() < self._engine().limits.disk_reserve_bytes
 
     def look(self) -> None:
-        """Say what became of the reserve; without space, old log is freed early."""
+        """Log a change of the reserve, and have upkeep free the log early while space is short."""
         engine = self._engine()
         reserve = engine.reserve
         engine.upkeep.short_of_space = self.refusing_sends
@@ -70,13 +70,13 @@ class Space:
                 )
 
     def refill_due(self) -> bool:
-        """Whether to try to make the reserve again."""
+        """Whether to try to allocate the reserve again."""
         return (
             not self._engine().reserve.whole and perf_counter() - self._refilled > DISK_LOOK_SECONDS
         )
 
     def refill(self) -> Work:
-        """Make the reserve again when there is room."""
+        """Allocate the reserve again if there is room."""
         self._refilled = perf_counter()
         yield self._engine().refill_reserve
         self._free_looked = -DISK_LOOK_SECONDS

@@ -1,8 +1,8 @@
-"""How an embedded broker does its chores, besides its calls.
+"""Runs the chores of an embedded broker (`broker/chores.py` says which are due).
 
-A server does them between requests of its loop. Here a thread does them, a slice at a time under
-the lock, with blocking work outside of the lock. Under a manual clock the thread that moved it, or
-that called, does all of them at once. Of each name only one work runs at a time.
+A server runs them on its loop, between requests. Here a thread runs them: slices under the lock,
+I/O jobs outside of it. Under a manual clock there is no such thread: the thread that moves the
+clock, or makes a call, runs all due chores to their end. Of each name one work runs at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MANUAL_LOOK_MS: Final = 3_600_000
 MANUAL_LOOK_SECONDS: Final = 1.0
 """The same in real time; the next call does the upkeep."""
 _MOVES_MAX: Final = 100_000
-"""Turns in a row in which a manual clock's broker finds more to do: it would never end."""
+"""Bound of the rounds of `run_all`, so that work that keeps creating work cannot loop for ever."""
 
 log = logging.getLogger("delaylog.embedded")
 
@@ -48,15 +48,15 @@ class ChoreRunner:
         self._thread = threading.Thread(target=self._run, name="delaylog-upkeep", daemon=True)
 
     def start(self) -> None:
-        """Have a thread look after everything."""
+        """Start the thread."""
         self._thread.start()
 
     def kick(self) -> None:
-        """Look now."""
+        """Have the thread look for due chores now."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End the thread where it stands. Not under the lock."""
+        """End the thread after its present step, and close all work. Not under the lock."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
@@ -68,17 +68,17 @@ class ChoreRunner:
     # ------------------------------------------------------------------ what there is to do
 
     def _due(self, now_ms: int) -> Iterator[Chore]:
-        """Work that wants to be run by now, the most urgent first."""
+        """The due chores, the most urgent first."""
         yield from self._chores.loads()
         yield from self._chores.leading(now_ms)
         yield from self._chores.storing(now_ms)
 
     def _look(self, now_ms: int) -> None:
-        """What is short enough to be done at once."""
+        """Upkeep that is short enough to run inline."""
         node, engine = self._node, self._node.engine
         engine.note_tick(now_ms)
         node.space.look()
-        # The monitor of a served broker reads these; here nobody does.
+        # Only the monitor of a served broker reads these. Taking them keeps the list short.
         engine.state.take_activities()
         if self._chores.retire_due(now_ms):
             engine.retire_unused(now_ms)
@@ -96,14 +96,14 @@ class ChoreRunner:
                     node.fail(error)
                 return
             if busy:
-                # A lock that is let go of goes to whoever runs: let them run.
+                # A released lock goes to a running thread: let the waiting ones run.
                 sleep(0.0002 if node.wanted else 0)
             else:
                 self._wake.wait(TICK_MS / 1000)
                 self._wake.clear()
 
     def _round(self) -> bool:
-        """A slice of each work; whether there is more to do at once."""
+        """Run a slice of each work; returns whether there is more to do at once."""
         node = self._node
         with node.lock:
             now_ms = node.clock.now_ms()
@@ -126,12 +126,12 @@ class ChoreRunner:
         return self._node.commits.overdue or self._node.engine.state.log.sealed
 
     def _sync(self) -> None:
-        """Sync the log; a full disk is waited out by those who need it."""
+        """Sync the log. On a full disk this returns; the threads that need the sync wait."""
         with suppress(DiskFullError):
             self._node.commits.sync()
 
     def _slice(self, name: str, work: Work) -> None:
-        """Up to two milliseconds of it, and the job that follows."""
+        """Run work until its slice of two milliseconds is over, with the jobs in between."""
         error: Exception | None = None
         while not self._stopping:
             with self._node.lock:
@@ -140,7 +140,7 @@ class ChoreRunner:
             if step is None:
                 return
             if isinstance(step, float):
-                # It waits for the log; what was committed has to be shown, too.
+                # The work waits for the log. The sync also publishes what is committed.
                 self._sync()
                 self._not_before[name] = monotonic() + step
                 return
@@ -152,7 +152,7 @@ class ChoreRunner:
     def _step(
         self, name: str, work: Work, error: Exception | None
     ) -> Callable[[], None] | float | None:
-        """Run work until it has to wait or its slice is over, which is None; so is its end."""
+        """Run work until it waits; None when its slice or the work itself is over."""
         try:
             return run_slice(work, error)
         except StopIteration:
@@ -166,10 +166,10 @@ class ChoreRunner:
             self._not_before[name] = monotonic() + DISK_RETRY_SECONDS
             return None
 
-    # ------------------------------------------------------------------ in somebody's turn
+    # ------------------------------------------------------------------ on the caller's thread
 
     def run_all(self) -> None:
-        """Do everything that can be done by now. Under the lock, which is kept."""
+        """Run everything that is due by now. Under the lock, which is not released."""
         node, engine = self._node, self._node.engine
         state, loader = engine.state, engine.dispatcher.loader
         now_ms = node.clock.now_ms()
@@ -200,7 +200,7 @@ class ChoreRunner:
             engine.run_due(now_ms)
 
     def commit(self) -> None:
-        """Make what is appended as safe as the dial says, and show it. Under the lock."""
+        """Commit what is appended as the fsync setting requires, and publish it. Under the lock."""
         node = self._node
         commits, end = node.commits, node.engine.state.log.end_position
         if commits.position() < end:
@@ -208,11 +208,11 @@ class ChoreRunner:
         node.show_committed()
 
     def run_inline(self, work: Work) -> None:
-        """Run work to its end, here."""
+        """Run work to its end on this thread."""
         self._node.engine.run_inline(work)
 
     def finish(self) -> None:
-        """The last things: everything is durable, then a checkpoint. Under the lock."""
+        """End of the broker: sync the log, then take a checkpoint. Under the lock."""
         node, engine = self._node, self._node.engine
         try:
             engine.run_inline(_sync_first())
@@ -227,5 +227,5 @@ class ChoreRunner:
 
 
 def _sync_first() -> Work:
-    """Have the log written and synced."""
+    """Work that only waits until the log is synced."""
     yield 0.0

@@ -23,22 +23,22 @@ EVERY_SECONDS: Final = 1.0
 
 
 class ThreadCommits(GroupCommit):
-    """Commits one log. Any thread; not under the broker's lock, but where `locked` says so."""
+    """Commits one log. Any thread may call, without the broker's lock unless `locked` is passed."""
 
     def __init__(
         self, log: PhysicalLog, dial: str, on_commit: Callable[[], None], *, threaded: bool
     ) -> None:
-        """`on_commit` is told, by whoever committed, when the log got further. Without `threaded`
-        there is no thread: what nobody waits for is committed by the next who does.
+        """`on_commit` is called after a commit, on the thread that made it. Without `threaded`
+        there is no background thread: the next waiter commits what nobody waited for.
         """
         super().__init__(log, written_is_safe=dial != "always")
         self._every_seconds = EVERY_SECONDS if dial == "everysec" else None
         self._on_commit = on_commit
         lock = threading.Lock()
         self._turn = threading.Condition(lock)
-        """Of those who wait for the end of a commit."""
+        """Notifies the threads that wait for the end of a commit."""
         self._work = threading.Condition(lock)
-        """Of the thread alone: a commit that leaves nothing for it to do does not wake it."""
+        """Notifies the background thread alone, only when a commit leaves it something to do."""
         self._committing = False
         self._asked = False
         self._stopping = False
@@ -51,13 +51,13 @@ class ThreadCommits(GroupCommit):
             self._thread.start()
 
     def position(self) -> int:
-        """Below it everything is safe, by the dial."""
+        """The log is safe below this position, as the fsync setting defines it."""
         log = self._log
         return log.written_position if self.written_is_safe else log.durable_position
 
     @property
     def overdue(self) -> bool:
-        """Whether the dial wants what is written to be synced by now."""
+        """Whether `everysec` requires a sync by now."""
         log = self._log
         return (
             self._every_seconds is not None
@@ -68,24 +68,24 @@ class ThreadCommits(GroupCommit):
     # ------------------------------------------------------------------ waiting
 
     def reach(self, position: int, *, locked: bool = False) -> None:
-        """Return once it is safe up to there. Raises what made an end of the log.
+        """Return once the log is safe up to `position`. Raises the error that ended the log.
 
-        With `locked` the caller has the broker's lock and shows what was committed itself.
+        With `locked` the caller holds the broker's lock and publishes the commit itself.
         """
         while self.position() < position:
             if self._take_turn():
                 self._commit(sync=not self.written_is_safe, tell=not locked)
                 if self.disk_full:
-                    # As in a broker that serves: all wait for space, and nothing is taken back.
+                    # As in a server, callers wait for space, and nothing is rolled back.
                     if self._ending is not None:
                         raise self._ending
                     self._ended.wait(DISK_RETRY_SECONDS)
 
     def write(self, position: int) -> bool:
-        """Write what is appended, here and now; whether it is safe up to there by that.
+        """Write what is appended on this thread; returns whether `position` is safe now.
 
-        Under the broker's lock, as whoever receives does: the caller shows what was committed. It
-        is not where the dial wants a sync, another thread writes, or the disk refuses.
+        A receive calls this under the broker's lock, and publishes the commit itself. The answer
+        is False if the fsync setting needs a sync, another thread writes, or the write fails.
         """
         if not self.written_is_safe or self.failure is not None:
             return False
@@ -100,14 +100,14 @@ class ThreadCommits(GroupCommit):
                 self._over(error)
             return False
         if self.waiters:
-            # Event loops: its thread tells them.
+            # They belong to event loops; the background thread calls them.
             self.kick()
         return log.written_position >= position
 
     def sync(self, *, locked: bool = False) -> None:
-        """Have everything that is appended on the disk, whatever the dial says.
+        """Sync everything that is appended, whatever the fsync setting.
 
-        Raises DiskFullError, or what made an end of the log.
+        Raises DiskFullError, or the error that ended the log.
         """
         position = self._log.end_position
         while self._log.durable_position < position or self._log.sealed:
@@ -117,7 +117,7 @@ class ThreadCommits(GroupCommit):
                     raise DiskFullError("the log cannot be written: the disk is full")
 
     def _take_turn(self) -> bool:
-        """Whether it is this thread's turn to commit; if not, another one has ended its turn."""
+        """Take the turn to commit. If another thread has it, wait for its end and return False."""
         with self._turn:
             if self.failure is not None:
                 raise self.failure
@@ -128,7 +128,7 @@ class ThreadCommits(GroupCommit):
             return True
 
     def tell(self, position: int, call: Told) -> None:
-        """Call back once it is safe up to there, at once if it is."""
+        """Call `call` once the log is safe up to `position`, at once if it is."""
         with self._turn:
             failure = self.failure
             if failure is None and self.position() < position:
@@ -139,13 +139,13 @@ class ThreadCommits(GroupCommit):
         call(failure)
 
     def leave(self) -> None:
-        """Leave what is appended to the thread. Raises what made an end of the log."""
+        """Leave the commit to the background thread. Raises the error that ended the log."""
         if self.failure is not None:
             raise self.failure
         self.kick()
 
     def _over(self, error: BaseException | None) -> None:
-        """A commit has ended: tell who has heard enough. Under `_turn`."""
+        """Record the end of a commit, and call or wake its waiters. Under `_turn`."""
         self.ended(error)
         self.waiters.reach(self.position())
         if self.failure is not None:
@@ -153,9 +153,9 @@ class ThreadCommits(GroupCommit):
         self._turn.notify_all()
 
     def kick(self) -> None:
-        """Commit what is appended, without waiting for it."""
+        """Have the background thread commit what is appended, without waiting for it."""
         if self._asked:
-            # Whoever takes that back does so before it looks at what is appended.
+            # The thread resets it before it reads the end of the log, so it sees this append.
             return
         with self._turn:
             self._asked = True
@@ -164,9 +164,9 @@ class ThreadCommits(GroupCommit):
     # ------------------------------------------------------------------ committing
 
     def _commit(self, *, sync: bool, tell: bool = True) -> None:
-        """One commit, by whoever took the turn.
+        """One commit, by the thread that has the turn; it ends the turn.
 
-        One that Ctrl-C interrupts ends its turn: the log has everything to do that it had before.
+        Ctrl-C may interrupt it: the log then still has everything pending that it had before.
         """
         error: Exception | None = None
         interruption: BaseException | None = None
@@ -209,12 +209,12 @@ class ThreadCommits(GroupCommit):
                     self._work.wait(DISK_RETRY_SECONDS)
 
     def end_waits(self, error: BaseException) -> None:
-        """Who waits for space on a full disk gets this error from now on."""
+        """From now on raise this error in threads that wait for space on a full disk."""
         self._ending = error
         self._ended.set()
 
     def stop(self) -> None:
-        """End the thread, after the commit that runs."""
+        """End the background thread after its present commit."""
         with self._turn:
             self._stopping = True
             self._work.notify()
