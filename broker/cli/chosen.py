@@ -1,7 +1,7 @@
 """Verbs that change chosen messages: cancel, reschedule, replay, by ids or by a filter.
 
-Ids are answered one a line. A filter makes a job in the broker, which goes on without us; we
-watch it, and an interrupt leaves it running.
+For ids the command prints one line each. A filter creates a job in the broker; the command shows
+its progress, and the job goes on if the command is interrupted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def reschedule_command(args: argparse.Namespace) -> int:
 
 
 async def replay_command(args: argparse.Namespace) -> int:
-    """`delaylog replay`: 0 when all live again, 1 otherwise."""
+    """`delaylog replay`: 0 when all are replayed, 1 otherwise."""
 
     async def replay(client: AsyncPlainClient, message_id: str) -> dict[str, Any]:
         (result,) = await client.replay(args.topic, [message_id], **given(args, *WHEN))
@@ -77,7 +77,7 @@ async def _control(
 async def _by_ids(
     args: argparse.Namespace, act: Callable[[AsyncPlainClient, str], Awaitable[dict[str, Any]]]
 ) -> int:
-    """One line an id: done, too_late with the state, or unknown."""
+    """Print a line for each id: done, too_late with the state, or unknown."""
     status = DONE
     async with AsyncPlainClient(args.url) as client:
         for message_id in args.id:
@@ -102,7 +102,7 @@ async def _by_ids(
 async def _by_filter(
     args: argparse.Namespace, wanted: dict[str, Any], members: dict[str, Any]
 ) -> int:
-    """A job: its progress, and in the end one line of what it did."""
+    """Begin a job, show its progress, and print a line of its counts at the end."""
     async with AsyncPlainClient(args.url) as client:
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
         with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:

@@ -1,7 +1,7 @@
-"""The `delaylog` command: what each verb calls, and the exit status of every way it ends.
+"""The `delaylog` command: the module of each verb, and the exit status of every kind of end.
 
-A verb loads what it needs when it is called for: `serve` begins without the client's code, and
-who asks a broker begins without the server's.
+A verb imports its module only when it runs, so `serve` starts without the client's code, and a verb
+that calls a broker without the server's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCAL: Final = {
     "drill": "drill",
     "dump": "dump",
 }
-"""Verbs that work on folders and files, or start brokers of their own, and where they are."""
+"""Verbs that work on folders and files, or start brokers themselves, and their modules."""
 REMOTE: Final = {
     **dict.fromkeys(("send", "receive", "stats", "topics", "clock"), "remote"),
     **dict.fromkeys(("list", "show"), "looking"),
@@ -33,7 +33,7 @@ REMOTE: Final = {
     **dict.fromkeys(("groups", "purge", "pause", "resume"), "whole_topics"),
     "cluster": "clusters",
 }
-"""Verbs that ask a broker."""
+"""Verbs that call a broker, and their modules."""
 MODULES: Final = {
     **LOCAL,
     **REMOTE,
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return serve(config)
     if verb in LOCAL:
-        # A long verb that is asked to end cleans up behind itself.
+        # SIGTERM ends a long verb as Ctrl-C does, so that it cleans up.
         signal.signal(signal.SIGTERM, _interrupt)
     name = "recover" if verb == "cluster" and args.action == "recover" else verb
     module = import_module(f"delaylog.broker.cli.{MODULES[name]}")

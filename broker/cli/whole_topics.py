@@ -34,7 +34,7 @@ def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 async def purge_command(args: argparse.Namespace) -> int:
-    """`delaylog purge`: what waits or is ready has ended; by force what is leased too."""
+    """`delaylog purge`: end all waiting and ready messages, by --force the leased ones too."""
     async with AsyncPlainClient(args.url) as client:
         members = given(args, *PURGE.members)
         answer = await client.purge(args.topic, **members | {"force": args.force or args.erase})
@@ -43,7 +43,7 @@ async def purge_command(args: argparse.Namespace) -> int:
 
 
 async def pause_command(args: argparse.Namespace) -> int:
-    """`delaylog pause`, `resume`: hand nothing out; hand out again."""
+    """`delaylog pause` stops deliveries of a topic, `delaylog resume` starts them again."""
     async with AsyncPlainClient(args.url) as client:
         act = client.pause if args.verb == "pause" else client.resume
         answer = await act(args.topic)

@@ -1,7 +1,7 @@
-"""What a member of a cluster opens before it has an engine: log, epoch table, meta and tick.
+"""Opens the files of a cluster member that exist before its engine: log, epochs, meta and tick.
 
-The engine stands on the newest checkpoint and applies only what is committed; replication needs the
-whole log, with the epochs in it. Both share the files that are opened here.
+The engine starts from the newest checkpoint and applies only committed frames. Replication needs
+the whole log and the epochs in it. Both share the files that are opened here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20
-"""Frames on their way to the followers, or to be applied here in a moment."""
+"""The cache of recent frames, which are still to be sent to followers or applied here."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -41,11 +41,11 @@ class MemberFiles:
     ticks: SlotTicks
     meta: MetaFile
     start: int
-    """Position of the newest checkpoint: all in front of it is committed."""
+    """Position of the newest checkpoint: all frames before it are committed."""
     committed: int
-    """Up to here the log was committed when it was opened: a checkpoint or the tick says so."""
+    """End of the frames that are known to be committed, by a checkpoint or the tick."""
     fresh: bool
-    """There was no meta file: this folder is not part of the cluster yet."""
+    """Whether there was no meta file: this folder is not part of the cluster yet."""
 
     @property
     def log_end(self) -> int:
@@ -54,11 +54,11 @@ class MemberFiles:
 
     @property
     def durable_end(self) -> int:
-        """How far the log is on this disk."""
+        """End of the durable part of this node's log."""
         return self.replica.durable_end
 
     def history(self, members: tuple[int, ...]) -> bytes:
-        """What tells this log from others; see `FolderIdentity`."""
+        """Identifies the history of this log; see `FolderIdentity`."""
         entries = self.replica.epochs.entries()
         # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
         gone = sum(start < self.physical.first_position for _, start in entries)
@@ -71,7 +71,7 @@ class MemberFiles:
         return entries[-1] if entries else (0, 0)
 
     def close(self) -> None:
-        """Close them. What was appended and not written is dropped."""
+        """Close the files. Frames that were appended and not written are lost."""
         self.physical.close()
         self.slots.close()
 
@@ -123,9 +123,9 @@ def open_member(
 
 
 def new_learner(config: ClusterConfig) -> Meta:
-    """What a node is that knows of no promise it may have given.
+    """The meta of a learner: a node that knows of no promise that it may have given.
 
-    It knows of a cluster only if its cluster file could be that of one that is founded.
+    It has the members of the cluster file only if their number allows to found a cluster.
     """
     members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
     if len(members) not in CLUSTER_SIZES:

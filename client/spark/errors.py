@@ -1,7 +1,7 @@
-"""What goes wrong between Spark and the broker, as a short family of exceptions.
+"""The exceptions of the Spark connector.
 
-The one rule: a message says what to change, and never holds a secret. Spark shows an exception of
-a Python worker as its text alone, so what a reader must know stands in the text.
+The one rule: the text of an exception says what to change, and contains no secret. Spark shows an
+exception of a Python worker as its text alone, so the text has everything that a reader must know.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class RowError(DelaylogError, ValueError):
 
 
 class BrokerError(DelaylogError):
-    """A call of the broker did not succeed."""
+    """A call to the broker failed."""
 
 
 class UnreachableError(BrokerError):
-    """No endpoint answered as it should, after all retries; a call may have been carried out."""
+    """No endpoint gave a valid answer in all retries; the call may have been carried out."""
 
 
 class RefusedError(BrokerError):
-    """The broker refused a call by a problem document; nothing was done."""
+    """The broker refused the call with a problem document; nothing was done."""
 
     def __init__(self, message: str, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
@@ -48,12 +48,12 @@ class RefusedError(BrokerError):
 
 
 class TransactionError(DelaylogError):
-    """A transaction ended in a way that leaves this load without effect: run it again."""
+    """The transaction ended without effect, so nothing was loaded: run the load again."""
 
 
 class JobError(DelaylogError):
-    """A job cannot be done as it was asked for; the text says what to change."""
+    """The job cannot run with these arguments; the text says what to change."""
 
 
 class DataLossError(DelaylogError):
-    """Claimed messages cannot be read any more in this batch; the broker delivers them again."""
+    """This batch can no longer read its claimed messages; the broker delivers them again."""

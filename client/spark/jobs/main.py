@@ -1,7 +1,7 @@
-"""The words of `delaylog spark`, also for spark-submit, which takes this file as its program.
+"""The command line of `delaylog spark`, and the program for spark-submit.
 
-Exit statuses are those of the `delaylog` command: 0 done, 1 failed, 2 wrong words. The last line of
-standard output is one JSON object that says what was done.
+Exit statuses are those of the `delaylog` command: 0 done, 1 failed, 2 wrong arguments. The last
+line of standard output is a JSON object with the results.
 """
 
 from __future__ import annotations
