@@ -239,12 +239,15 @@ def settle_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> W
 
 
 def left_over(state: EngineState) -> list[Claim]:
-    """Claims that are being settled, by somebody or by nobody any more."""
+    """Claims whose settlement has begun, whether or not the call that began it still runs."""
     return [claim for claim in state.claims.living() if claim.state in SETTLING]
 
 
 def settle_left_over(state: EngineState, clock: Callable[[], int]) -> Work:
-    """Settle what is left of every claim for which that is decided: its caller may have gone."""
+    """Finish every settlement that has begun, since the call that began it may be gone.
+
+    A call that still runs does no harm: each lease is settled by whichever comes first.
+    """
     for claim in left_over(state):
         yield from settle_work(state, claim, clock)
 

@@ -311,11 +311,11 @@ class Engine:
             log_keyspace(self.state, now_ms)
 
     def claims_due(self) -> bool:
-        """Whether a claim has to be settled of which that is decided."""
+        """Whether the settlement of a claim has begun and not ended."""
         return bool(left_over(self.state))
 
     def claims_work(self, clock: Callable[[], int]) -> Work:
-        """Settle those."""
+        """Finish these settlements."""
         return settle_left_over(self.state, clock)
 
     def retire_unused(self, now_ms: int) -> None:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 MULTI_BYTES_MAX: Final = 64 << 20
 """The commands between MULTI and EXEC; Redis has no such limit."""
 _QUEUED_BYTES: Final = 200
-"""What a queued command takes beside its words, about."""
+"""Approximate memory of a queued command, without its words."""
 _LONG_MULTI: Final = b"ERR a transaction may have %d bytes of commands" % MULTI_BYTES_MAX
 _LARGE_BYTES: Final = 4096
-"""The room for a smaller command is not asked for."""
+"""Memory for a smaller command is not checked."""
 
 
 def enqueue(executor: Executor, session: Session, command: Command, argv: Args) -> Reply:
@@ -52,7 +52,7 @@ def enqueue(executor: Executor, session: Session, command: Command, argv: Args) 
 
 
 def run_queue(executor: Executor, session: Session) -> Reply:
-    """EXEC: run what was queued, unless it may not be."""
+    """EXEC: run the queued commands, unless the transaction is aborted."""
     queue, session.queue, session.queued_bytes = session.queue, None, 0
     assert queue is not None
     failed, session.failed_multi = session.failed_multi, False
@@ -72,7 +72,8 @@ def run_queue(executor: Executor, session: Session) -> Reply:
         raise CommandError(refusal.text)
     run, out = executor.run, session.out
     run.may_wait = False
-    # Each reply is written as it comes: HELLO and messages to itself count from there on.
+    # Each reply is encoded before the next command runs, since HELLO changes the encoding, and
+    # messages that the client publishes to itself come in between.
     out.append(b"*%d\r\n" % len(queue))
     room = ANSWER_BYTES_MAX
     try:
@@ -83,7 +84,7 @@ def run_queue(executor: Executor, session: Session) -> Reply:
                 encode_into(out, reply, session.resp)
             room -= sum(map(len, out[told:]))
             if room < 0:
-                # It runs to its end, unheard.
+                # The rest runs without replies, and the client is closed.
                 out.clear()
                 session.kill()
     finally:
@@ -92,7 +93,7 @@ def run_queue(executor: Executor, session: Session) -> Reply:
 
 
 def discard(session: Session) -> None:
-    """A transaction ends without having been run."""
+    """DISCARD: end the transaction without running it."""
     session.queue = None
     session.failed_multi = False
     session.queued_bytes = 0

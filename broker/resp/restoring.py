@@ -1,4 +1,4 @@
-"""Makes the keyspace anew from the log when memory holds what the log does not."""
+"""Restores the keyspace from the log when memory has changes that the log does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("delaylog.resp")
 
 
 class Restoring:
-    """Of one endpoint."""
+    """Restores the keyspace of one endpoint."""
 
     def __init__(self, node: Node, forget_turn: Callable[[], None]) -> None:
         """`forget_turn` drops what the turn under way has done, and its replies."""
@@ -29,7 +29,7 @@ class Restoring:
         self._forget_turn = forget_turn
         self._task: asyncio.Task[None] | None = None
         self.since = _BUG
-        """Why it was last done; the client that caused it gets this error."""
+        """The reason of the last restore: the error for the client that caused it."""
 
     def broken(self, error: Exception) -> None:
         """Restore the keyspace from the log: a write failed, and memory may be ahead of the log.
@@ -49,7 +49,7 @@ class Restoring:
             self._begin()
 
     def undo_script(self) -> bool:
-        """A script was stopped that had written: undo what it wrote. Always possible here."""
+        """Undo the writes of a script that was stopped. Returns True: this is always possible."""
         keyspace = self._node.engine.state.keyspace
         if not keyspace.condemned:
             log.warning(
