@@ -102,7 +102,7 @@ class Jobs:
 
     def _may_act(self, job: Job, now_ms: int) -> bool:
         """Give a job what its rate allows by now; whether that is anything."""
-        short = self._short_of_space()
+        short = self._state.short_of_space
         if short and job.action != "cancel":
             return False
         if not short and self._state.transactions.on_way(job.topic, job.position):
@@ -117,11 +117,6 @@ class Jobs:
             job.allowed = min(job.allowed + earned, float(max(job.rate, 1)))
             job.paced_ms = now_ms
         return job.allowed >= 1
-
-    def _short_of_space(self) -> bool:
-        """Whether there is no room for rows that move: they are written anew."""
-        state = self._state
-        return state.fs.free_bytes(state.folder) < state.limits.disk_reserve_bytes
 
     def _range(self, job: Job, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
         """Look at one range of rows and act on what matches in it, a slice at a time."""

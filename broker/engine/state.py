@@ -189,6 +189,11 @@ class EngineState:
         """One bound method for all groups."""
 
     @property
+    def short_of_space(self) -> bool:
+        """Whether free space is below the reserve, so that jobs and publishing write no rows."""
+        return self.fs.free_bytes(self.folder) < self.limits.disk_reserve_bytes
+
+    @property
     def epoch_counter(self) -> int:
         """The epoch without the node that leads."""
         return self.epoch >> EPOCH_NODE_BITS

@@ -54,11 +54,7 @@ class Publisher:
     @property
     def due(self) -> bool:
         """Whether `work` has something to do."""
-        return bool(self._state.transactions.unpublished) and not self._short_of_space()
-
-    def _short_of_space(self) -> bool:
-        state = self._state
-        return state.fs.free_bytes(state.folder) < state.limits.disk_reserve_bytes
+        return bool(self._state.transactions.unpublished) and not self._state.short_of_space
 
     def work(
         self,
@@ -75,7 +71,7 @@ class Publisher:
                 yield 0.001
             topic = self._topic(one)
             if topic is not None and not state.staged.has(one.log_from):
-                if self._short_of_space():
+                if state.short_of_space:
                     return
                 yield partial(state.staged.load, one.log_from)
                 continue
