@@ -481,8 +481,8 @@ class Node:
     # ------------------------------------------------------------------ admission
 
     def free_bytes(self) -> int:
-        """Free space of the data folder that nothing is to be written to yet; 0 while the disk is
-        full or the reserve does not stand.
+        """Free space of the data folder, less what committed transactions still need; 0 while the
+        disk is full or the reserve is not whole.
         """
         return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 

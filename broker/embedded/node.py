@@ -301,7 +301,7 @@ class EmbeddedNode:
         return self.engine.crowded()
 
     def free_bytes(self) -> int:
-        """Free space of the folder that nothing is to be written to yet."""
+        """Free space of the folder, less what committed transactions still need."""
         return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 
     @property
