@@ -54,6 +54,7 @@ class Chores:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._retire_ms = 0
+        self._claims_ms = 0
 
     # ------------------------------------------------------------------ what is due
 
@@ -74,9 +75,12 @@ class Chores:
             yield "jobs", self.jobs
         if engine.publisher.due:
             yield "publish", self.publish
-        if engine.claims_due():
-            # The caller that began to settle may be gone, for example with the previous leader.
-            yield "claims", self.claims
+        if now_ms >= self._claims_ms:
+            # To ask looks at every claim, and callers end what they have begun to settle, unless
+            # they are gone, for example with the previous leader.
+            self._claims_ms = now_ms + RETIRE_EVERY_MS
+            if engine.claims_due():
+                yield "claims", self.claims
 
     def storing(self, now_ms: int) -> Iterator[Chore]:
         """Chores that write files or free space, by the time of the state."""
@@ -111,8 +115,8 @@ class Chores:
         return True
 
     def begin_leading(self) -> None:
-        """Make `retire_due` true at once, since none was retired while another node led."""
-        self._retire_ms = 0
+        """Look at once for unused topics and left claims: nobody did while another node led."""
+        self._retire_ms = self._claims_ms = 0
 
     # ------------------------------------------------------------------ the work
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from delaylog.client.checks import check_list, check_sendable
 from delaylog.client.models import SettleTimes
-from delaylog.storage.message_fields import COLUMNS, pack_fields
+from delaylog.storage.message_fields import BY_NAME, COLUMNS, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
@@ -137,6 +137,10 @@ class SendColumns(TypedDict, total=False):
     merge: str | None
     producer: str | None
     sequence: int | None
+
+
+_FIELDS_OF: Final = {"ids": "id", "keys": "key"}
+assert BY_NAME.keys() <= {_FIELDS_OF.get(name, name) for name in SendColumns.__annotations__}
 
 
 def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:

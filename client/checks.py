@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 INT64_MIN: Final = -(2**63)
@@ -31,6 +31,19 @@ def check_sendable(**numbers: object) -> None:
     for name, value in numbers.items():
         if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
             check_whole(name, value)
+
+
+def check_word(name: str, value: object, words: Collection[str]) -> None:
+    """ValueError unless it is one of these words."""
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name} is one of {', '.join(words)}, not {value!r}")
+
+
+def check_keywords(call: str, given: Collection[str], declared: type) -> None:
+    """TypeError for a keyword that a TypedDict does not declare."""
+    for name in given:
+        if name not in declared.__annotations__:
+            raise TypeError(f"{call} has no argument {name!r}")
 
 
 def check_text(name: str, value: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
-from delaylog.client.checks import INT64_MAX, check_text, check_texts, check_topic
+from delaylog.client.checks import INT64_MAX, check_keywords, check_text, check_texts, check_topic
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.message import Message
 from delaylog.client.models import PeekKeywords, ReceiveKeywords
@@ -55,8 +55,7 @@ class Wanted:
     def split(cls, topic: str, keywords: ReceiveKeywords | PeekKeywords) -> tuple[Wanted, HowMuch]:
         """The keywords of a receive, in two. TypeError and ValueError say which is wrong."""
         members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}
-        for name in members.keys() - ReceiveKeywords.__annotations__.keys():
-            raise TypeError(f"a receive has no argument {name!r}")
+        check_keywords("receive", keywords, ReceiveKeywords)
         how_much: Any = {name: members.pop(name) for name in HowMuch.__annotations__}
         group, tags, ids = (
             members.pop("group", None),

@@ -10,7 +10,7 @@ are decided by the engine, not here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -110,6 +110,9 @@ class MessageBatch:
 
     def _texts(self) -> tuple[TextColumn, ...]:
         return (self.id, self.key, self.tags, self.headers, self.body)
+
+
+assert COLUMNS.keys() <= {each.name for each in fields(MessageBatch)}, "a column for each field"
 
 
 def has_own_backoffs(headers: TextColumn, n: int) -> npt.NDArray[np.bool_]:

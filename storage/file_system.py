@@ -117,6 +117,9 @@ def make_folder(path: str) -> None:
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileNotFoundError:
+        if os.path.isdir(parent_of(path)):
+            # Such as /proc, where nobody makes folders.
+            raise
         make_folder(parent_of(path))
         make_folder(path)
     except FileExistsError:

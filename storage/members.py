@@ -248,7 +248,9 @@ class Choice(Member[str]):
     def check(self, value: Any, limits: object = None, item: int | None = None) -> str:
         """The word."""
         if not isinstance(value, str) or value not in self.words:
-            raise self.wrong(f"must be one of {', '.join(self.words)}, not {value!r:.64}", item)
+            plain = isinstance(value, (str, int, float))
+            given = repr(value)[:64] if plain else type(value).__name__
+            raise self.wrong(f"must be one of {', '.join(self.words)}, not {given}", item)
         return value
 
     def _kind(self, limits: object) -> Schema:
@@ -377,6 +379,7 @@ class Shape:
         self.names = frozenset(member.name for member in members)
         self._rules = rules or {}
         """Schema keywords beyond the members, such as `required`."""
+        self._absent = {each.name: each.take({}) for each in members}
         self._required: list[str] = self._rules.get("required", [])
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
@@ -395,7 +398,11 @@ class Shape:
         for name in self._required:
             if given.get(name) is None:
                 raise MemberError(f"{name} is missing", field=name, item=item)
-        return {each.name: each.take(given, limits, item) for each in self.members}
+        values = dict(self._absent)
+        for each in self.members:
+            if each.name in given:
+                values[each.name] = each.take(given, limits, item)
+        return values
 
     def schema(self, limits: object) -> Schema:
         """Its JSON schema."""

@@ -98,7 +98,8 @@ def dump_segment(file: File, path: Path) -> Lines:
             "tick": [header.tick_second, header.tick_local_index, header.tick_position],
         }
         try:
-            yield line | _payload(frame)
+            # A payload may say the frame's time again, as a number.
+            yield line | _payload(frame) | {"time": line["time"]}
         except (ValueError, KeyError, BatchError) as error:
             yield line | {"error": f"the payload cannot be decoded: {error}"}
 

@@ -47,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(words)
-    args = make_parser(as_json=as_json).parse_args(words)
+    if words[:1] == ["spark"]:
+        # The job reads its words itself, `--help` too, which argparse would not leave to it.
+        args = argparse.Namespace(verb="spark", words=words[1:])
+    else:
+        args = make_parser(as_json=as_json).parse_args(words)
     try:
         return _run(args)
     except BrokenPipeError:

@@ -7,8 +7,7 @@ written twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from delaylog.client._async.link import AsyncLink
@@ -41,10 +40,11 @@ def carried(
 ) -> Callable[Concatenate[AsyncCarrier, P], Coroutine[Any, Any, T]]:
     """The method of a call in a namespace: `make` takes the client's `Places` first."""
 
-    @wraps(make)
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(self._places, *args, **members))
 
+    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
+    _document(method, make, list(signature(make).parameters.values())[1:], answer)
     return method
 
 
@@ -56,8 +56,8 @@ def carried_anywhere(
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(*args, **members))
 
-    # Not by `wraps`: `signature` of the bound method would then drop the first parameter of `make`.
-    method.__doc__ = make.__doc__
+    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
+    _document(method, make, list(signature(make).parameters.values()), answer)
     return method
 
 
@@ -72,16 +72,16 @@ def on_all_shards(
     see OverShards for `go_on` and `may_lack`.
     """
 
-    @wraps(make)
+    shown = signature(make)
+
     async def method(self: AsyncShards, /, *args: P.args, **members: P.kwargs) -> T:
-        named = signature(make).bind(self._places, *args, **members).arguments
-        what = " of ".join(
-            [make.__name__, *(repr(named[name]) for name in ("group", "topic") if name in named)]
-        )
+        call = make(self._places, *args, **members)
+        named = shown.bind(self._places, *args, **members).arguments
+        about = [repr(named[name]) for name in ("group", "topic") if named.get(name) is not None]
+        what = " of ".join([make.__name__.removeprefix("cheap_"), *about])
         shards = OverShards(
             what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack
         )
-        call = make(self._places, *args, **members)
         for link in self._links:
             try:
                 shards.answered(link.name, await link.carry(call))
@@ -90,4 +90,15 @@ def on_all_shards(
                     break
         return shards.joined(read)
 
+    answer = read.__annotations__.get("return", Parameter.empty)
+    _document(method, make, list(shown.parameters.values())[1:], answer)
     return method
+
+
+def _document(
+    method: Any, make: Callable[..., Any], parameters: list[Parameter], answer: object
+) -> None:
+    """Have `help` and `inspect.signature` show the method as if it were written by hand."""
+    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
+    method.__name__, method.__doc__ = make.__name__, make.__doc__
+    method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

@@ -15,6 +15,7 @@ from delaylog.client.calls import control
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.checks import check_keywords
 from delaylog.client.due import due_members
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.merging import async_merged
@@ -51,6 +52,7 @@ class AsyncControlCalls:
 
         One that cannot be reached is passed over, and NotReached is raised when none can.
         """
+        check_keywords("peek", asked, PeekKeywords)
         wanted, how_much = Wanted.split(topic, asked)
         most = how_much["max"]
         found: list[MessageInfo] = []
@@ -106,6 +108,7 @@ class AsyncControlCalls:
 
         NotFound, TooLate.
         """
+        check_keywords("reschedule", due, DueKeywords)
         members = due_members(**due)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
@@ -126,6 +129,7 @@ class AsyncControlCalls:
         `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
         may have some of them.
         """
+        check_keywords("settle_ids", members, SettleKeywords)
         found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
         return await self._look_for(
             ids,
@@ -147,6 +151,7 @@ class AsyncControlCalls:
 
         Of several shards: ReplayFailed where one that fails may have some of them.
         """
+        check_keywords("replay", due, DueKeywords)
         members = due_members(**due)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         return await self._look_for(

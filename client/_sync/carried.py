@@ -9,9 +9,8 @@ Made from client/_async/carried.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import signature
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from delaylog.client._sync.link import Link
 from delaylog.client.calls.call import Call
@@ -43,10 +42,11 @@ def carried(
 ) -> Callable[Concatenate[Carrier, P], T]:
     """The method of a call in a namespace: `make` takes the client's `Places` first."""
 
-    @wraps(make)
     def method(self: Carrier, /, *args: P.args, **members: P.kwargs) -> T:
         return self._carry(make(self._places, *args, **members))
 
+    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
+    _document(method, make, list(signature(make).parameters.values())[1:], answer)
     return method
 
 
@@ -58,8 +58,8 @@ def carried_anywhere(
     def method(self: Carrier, /, *args: P.args, **members: P.kwargs) -> T:
         return self._carry(make(*args, **members))
 
-    # Not by `wraps`: `signature` of the bound method would then drop the first parameter of `make`.
-    method.__doc__ = make.__doc__
+    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
+    _document(method, make, list(signature(make).parameters.values()), answer)
     return method
 
 
@@ -74,16 +74,16 @@ def on_all_shards(
     see OverShards for `go_on` and `may_lack`.
     """
 
-    @wraps(make)
+    shown = signature(make)
+
     def method(self: Shards, /, *args: P.args, **members: P.kwargs) -> T:
-        named = signature(make).bind(self._places, *args, **members).arguments
-        what = " of ".join(
-            [make.__name__, *(repr(named[name]) for name in ("group", "topic") if name in named)]
-        )
+        call = make(self._places, *args, **members)
+        named = shown.bind(self._places, *args, **members).arguments
+        about = [repr(named[name]) for name in ("group", "topic") if named.get(name) is not None]
+        what = " of ".join([make.__name__.removeprefix("cheap_"), *about])
         shards = OverShards(
             what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack
         )
-        call = make(self._places, *args, **members)
         for link in self._links:
             try:
                 shards.answered(link.name, link.carry(call))
@@ -92,4 +92,15 @@ def on_all_shards(
                     break
         return shards.joined(read)
 
+    answer = read.__annotations__.get("return", Parameter.empty)
+    _document(method, make, list(shown.parameters.values())[1:], answer)
     return method
+
+
+def _document(
+    method: Any, make: Callable[..., Any], parameters: list[Parameter], answer: object
+) -> None:
+    """Have `help` and `inspect.signature` show the method as if it were written by hand."""
+    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
+    method.__name__, method.__doc__ = make.__name__, make.__doc__
+    method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

@@ -17,6 +17,7 @@ from delaylog.client.calls import control
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.checks import check_keywords
 from delaylog.client.due import due_members
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.merging import merged
@@ -53,6 +54,7 @@ class ControlCalls:
 
         One that cannot be reached is passed over, and NotReached is raised when none can.
         """
+        check_keywords("peek", asked, PeekKeywords)
         wanted, how_much = Wanted.split(topic, asked)
         most = how_much["max"]
         found: list[MessageInfo] = []
@@ -108,6 +110,7 @@ class ControlCalls:
 
         NotFound, TooLate.
         """
+        check_keywords("reschedule", due, DueKeywords)
         members = due_members(**due)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
@@ -128,6 +131,7 @@ class ControlCalls:
         `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
         may have some of them.
         """
+        check_keywords("settle_ids", members, SettleKeywords)
         found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
         return self._look_for(
             ids,
@@ -149,6 +153,7 @@ class ControlCalls:
 
         Of several shards: ReplayFailed where one that fails may have some of them.
         """
+        check_keywords("replay", due, DueKeywords)
         members = due_members(**due)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         return self._look_for(

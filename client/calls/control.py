@@ -9,7 +9,9 @@ from delaylog.client.bulk import ChangeAnswer, ChangeColumns, decode_changed, en
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
+from delaylog.client.checks import check_word
 
+ACTIONS: Final = ("cancel", "reschedule", "replay")
 _PAGES: Final = {"messages": "listMessages", "dead": "listDead"}
 
 
@@ -24,6 +26,7 @@ def page(
     places: Places, /, topic: str, kind: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
     """A page of the topic's `messages`, or of its letters that are `dead`."""
+    check_word("kind", kind, _PAGES)
     return request(_PAGES[kind], places, topic, **query)
 
 
@@ -61,6 +64,7 @@ def change_many(
     places: Places, /, topic: str, action: str, ids: Sequence[str], **members: Any
 ) -> Call[list[dict[str, Any]]]:
     """cancel, reschedule or replay by ids, with a result each."""
+    check_word("action", action, ACTIONS)
     call = request(f"{action}Many", places, topic, ids=list(ids), **members)
     return call.read(lambda answer: list(answer["results"]))
 
@@ -82,6 +86,7 @@ def change_columns(
     places: Places, /, topic: str, action: str, **columns: Unpack[ChangeColumns]
 ) -> Call[ChangeAnswer]:
     """cancel, reschedule or replay many, with a result each; see `encode_change`."""
+    check_word("action", action, ACTIONS)
     wire = encode_change(**columns)
     path = path_of(f"{action}Many", places, topic)
     return Call("POST", path, wire, BULK_FORM, decode_changed)
@@ -90,7 +95,11 @@ def change_columns(
 def begin_job(
     places: Places, /, topic: str, action: str, filter: Mapping[str, Any], **members: Any
 ) -> Call[dict[str, Any]]:
-    """cancel, reschedule or replay whatever matches: the job that does it."""
+    """cancel, reschedule or replay whatever matches: the job that does it.
+
+    `members` are `rate`, `deliver_at_ms` or `delay_ms`, and `force`, as the action takes them.
+    """
+    check_word("action", action, ACTIONS)
     return request(f"{action}Many", places, topic, filter=dict(filter), **members)
 
 

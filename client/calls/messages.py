@@ -31,10 +31,11 @@ from delaylog.client.calls.call import (
 )
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.checks import answer_wait_s, check_sendable
+from delaylog.client.checks import answer_wait_s, check_keywords, check_sendable, check_word
 from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
 from delaylog.client.receiving import Wanted
 
+VERBS: Final = ("ack", "nack", "extend")
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
 
@@ -163,6 +164,7 @@ def settle(
     places: Places, /, topic: str, verb: str, receipts: Sequence[str], **members: Any
 ) -> Call[list[str]]:
     """ack, nack or extend by receipts: per receipt done, gone or unknown."""
+    check_word("verb", verb, VERBS)
     call = request(verb, places, topic, receipts=list(receipts), **members)
     return call.read(lambda answer: list(answer["results"]))
 
@@ -171,6 +173,8 @@ def settle_forced(
     places: Places, /, topic: str, verb: str, ids: Sequence[str], **members: Unpack[SettleKeywords]
 ) -> Call[list[str]]:
     """ack, nack or extend by bare ids, whoever has the messages."""
+    check_word("verb", verb, VERBS)
+    check_keywords("settle_forced", members, SettleKeywords)
     call = request(verb, places, topic, ids=list(ids), force=True, **members)
     return call.read(lambda answer: list(answer["results"]))
 
@@ -185,6 +189,7 @@ def settle_columns(
     **members: Unpack[SettleMembers],
 ) -> Call[SettleAnswer]:
     """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
+    check_word("verb", verb, VERBS)
     check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
     wire = encode_settle(lease, refs, **members)
     return Call("POST", path_of(verb, places, topic), wire, BULK_FORM, decode_settled)

@@ -6,6 +6,8 @@ and goes into the query or the body as the table declares it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from delaylog.client.calls.call import Call, json_call, segment, with_query
@@ -22,19 +24,33 @@ def _tail(call: ApiCall) -> tuple[str, ...]:
 
 
 _TAILS: Final = {call.name: _tail(call) for call in ALL}
+_PARAMETERS: Final = {call.name: tuple(re.findall(r"{(\w+)}", call.path)) for call in ALL}
 _FLAGS: Final = {call.name: call.flags for call in ALL}
 _QUERIES: Final = {call.name: frozenset(each.name for each in call.query) for call in ALL}
 
 
 def path_of(name: str, /, *place: Places | str) -> str:
-    """The path of a call. For a call in a namespace, `place` begins with its `Places`."""
+    """The path of a call. For a call in a namespace, `place` begins with its `Places`.
+
+    TypeError for a name that is no text.
+    """
     tail = _TAILS[name]
-    names = iter([each for each in place if isinstance(each, str)])
-    if not place or not isinstance(place[0], Places):
+    places = place[0] if place and isinstance(place[0], Places) else None
+    names = iter(_texts(name, place if places is None else place[1:]))
+    if places is None:
         return "/" + "/".join(each or segment(next(names)) for each in tail)
     if BY_NAME[name].path == TOPICS:
-        return place[0].topics
-    return place[0].of(next(names), *(each or next(names) for each in tail))
+        return places.topics
+    return places.of(next(names), *(each or next(names) for each in tail))
+
+
+def _texts(name: str, place: Sequence[Places | str]) -> list[str]:
+    texts = []
+    for parameter, each in zip(_PARAMETERS[name], place, strict=True):
+        if not isinstance(each, str):
+            raise TypeError(f"{parameter} is a text, not {type(each).__name__}")
+        texts.append(each)
+    return texts
 
 
 def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:

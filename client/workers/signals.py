@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -24,6 +25,8 @@ from typing import Any, Final, Self
 logger = logging.getLogger(__name__)
 
 WATCHED: Final = (signal.SIGTERM, signal.SIGINT)
+# A program such as `timeout` sends a signal to the process and to its group: that is one.
+SAME_S: Final = 0.1
 # What a shell shows for a program that a signal ended is this and the signal's number.
 SIGNALLED: Final = 128
 
@@ -36,7 +39,8 @@ class Signals:
         self._on_first = on_first
         self._limit_s = limit_s
         self._before: dict[signal.Signals, Any] = {}
-        self._asked = False
+        self._asked: float | None = None
+        """When the first signal came."""
         self._told: SimpleQueue[int | None] = SimpleQueue()
         """The first signal, and None at the end."""
 
@@ -56,12 +60,13 @@ class Signals:
         self._told.put(None)
 
     def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._asked:
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+            self._told.put(number)
+        elif now - self._asked > SAME_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-            return
-        self._asked = True
-        self._told.put(number)
 
     def _watch(self) -> None:
         number = self._told.get()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -198,3 +199,32 @@ def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
     assert answer_wait_s(-1) == 0.0
     with pytest.raises(TypeError, match="wait_ms is a whole number, not str"):
         answer_wait_s("1")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda c: c.stats(None), TypeError, "topic is a text, not NoneType"),
+        (lambda c: c.get("q", 5), TypeError, "id is a text, not int"),
+        (lambda c: c.put_group("q", 5), TypeError, "group is a text, not int"),
+        (lambda c: c.broker().job(None), TypeError, "job is a text, not NoneType"),
+        (lambda c: list(c.messages(None)), TypeError, "topic is a text"),
+        (lambda c: c.settle_ids("q", "foo", ["a"]), ValueError, "verb is one of ack, nack, extend"),
+        (lambda c: c.settle_ids("q", "ack", ["a"], force=True), TypeError, "settle_ids has no"),
+        (lambda c: c.broker().begin_job("q", "foo", {}), ValueError, "action is one of cancel"),
+        (lambda c: c.peek("q", lease_ms=5), TypeError, "peek has no argument 'lease_ms'"),
+        (lambda c: c.reschedule("q", "x", bogus=1), TypeError, "reschedule has no argument"),
+        (lambda c: c.replay("q", ["x"], bogus=1), TypeError, "replay has no argument 'bogus'"),
+        (lambda c: c.get_topic(), TypeError, "get_topic"),
+    ],
+)
+def test_what_calls_cannot_take(call: Any, error: type[Exception], said: str) -> None:
+    """Whatever is wrong is said before anything is sent, and by no name of the inside."""
+    with Client(NOBODY) as client, pytest.raises(error, match=said):
+        call(client)
+
+
+def test_methods_say_what_they_take_and_return() -> None:
+    said = str(inspect.signature(Client.purge))
+    assert said.startswith("(self, /, topic: 'str', *, group:")
+    assert said.endswith("-> 'int'")

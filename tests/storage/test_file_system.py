@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.file_system import OsFileSystem, make_folder
 
 SIZE = 1 << 20
 TMPFS = Path("/dev/shm")
@@ -110,3 +110,8 @@ def test_a_map_is_one_of_the_process_and_ends_with_its_last_view(tmp_path: Path)
     view.release()
     assert maps() == 0
     file.close()
+
+
+def test_a_folder_where_none_can_be_made() -> None:
+    with pytest.raises(OSError, match="/proc/nowhere"):
+        make_folder("/proc/nowhere")

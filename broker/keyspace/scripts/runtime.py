@@ -357,7 +357,7 @@ def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., An
 
     def write_integer(value: float, size: int, little: bool) -> bytes:
         """As C casts it; what is beyond eight bytes is zero."""
-        whole = int(value) if math.isfinite(value) else 1 << 63
+        whole = int(value) if math.isfinite(value) else 0 if value > 0 else 1 << 63
         text = (whole % (1 << 64)).to_bytes(8, "little")[:size].ljust(size, b"\0")
         return text if little else text[::-1]
 

@@ -53,7 +53,11 @@ def _alike(pieces: list[bytes], count: int) -> list[list[bytes]]:
     stride = 2 * count + 1
     whole = (len(pieces) - 1) // stride
     end = whole * stride
-    if whole == 0 or pieces[:end:stride].count(pieces[0]) != whole:
+    if (
+        whole == 0
+        or COUNTS.get(pieces[0]) != count
+        or pieces[:end:stride].count(pieces[0]) != whole
+    ):
         return []
     columns = []
     for at in range(1, stride, 2):

@@ -31,7 +31,8 @@ def test_the_job_gets_its_words_and_nothing_from_the_folder_one_stands_in(
     python = sys.executable
     job = ["-P", "-m", "pyspark_delaylog.jobs"]
     words = ["audit", "--on-corrupt", "skip", "/data", "--", "-x", "--json"]
-    assert called == [[python, python, *job, *words]]
+    main(["spark", "--help"])
+    assert called == [[python, python, *job, *words], [python, python, *job, "--help"]]
 
 
 def test_the_command_imports_no_spark() -> None:

@@ -76,3 +76,10 @@ def test_of_a_large_buffer_a_part_is_cut() -> None:
         found += some
         position = end
     assert found == commands
+
+
+@pytest.mark.parametrize("head", [b"*1\rJUNK", b"*1\r", b"*1\r$4"])
+def test_a_head_with_a_lone_return_is_unusual(head: bytes) -> None:
+    """However many follow, and alike: the parser refuses it line by line."""
+    data = (head + b"\r\n$4\r\nPING\r\n") * 20
+    assert cut_usual(data, 0, 64) == ([], 0)

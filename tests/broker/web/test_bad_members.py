@@ -201,6 +201,14 @@ def test_unreadable_msgpack(broker: Any, topic: str, assert_problem: Any, name: 
     assert broker.counts(topic)["waiting"] == 1
 
 
+def test_a_word_may_be_anything_else(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Also so deep that to write it into the error takes more calls than Python has."""
+    deep = b'{"tags_mode":' + b"[" * 1_020 + b"]" * 1_020 + b"}"
+    headers = {"Content-Type": "application/json"}
+    answer = broker.call("POST", f"/v1/topics/{topic}/receive", deep, headers)
+    assert_problem(answer, 400, "bad_request", "tags_mode")
+
+
 # (call, members, field)
 SETTINGS: list[tuple[str, Any, str | None]] = [
     ("receive", {"max": 0}, "max"),

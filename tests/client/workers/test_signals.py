@@ -73,10 +73,24 @@ def test_the_second_signal_ends_it_at_once() -> None:
     done = ends("""
         with Signals(lambda: None, limit_s=60):
             ask()
+            time.sleep(0.3)
             ask()
             time.sleep(60)
     """)
     assert done.returncode == -signal.SIGTERM
+
+
+def test_a_signal_that_comes_twice_at_once_is_one() -> None:
+    """As `timeout` sends it: to the process, and to its group."""
+    done = ends("""
+        asked = threading.Event()
+        with Signals(asked.set, limit_s=60):
+            ask()
+            ask()
+            assert asked.wait(30)
+        print("ended")
+    """)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
 def test_afterwards_signals_are_what_they_were() -> None:
