@@ -277,13 +277,10 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
         raise BulkError("the lease of the rows is missing", "lease")
     none = np.zeros(n, np.int64)
     body_sizes, body_block = _texts(fields, "body", "bodies", "<u4", none)
-    id_sizes = key_sizes = tags_sizes = headers_sizes = none
-    id_block = key_block = tags_block = headers_block = b""
-    if "id_size" in fields:
-        id_sizes, id_block = _utf8(fields, "id", none)
-        key_sizes, key_block = _utf8(fields, "key", none)
-        tags_sizes, tags_block = _utf8(fields, "tags", none)
-        headers_sizes, headers_block = _texts(fields, "headers", "headers", "<u2", none)
+    id_sizes, id_block = _utf8(fields, "id", none)
+    key_sizes, key_block = _utf8(fields, "key", none)
+    tags_sizes, tags_block = _utf8(fields, "tags", none)
+    headers_sizes, headers_block = _texts(fields, "headers", "headers", "<u2", none)
     return ReceivedBatch(
         n=n,
         lease=fields.get("lease") or 0,
