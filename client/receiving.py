@@ -30,6 +30,9 @@ SWEEP_S: Final = 0.2
 """How often what nobody took is looked at while nobody receives."""
 
 
+_KEYWORDS: Final = {"receive": ReceiveKeywords, "peek": PeekKeywords}
+
+
 class HowMuch(TypedDict):
     """How many messages a receive takes at most, how long it waits, and for how long they are
     leased.
@@ -52,10 +55,15 @@ class Wanted:
     ids: tuple[str, ...] = ()
 
     @classmethod
-    def split(cls, topic: str, keywords: ReceiveKeywords | PeekKeywords) -> tuple[Wanted, HowMuch]:
-        """The keywords of a receive, in two. TypeError and ValueError say which is wrong."""
+    def split(
+        cls, topic: str, keywords: ReceiveKeywords | PeekKeywords, call: str = "receive"
+    ) -> tuple[Wanted, HowMuch]:
+        """The keywords of a receive, or of a `peek`, in two.
+
+        TypeError and ValueError say which is wrong.
+        """
         members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}
-        check_keywords("receive", keywords, ReceiveKeywords)
+        check_keywords(call, keywords, _KEYWORDS[call])
         how_much: Any = {name: members.pop(name) for name in HowMuch.__annotations__}
         group, tags, ids = (
             members.pop("group", None),

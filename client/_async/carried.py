@@ -43,8 +43,7 @@ def carried(
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(self._places, *args, **members))
 
-    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
-    _document(method, make, list(signature(make).parameters.values())[1:], answer)
+    _document(method, make, list(signature(make).parameters.values())[1:], _answer_of(make))
     return method
 
 
@@ -56,8 +55,7 @@ def carried_anywhere(
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(*args, **members))
 
-    answer = make.__annotations__["return"].removeprefix("Call[").removesuffix("]")
-    _document(method, make, list(signature(make).parameters.values()), answer)
+    _document(method, make, list(signature(make).parameters.values()), _answer_of(make))
     return method
 
 
@@ -78,7 +76,7 @@ def on_all_shards(
         call = make(self._places, *args, **members)
         named = shown.bind(self._places, *args, **members).arguments
         about = [repr(named[name]) for name in ("group", "topic") if named.get(name) is not None]
-        what = " of ".join([make.__name__.removeprefix("cheap_"), *about])
+        what = " of ".join([make.__name__, *about])
         shards = OverShards(
             what, [link.name for link in self._links], go_on=go_on, may_lack=may_lack
         )
@@ -93,6 +91,12 @@ def on_all_shards(
     answer = read.__annotations__.get("return", Parameter.empty)
     _document(method, make, list(shown.parameters.values())[1:], answer)
     return method
+
+
+def _answer_of(make: Callable[..., Any]) -> str:
+    """The type that a function's call answers, as its annotation names it."""
+    annotation: str = make.__annotations__["return"]
+    return annotation.removeprefix("Call[").removesuffix("]")
 
 
 def _document(

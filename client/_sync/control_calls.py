@@ -54,8 +54,7 @@ class ControlCalls:
 
         One that cannot be reached is passed over, and NotReached is raised when none can.
         """
-        check_keywords("peek", asked, PeekKeywords)
-        wanted, how_much = Wanted.split(topic, asked)
+        wanted, how_much = Wanted.split(topic, asked, "peek")
         most = how_much["max"]
         found: list[MessageInfo] = []
         errors: list[ClientError] = []

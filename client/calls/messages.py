@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, get_args
 
 from delaylog.client.bulk import (
     BULK_TYPE,
@@ -34,8 +34,9 @@ from delaylog.client.calls.requests import path_of, request
 from delaylog.client.checks import answer_wait_s, check_keywords, check_sendable, check_word
 from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
 from delaylog.client.receiving import Wanted
+from delaylog.client.settling import Verb
 
-VERBS: Final = ("ack", "nack", "extend")
+VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
 

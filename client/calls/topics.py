@@ -54,6 +54,10 @@ def cheap_stats(
     return stats(places, topic, group=group, delay_buckets=delay_buckets)
 
 
+# Clients have it under this name, and errors say it.
+cheap_stats.__name__ = stats.__name__
+
+
 def forecast(
     places: Places,
     /,
