@@ -26,6 +26,8 @@ _HOST, _ORIGIN, _SITE, _ENCODING, _FRAMING = map(
 """Looked up at every request: an `istr` is folded once."""
 _HOSTS_KEPT: Final = 256
 """`Host` headers remembered as good: each has a port, and numeric ones are without number."""
+REFUSALS: Final = (400, 403, 415, 421)
+"""The statuses of `RequestChecks.check`; any call may be answered with them."""
 
 
 class RequestChecks:

@@ -14,6 +14,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
+from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.storage.calls.call import ApiCall, Right, Takes
 from delaylog.storage.calls.of_broker import OF_BROKER
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
@@ -21,7 +22,7 @@ from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PAT
 from delaylog.storage.members import Schema, Shape
 from delaylog.storage.message_fields import ID_PATTERN
 
-_ANY_PROBLEM: Final = (400, 408, 413)
+_ANY_PROBLEM: Final = (*REFUSALS, 408, 413)
 _MEANINGS: Final = {
     200: "Done.",
     201: "Made.",
@@ -209,7 +210,7 @@ def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str,
                 }
                 for status, (kind, schema) in answers.items()
             },
-            "400": _problem(400),
+            **{str(status): _problem(status) for status in REFUSALS},
         },
     }
 
@@ -242,8 +243,11 @@ def _camellia_paths() -> dict[str, Any]:
             "summary": (handler.__doc__ or "").strip(),
             "tags": ["camellia"],
             "responses": {
-                str(status): {"description": _MEANINGS[status], "content": content}
-                for status in statuses
+                **{
+                    str(status): {"description": _MEANINGS[status], "content": content}
+                    for status in statuses
+                },
+                **{str(status): _problem(status) for status in REFUSALS},
             },
         }
         paths[path] = {

@@ -119,18 +119,43 @@ def test_every_call_is_described_once(document: Any) -> None:
     assert len(names) > 50
 
 
+def filled(template: str) -> str:
+    """A path with a legal name for each parameter."""
+    return (
+        template.replace("{topic}", "t")
+        .replace("{group}", "g")
+        .replace("{ns}", "n")
+        .replace("{id}", "x")
+        .replace("{job}", "j1")
+        .replace("{claim}", "c")
+        .replace("{transaction}", "x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("Origin", "http://evil.example", 403),
+        ("Content-Encoding", "gzip", 415),
+        ("Host", "evil.example", 421),
+    ],
+)
+def test_what_any_request_may_be_refused_for_is_described(
+    served: Any, document: Any, name: str, value: str, status: int
+) -> None:
+    for template, item in document["paths"].items():
+        for method in item.keys() - {"parameters"}:
+            body = None if method == "get" else b"{}"
+            answer = served.call(method.upper(), filled(template), body, {name: value})
+            assert answer.status == status, (method, template, answer)
+            kind = answer.headers["Content-Type"].partition(";")[0]
+            assert kind in item[method]["responses"][str(status)]["content"], (method, template)
+
+
 def test_what_is_described_is_served_and_nothing_else(served: Any, document: Any) -> None:
     """A method that is not described is refused with 405; a described one never is."""
     for template, item in document["paths"].items():
-        path = (
-            template.replace("{topic}", "t")
-            .replace("{group}", "g")
-            .replace("{ns}", "n")
-            .replace("{id}", "x")
-            .replace("{job}", "j1")
-            .replace("{claim}", "c")
-            .replace("{transaction}", "x")
-        )
+        path = filled(template)
         for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
             answer = served.call(method, path, b"{}" if method != "GET" else None)
             if template.startswith("/camellia/health/"):
