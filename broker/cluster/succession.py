@@ -61,8 +61,10 @@ class Succession:
         return self._committed() - self._node.engine.state.position > LAG_BYTES_MAX
 
     def start(self) -> None:
-        """Begin to follow, also after `stop`, with another engine."""
-        self._serving, self._fallen = None, False
+        """Begin to follow, also after `stop`, with another engine.
+
+        Replication may lead by now: a leader hands over as soon as a node is connected.
+        """
         self._wake.set()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -79,7 +81,7 @@ class Succession:
             # It has led until now; as a follower it takes a last checkpoint like any other.
             async with self._node.background.halted():
                 self._node.engine.stand_down()
-                self._fallen = False
+        self._serving, self._fallen = None, False
 
     def look(self) -> None:
         """More may be committed."""

@@ -158,6 +158,19 @@ def test_it_leads_when_all_is_applied(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_it_leads_when_it_is_to_before_it_starts(tmp_path: Path) -> None:
+    """A node's connections come first, and a leader may hand over to it at once."""
+
+    async def test(it: Place) -> None:
+        await it.succession.stop()
+        it.succession.serve(it.begin(1, 1))
+        it.commit = it.log.end_position
+        it.succession.start()
+        await it.until(lambda: it.succession.leading)
+
+    run(tmp_path, test)
+
+
 def test_an_engine_that_saw_committed_frames_only_is_kept(tmp_path: Path) -> None:
     async def test(it: Place) -> None:
         await it.lead(1)
