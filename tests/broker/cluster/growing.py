@@ -76,6 +76,14 @@ class Growing(ThreeNodes):
         status = self.status(self.leader())
         return [each["name"] for each in status["members"] if each["voter"]]
 
+    def all_vote(self, node: int) -> None:
+        """Wait until all three vote, of which this one has just started as a learner.
+
+        It knows that before the leader hears of it.
+        """
+        self.until(lambda: self.status(node).get("role") == "follower", "it does not vote")
+        self.until(lambda: len(self.voters()) == 3, "it is not counted")
+
 
 class Load:
     """Sends a message after the other to whoever takes them, and knows which were acknowledged."""

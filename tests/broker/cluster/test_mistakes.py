@@ -46,7 +46,7 @@ def test_the_option_for_a_new_cluster_is_left_in_the_unit(nodes: Growing) -> Non
     wipe(nodes, lost)
     nodes.start(lost, new_cluster=True)
     nodes.until(lambda: "this node joins as a learner" in nodes.log_path(lost).read_text())
-    nodes.until(lambda: len(nodes.voters()) == 3)
+    nodes.all_vote(lost)
     nodes.caught_up()
     # Two blank ones, alone: they wait for the third one, and say so.
     keeper, *blank = (lost, *(node for node in (1, 2, 3) if node != lost))
@@ -80,7 +80,7 @@ def test_a_larger_file_on_an_emptied_folder_splits_nothing(nodes: Growing) -> No
     wipe(nodes, node)
     nodes.file_for(node, nodes.http)
     nodes.start(node)
-    nodes.until(lambda: len(nodes.voters()) == 3)
+    nodes.all_vote(node)
 
     def leads() -> bool:
         nodes.call(nodes.leader(), "POST", "/v1/cluster/handover", {"to": node})
@@ -146,4 +146,4 @@ def test_a_members_folder_without_its_meta_is_refused(nodes: Growing) -> None:
     assert "empty the folder, and the node joins as a learner" in nodes.log_path(node).read_text()
     shutil.rmtree(nodes.data_dir(node))
     nodes.start(node)
-    nodes.until(lambda: len(nodes.voters()) == 3)
+    nodes.all_vote(node)

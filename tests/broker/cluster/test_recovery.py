@@ -146,9 +146,7 @@ def test_an_old_copy_of_a_folder_is_not_believed(nodes: Growing) -> None:
     assert "it is an old copy" in nodes.log_path(node).read_text()
     nodes.start(other)
     nodes.start(node)
-    nodes.until(lambda: len(nodes.voters()) == 3)
-    # The others count it once they have that configuration: before, the leader is needed.
-    nodes.until(lambda: len({nodes.status(each).get("version") for each in (1, 2, 3)}) == 1)
+    nodes.all_vote(node)
     assert list(nodes.data_dir(node).glob("damaged-*"))
     nodes.kill(nodes.leader())
     assert there(nodes, "b")
