@@ -64,14 +64,15 @@ async def send_messages(ctx: Context) -> Answer:
         if ctx.node.crowded:
             await ctx.node.room()
         result, row = await ctx.merger.send(ctx.topic_key, single, acks)
-    if result.code(row) == REJECTED:
+    code = result.code(row)
+    if code == REJECTED:
         raise Problem(
             "conflict",
             "a living message has this id",
             id=single.id.decode(),
             deliver_at_ms=int(result.deliver_at_ms[row]),
         )
-    return ctx.answer(_sent(result, row, single))
+    return ctx.answer(_sent(result, row, single, code))
 
 
 def take_acks(values: dict[str, Any]) -> Acks | None:
@@ -80,11 +81,11 @@ def take_acks(values: dict[str, Any]) -> Acks | None:
     return None if said is None else Acks(said)
 
 
-def _sent(result: SendResult, row: int, single: Single) -> dict[str, Any]:
+def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
     return {
         "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
         "deliver_at_ms": int(result.deliver_at_ms[row]),
-        "result": RESULT_NAMES[result.code(row)],
+        "result": RESULT_NAMES[code],
     }
 
 
@@ -96,7 +97,9 @@ async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> 
         )
     key = ctx.headers.get("Idempotency-Key")
     result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
-    messages = [_sent(result, row, single) for row, single in enumerate(singles)]
+    messages = [
+        _sent(result, row, single, result.code(row)) for row, single in enumerate(singles)
+    ]
     return ctx.answer({"messages": messages})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
@@ -232,20 +233,25 @@ class HttpFace:
                 if not standing.settled:
                     await standing.until_settled(SETTLE_SECONDS)
                 if not standing.leading and not path.startswith(CAMELLIA_LOCAL):
-                    return await self._send(request, await self._camellia.carry(ctx, path))
-                return await self._send(request, await handler(ctx))
-            if call is not None and not call.local:
-                if not standing.settled:
-                    await standing.until_settled(SETTLE_SECONDS)
-                ctx.reads = call.reads
-                ctx.changes = not ctx.reads
-                away = elsewhere(ctx)
-                if away is not None:
-                    return away
-            if query and (call is None or not call.query):
-                # Refuses unknown parameters: a filter with a typo must not be ignored.
-                ctx.query_values()
-            return await self._send(request, await handler(ctx))
+                    handler = partial(self._camellia.carry, path=path)
+            else:
+                if call is not None and not call.local:
+                    if not standing.settled:
+                        await standing.until_settled(SETTLE_SECONDS)
+                    ctx.reads = call.reads
+                    ctx.changes = not ctx.reads
+                    away = elsewhere(ctx)
+                    if away is not None:
+                        return away
+                if query and (call is None or not call.query):
+                    # Refuses unknown parameters: a filter with a typo must not be ignored.
+                    ctx.query_values()
+            answer = await handler(ctx)
+            if isinstance(answer, Stream):
+                return await self._stream(request, answer)
+            if answer.status == 200 and len(answer.body) <= LEAN_BODY_MAX and lean_fits(request):
+                return LeanResponse(answer.body, answer.kind)
+            return response_of(answer)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -272,13 +278,6 @@ class HttpFace:
         finally:
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
-
-    async def _send(self, request: web.BaseRequest, answer: Answer | Stream) -> web.StreamResponse:
-        if isinstance(answer, Stream):
-            return await self._stream(request, answer)
-        if answer.status == 200 and len(answer.body) <= LEAN_BODY_MAX and lean_fits(request):
-            return LeanResponse(answer.body, answer.kind)
-        return response_of(answer)
 
     async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
         """Send a body piece by piece. If it fails midway, the connection is aborted."""

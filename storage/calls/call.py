@@ -63,16 +63,14 @@ class ApiCall:
 
     method: str = field(init=False)
     path: str = field(init=False)
+    reads: bool = field(init=False)
+    """Whether the call only reads the leader's state; `?read=local` lets any node answer it."""
 
     def __post_init__(self) -> None:
         method, _, path = self.request_line.partition(" ")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
-
-    @property
-    def reads(self) -> bool:
-        """Whether the call only reads the leader's state; `?read=local` lets any node answer it."""
-        return self.method == "GET" and not self.local
+        object.__setattr__(self, "reads", method == "GET" and not self.local)
 
     @property
     def flags(self) -> dict[str, bool]:
