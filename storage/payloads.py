@@ -8,7 +8,7 @@ absolute values, without a clock, a configuration or a lease table. A payload is
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -124,7 +124,7 @@ class SendDecision:
 
 @dataclass(slots=True)
 class LeaseDecision:
-    """Refs handed out under one lease until a deadline in leader time."""
+    """Refs handed out until a deadline in leader time, under one lease or several."""
 
     lease: int
     topic: int
@@ -134,6 +134,39 @@ class LeaseDecision:
     attempts: Column
     claim: int = 0
     """Number of the claim that they were handed out for; 0 = none."""
+    counts: Sequence[int] = ()
+    """How many refs each of several leases has, which are numbered from `lease` on. Empty where
+    there is one. From feature level 2 on.
+    """
+
+    @property
+    def last_lease(self) -> int:
+        """The number of the last lease."""
+        return self.lease + max(len(self.counts) - 1, 0)
+
+    @property
+    def leases(self) -> Column:
+        """The lease of each ref."""
+        if not self.counts:
+            return self.lease
+        return np.repeat(np.arange(self.lease, self.last_lease + 1), self.counts)
+
+    def apart(self) -> Iterator[tuple[LeaseDecision, slice]]:
+        """Each lease by itself, with the rows that it has."""
+        start, attempts = 0, self.attempts
+        for at, count in enumerate(self.counts or [len(self.refs)]):
+            rows = slice(start, start + count)
+            start += count
+            one = LeaseDecision(
+                lease=self.lease + at,
+                topic=self.topic,
+                group=self.group,
+                deadline_ms=self.deadline_ms,
+                refs=self.refs[rows],
+                attempts=attempts if isinstance(attempts, int) else attempts[rows],
+                claim=self.claim,
+            )
+            yield one, rows
 
     def encode(self) -> list[Block]:
         head: dict[str, Any] = {
@@ -145,6 +178,8 @@ class LeaseDecision:
         }
         if self.claim:
             head["claim"] = self.claim
+        if self.counts:
+            head["counts"] = self.counts
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -158,6 +193,7 @@ class LeaseDecision:
             refs=np.frombuffer(tail, "<i8"),
             attempts=_unpack_column(head["attempts"], "<u2"),
             claim=head.get("claim", 0),
+            counts=head.get("counts", ()),
         )
 
 

@@ -97,9 +97,7 @@ async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> 
         )
     key = ctx.headers.get("Idempotency-Key")
     result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
-    messages = [
-        _sent(result, row, single, result.code(row)) for row, single in enumerate(singles)
-    ]
+    messages = [_sent(result, row, single, result.code(row)) for row, single in enumerate(singles)]
     return ctx.answer({"messages": messages})
 
 

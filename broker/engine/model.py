@@ -5,6 +5,7 @@ Everything here is plain data; what changes it is in the modules beside.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -158,6 +159,29 @@ class Delivery:
     records: bytes
     attempts: Int64Array
     position: int
+    counts: Sequence[int] = ()
+    """Where several consumers share it: how many each has, under leases numbered from `lease`."""
+
+    def apart(self) -> Iterator[Delivery]:
+        """What each consumer gets."""
+        if len(self.counts) < 2:
+            yield self
+            return
+        ends = np.cumsum(self.rows["size"].astype(np.int64)).tolist()
+        start = first_byte = 0
+        for at, count in enumerate(self.counts):
+            stop = start + count
+            end_byte = ends[stop - 1]
+            yield Delivery(
+                self.lease + at,
+                self.lease_until_ms,
+                self.origins[start:stop],
+                self.rows[start:stop],
+                self.records[first_byte:end_byte],
+                self.attempts[start:stop],
+                self.position,
+            )
+            start, first_byte = stop, end_byte
 
     @property
     def count(self) -> int:

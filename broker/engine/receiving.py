@@ -50,6 +50,8 @@ class Asked(NamedTuple):
     """The filter that messages must match."""
     chosen: Sequence[str] | None = None
     """The ids that messages must have."""
+    shares: Sequence[int] = ()
+    """Of several consumers: how many each takes at most. `count_max` is the sum of them."""
 
 
 def receive(
@@ -63,8 +65,8 @@ def receive(
 ) -> Delivery | None:
     """Messages that were asked for, or None.
 
-    They are under a new lease. What is taken for a claim comes without records: they are read
-    later, by whoever reads its rows.
+    They are under a new lease, or under one for each of several consumers. What is taken for a
+    claim comes without records: they are read later, by whoever reads its rows.
     """
     now_ms = asked.now_ms
     topic.used_ms = group.used_ms = now_ms
@@ -93,6 +95,20 @@ def receive(
     return delivery
 
 
+def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
+    """How many of `n` messages each consumer gets, in their order, until there are none left.
+
+    Empty if one gets all of them.
+    """
+    counts: list[int] = []
+    for share in shares:
+        if n <= 0:
+            break
+        counts.append(min(share, n))
+        n -= share
+    return counts if len(counts) > 1 else []
+
+
 def _taken(part: Part, at: Int64Array) -> Part:
     """What stands at some places, in their order; most often that is all of it."""
     return part if len(at) == len(part.refs) else part.take(at)
@@ -110,6 +126,7 @@ class _Taking:
         "lot",
         "now_ms",
         "only",
+        "shares",
         "state",
         "topic",
     )
@@ -131,6 +148,7 @@ class _Taking:
         self.left = count_max
         self.now_ms = asked.now_ms
         self.only = asked.only
+        self.shares = asked.shares
         self.found: list[Part] = []
         self.claimed = Claims()
         """Keys of what was found."""
@@ -349,8 +367,7 @@ class _Taking:
         state, (refs, rows, entries, records) = self.state, part
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
-        state.lease_number += 1
-        number = ((state.epoch_counter & 0xFFFFFF) << 40) | state.lease_number
+        number = ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1)
         decision = LeaseDecision(
             lease=number,
             topic=self.topic.number,
@@ -359,6 +376,7 @@ class _Taking:
             refs=refs,
             attempts=attempts if same is None else same,
             claim=self.claim,
+            counts=_shared_out(len(refs), self.shares),
         )
         if records is None:
             records = records_of(state, refs, rows)
@@ -372,6 +390,7 @@ class _Taking:
             records,
             attempts,
             end,
+            decision.counts,
         )
 
 

@@ -7,6 +7,7 @@ to the dead once its retries or its ttl are used up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from delaylog.broker.engine.move_frames import apply_move
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.state_frames import apply_lease, apply_settle
 from delaylog.broker.engine.waking import put_back
+from delaylog.storage.batch import Column
 from delaylog.storage.columns import alike, among, distinct, every, some
 from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
 from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision
@@ -80,31 +82,72 @@ def _open_rows(
 
 def ack(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
     """End messages of a lease as done."""
-    lease, rows, gone = _open_rows(state, topic, receipts)
-    if lease is None or len(rows) == 0:
-        return Settlement(0, gone, state.log.end_position)
-    group = topic.groups[lease.group]
-    group.acked_rate.look(now_ms, group.counts.acked)
-    _settle(state, topic, lease, rows, _Settled(MessageState.ACKED, Cause.ACK, now_ms))
-    return Settlement(len(rows), gone, state.log.end_position)
+    return ack_each(state, topic, [receipts], now_ms)[0]
 
 
-def _settle(
-    state: EngineState,
-    topic: Topic,
-    lease: Lease,
-    rows: Int64Array,
-    settled: _Settled,
-    attempts: Int64Array | None = None,
-) -> None:
-    kind, cause, now_ms = settled
-    refs, origins, tried = lease.refs, lease.origins, lease.attempts
+def ack_each(
+    state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
+) -> list[Settlement]:
+    """End messages of several leases as done: an outcome for each, a frame for each group."""
+    outcomes: list[tuple[int, Int64Array]] = []
+    parts: dict[int, list[_Leased]] = {}
+    settled: dict[int, Int64Array] = {}
+    """By lease the rows that an earlier one of `wanted` has."""
+    for receipts in wanted:
+        lease, rows, gone = _open_rows(state, topic, receipts)
+        if lease is not None and len(rows):
+            before = settled.get(lease.number)
+            if before is not None:
+                again = among(rows, before)
+                if receipts.origins is not None:
+                    gone = np.concatenate((gone, lease.origins[rows[again]]))
+                rows = rows[~again]
+            settled[lease.number] = rows if before is None else np.concatenate((before, rows))
+            if len(rows):
+                parts.setdefault(lease.group, []).append(_leased(lease, rows))
+        outcomes.append((len(rows), gone))
+    for number, mine in parts.items():
+        group = topic.groups[number]
+        group.acked_rate.look(now_ms, group.counts.acked)
+        whole = mine[0] if len(mine) == 1 else _joined(mine)
+        _settle(state, topic, whole, _Settled(MessageState.ACKED, Cause.ACK, now_ms))
+    position = state.log.end_position
+    return [Settlement(done, gone, position) for done, gone in outcomes]
+
+
+class _Leased(NamedTuple):
+    """Rows of a group that are under lease."""
+
+    group: int
+    refs: Int64Array
+    origins: Int64Array
+    attempts: Int64Array
+    leases: Column
+
+
+def _leased(lease: Lease, rows: Int64Array) -> _Leased:
+    refs, origins, attempts = lease.refs, lease.origins, lease.attempts
     if len(rows) < len(refs):
-        refs, origins, tried = refs[rows], origins[rows], tried[rows]
-    if attempts is not None:
-        tried = attempts
+        refs, origins, attempts = refs[rows], origins[rows], attempts[rows]
+    return _Leased(lease.group, refs, origins, attempts, lease.number)
+
+
+def _joined(parts: Sequence[_Leased]) -> _Leased:
+    _, refs, origins, attempts, leases = zip(*parts, strict=True)
+    return _Leased(
+        parts[0].group,
+        np.concatenate(refs),
+        np.concatenate(origins),
+        np.concatenate(attempts),
+        np.repeat(np.array(leases, np.int64), [len(each) for each in refs]),
+    )
+
+
+def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled) -> None:
+    kind, cause, now_ms = settled
+    tried = leased.attempts
     same = alike(tried)
-    entries = blank_entries(1 if same else len(rows))
+    entries = blank_entries(1 if same else len(tried))
     entries["state"] = kind
     entries["cause"] = cause
     entries["attempts"] = tried[:1] if same else tried
@@ -115,11 +158,11 @@ def _settle(
     )
     decision = SettleDecision(
         topic.number,
-        lease.group,
-        refs,
+        leased.group,
+        leased.refs,
         entries,
-        lease.number,
-        origins,
+        leased.leases,
+        leased.origins,
         now_ms + keep_ms if kind is not MessageState.NONE else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
@@ -152,10 +195,10 @@ def _give_back(
     late = kept["expires_at"] <= now_ms
     if some(dead):
         out_of_retries = _Settled(MessageState.DEAD, Cause.RETRIES, now_ms)
-        _settle(state, topic, lease, rows[dead], out_of_retries)
+        _settle(state, topic, _leased(lease, rows[dead]), out_of_retries)
     if some(late & ~dead):
         out_of_time = _Settled(MessageState.DEAD, Cause.TTL, now_ms)
-        _settle(state, topic, lease, rows[late & ~dead], out_of_time)
+        _settle(state, topic, _leased(lease, rows[late & ~dead]), out_of_time)
     alive = ~(dead | late)
     state.activity(topic).found_ended += len(rows) - int(np.count_nonzero(alive))
     rows, kept, attempts = rows[alive], take_rows(kept, alive), attempts[alive]
@@ -169,10 +212,9 @@ def _give_back(
     delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
     now = delay == 0
     if some(now):
-        refs = lease.refs[rows[now]]
-        back = _Settled(MessageState.NONE, how.cause, now_ms)
-        _settle(state, topic, lease, rows[now], back, attempts[now])
-        put_back(state, topic, topic.groups[lease.group], refs, failed=True)
+        leased = _leased(lease, rows[now])._replace(attempts=attempts[now])
+        _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms))
+        put_back(state, topic, topic.groups[lease.group], leased.refs, failed=True)
     if not every(now):
         later = ~now
         refs = lease.refs[rows[later]]

@@ -36,11 +36,12 @@ def apply_lease(
     state.before_change(decision.topic)
     refs = decision.refs
     # Attempts are most often alike, and with them all of the entries.
-    entries = np.zeros(1 if isinstance(decision.attempts, int) else len(refs), STATE_ENTRY)
+    alike_all = isinstance(decision.attempts, int) and not decision.counts
+    entries = np.zeros(1 if alike_all else len(refs), STATE_ENTRY)
     entries["state"] = MessageState.LEASED
     entries["cause"] = Cause.RECEIVE
     entries["attempts"] = decision.attempts
-    entries["lease"] = decision.lease
+    entries["lease"] = decision.leases
     entries["time"] = decision.deadline_ms
     state.hours.put_states(refs, entries, decision.group)
     state.hours.touch(refs, end)
@@ -50,8 +51,14 @@ def apply_lease(
     origins: Int64Array = rows["origin"].astype(np.int64)
     if every(origins == refs):
         origins = refs
-    state.leases.add(decision, origins, keys)
-    state.lease_number = max(state.lease_number, decision.lease & ((1 << 40) - 1))
+    if decision.counts:
+        for one, mine in decision.apart():
+            # A view would keep all of the column.
+            own = one.refs if origins is refs else origins[mine].copy()
+            state.leases.add(one, own, None if keys is None else keys[mine].copy())
+    else:
+        state.leases.add(decision, origins, keys)
+    state.lease_number = max(state.lease_number, decision.last_lease & ((1 << 40) - 1))
     group = state.group(decision.topic, decision.group)
     if decision.claim and not known:
         state.claims.add(decision)
