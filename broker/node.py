@@ -18,6 +18,7 @@ from typing import Final
 
 from delaylog.broker.admission import Admission
 from delaylog.broker.background import Background
+from delaylog.broker.calls.turn import Turn
 from delaylog.broker.chores import Chores
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine
@@ -80,6 +81,8 @@ class Node:
         self._suspended = False
         self.waiters = Waiters()
         self.turns = TurnShares()
+        self.turn = Turn(self)
+        """What is asked for in this turn of the loop."""
         self.standing: Standing = Alone(self.log_commits)
         """The node's place in its cluster, if it has one; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
@@ -252,9 +255,6 @@ class Node:
 
     # ------------------------------------------------------------------ what calls wait for
 
-    turns_in_calls = False
-    """The wheel turns by timers, whoever calls."""
-
     def time_s(self) -> float:
         """The time of the loop, in seconds."""
         return self._loop.time()
@@ -424,7 +424,8 @@ class Node:
                 group = state.group(number, group_number)
                 if group is not None and group.has_ready:
                     topic = state.by_number[number]
-                    self.waiters.wake_all((topic.namespace, topic.name, group.name))
+                    place = (topic.namespace, topic.name, group.name)
+                    self.waiters.wake_all(place, group.free_count)
             state.woken.clear()
 
     def _arm(self, now_ms: int) -> None:

@@ -60,6 +60,9 @@ class Standing(Protocol):
     def may_turn(self) -> bool:
         """Whether the wheel may turn."""
 
+    def may_hand_out(self) -> bool:
+        """Whether messages may be handed out at this moment."""
+
     async def until_may_hand_out(self, seconds: float) -> bool:
         """Wait until messages may be handed out, in the same turn of the loop; False if the time is
         up. Raises NotLeadingError.
@@ -122,6 +125,10 @@ class Alone:
         """Always."""
 
     def may_turn(self) -> bool:
+        """Always."""
+        return True
+
+    def may_hand_out(self) -> bool:
         """Always."""
         return True
 

@@ -1,7 +1,7 @@
 """Long polls: who waits for a topic, first come first served.
 
-One waiter is woken at a time: what it leaves wakes the next one (the receive path sees to that),
-so a burst goes to as few consumers as can carry it and nobody wakes for nothing. Who asks with a
+As many are woken as can carry what is there, and what they leave wakes the next ones (the receive
+path sees to that), so a burst goes to few consumers and nobody wakes for nothing. Who asks with a
 filter waits in a line of its own: what is of no use to one filter may be what another waits for.
 """
 
@@ -12,8 +12,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeAlias
 
-_Line: TypeAlias = "OrderedDict[asyncio.Future[None], None]"
-"""First come first served; whoever leaves is found at once, among ten thousand too."""
+_Line: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
+"""How many messages each takes. First come first served; whoever leaves is found at once, among ten
+thousand too.
+"""
 TopicKey: TypeAlias = tuple[str, str]
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic, group."""
@@ -40,14 +42,16 @@ class Waiters:
         """Groups that somebody waits for."""
         return list(self._filters)
 
-    async def wait(self, key: WaitKey, seconds: float) -> bool:
-        """True when woken, False when the time is up or the node stops."""
+    async def wait(self, key: WaitKey, seconds: float, takes: int = 1) -> bool:
+        """True when woken, False when the time is up or the node stops; `takes` = how many messages
+        the caller takes at most.
+        """
         if self._closed or seconds <= 0:
             return False
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         queue = self._queues.setdefault(key, OrderedDict())
-        queue[future] = None
+        queue[future] = takes
         self._filters.setdefault(key[0], set()).add(key[1])
         timer = loop.call_later(seconds, _expire, future)
         try:
@@ -70,10 +74,11 @@ class Waiters:
                 if not filters:
                     del self._filters[key[0]]
 
-    def wake_all(self, group: GroupKey) -> None:
-        """Wake the first waiter of each line of a group."""
+    def wake_all(self, group: GroupKey, count: int) -> None:
+        """Messages are ready in a group: wake waiters of each line."""
         for only in list(self._filters.get(group, ())):
-            self.wake((group, only))
+            # How many of them a filter wants is not known.
+            self.wake((group, only), count if only is None else 1)
 
     def wake_everyone(self, group: GroupKey) -> None:
         """Wake all who wait for a group: it has gone, and they have to be told."""
@@ -81,14 +86,14 @@ class Waiters:
             for _ in range(len(self._queues[group, only])):
                 self.wake((group, only))
 
-    def wake(self, key: WaitKey) -> None:
-        """Wake the first waiter of a line."""
+    def wake(self, key: WaitKey, count: int = 1) -> None:
+        """Wake the first waiters of a line who together take `count` messages."""
         queue = self._queues.get(key)
-        while queue:
-            future, _ = queue.popitem(last=False)
+        while queue and count > 0:
+            future, takes = queue.popitem(last=False)
             if not future.done():
                 future.set_result(None)
-                return
+                count -= takes
 
     def close(self) -> None:
         """Let every waiter return empty-handed, now and later."""

@@ -9,7 +9,8 @@ kind of frame or an unknown version says that the folder is newer than it, never
     level  first release  what it adds
     1      0.1.0          everything in docs/FORMATS.md that names no level
     2      0.2.0          frame kind LEVEL; ids hashed with a key of the log's own (id_hash.py);
-                          configurations in EPOCH_BEGIN; identities and statuses between nodes
+                          configurations in EPOCH_BEGIN; identities and statuses between nodes;
+                          several leases in a LEASE frame
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -29,6 +30,8 @@ LEVEL_FRAMES: Final = 2
 """The level that has the frames which raise levels, and keyed hashes of ids."""
 IDENTITIES: Final = 2
 """The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
+SHARED_LEASES: Final = 2
+"""The level that has LEASE frames of several leases."""
 KNOWN_LEVEL: Final = 2
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)

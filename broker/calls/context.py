@@ -16,8 +16,6 @@ import orjson
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.calls.singles import SingleMerger
-from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import READ
@@ -25,6 +23,7 @@ from delaylog.storage.members import Shape
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.routing import Route
+    from delaylog.broker.node import Node
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
@@ -41,7 +40,6 @@ class Context(ABC):
         "call",
         "changes",
         "headers",
-        "merger",
         "node",
         "params",
         "query_text",
@@ -49,11 +47,8 @@ class Context(ABC):
         "topic_key",
     )
 
-    def __init__(
-        self, node: Node, merger: SingleMerger, headers: Mapping[str, str], query_text: str
-    ) -> None:
+    def __init__(self, node: Node, headers: Mapping[str, str], query_text: str) -> None:
         self.node = node
-        self.merger = merger
         self.headers = headers
         self.query_text = query_text
         self.call: ApiCall | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.receives import waiting_key
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.engine.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 
@@ -26,11 +26,8 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
     asked_ms, now_s = node.clock.now_ms(), node.time_s()
     until, until_ms = now_s + call.wait_ms / 1000, asked_ms + call.wait_ms
     looks_until = until if waits else now_s + DUE_SECONDS
-    key = ((*topic_key, call.group), call.ids or call.only)
+    key = waiting_key(topic_key, call)
     while True:
-        if not waits or node.turns_in_calls:
-            # Who does not wait is told of everything that is due: a send that was answered counts.
-            node.run_due(unpaced=True)
         may = False
         try:
             gate_s = max(until - node.time_s(), GATE_SECONDS)
@@ -41,30 +38,17 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
                 node.waiters.wake(key)
         if not may:
             return None
+        if node.engine.state is state:
+            delivery = await node.turn.receives.receive(topic_key, call)
+            if delivery is not None:
+                return delivery
         if node.engine.state is not state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")
+        if not node.standing.may_hand_out():
+            continue
         topic = state.topics.get(topic_key)
         group = the_group(topic, call.group)
         if topic is not None and group is not None:
-            delivery = receive(
-                state,
-                topic,
-                group,
-                Asked(call.count_max, node.clock.now_ms(), call.only, call.ids),
-                lease_ms=call.lease_ms or topic.settings.lease_ms,
-            )
-            # Who finds something leaves the rest to the next one; who finds nothing does not,
-            # or they would wake each other for messages that are not for them.
-            if delivery is not None:
-                if group.has_ready:
-                    node.waiters.wake(key)
-                # The lease is in the file before the answer is on the wire: a killed broker
-                # comes back knowing who holds what. Its fsync is not waited for.
-                if node.write_through():
-                    node.standing.appended(at_once=True)
-                else:
-                    await node.durable(delivery.position)
-                return delivery
             if state.log.pending_size:
                 node.appended()
             if (topic.number, group.number) in state.woken:
@@ -77,5 +61,6 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
                 loading = node.engine.dispatcher.unloaded_ms() is not None
                 await node.pause(LOADING_SECONDS if loading else 0.0)
                 continue
-        if not await node.waiters.wait(key, node.seconds_left(until, until_ms)):
+        left_s = node.seconds_left(until, until_ms)
+        if not await node.waiters.wait(key, left_s, call.count_max):
             return None

@@ -24,7 +24,7 @@ from delaylog.broker.calls.shapes import (
     parse_receive,
 )
 from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.writes import Settling, send_singles, settle
+from delaylog.broker.calls.writes import Settling, send_singles
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.merging import REJECTED
@@ -63,7 +63,7 @@ async def send_messages(ctx: Context) -> Answer:
     else:
         if ctx.node.crowded:
             await ctx.node.room()
-        result, row = await ctx.merger.send(ctx.topic_key, single, acks)
+        result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
     code = result.code(row)
     if code == REJECTED:
         raise Problem(
@@ -194,17 +194,18 @@ async def settle_messages(ctx: Context) -> Answer:
     results = ["unknown" if each is None else "gone" for each in named]
     by_lease: dict[int, dict[int, int]] = {}
     for at, each in enumerate(named):
-        if each is not None and topic is not None:
+        if each is not None:
             by_lease.setdefault(each[0], {})[at] = each[1]
-    for lease, origins in by_lease.items():
-        assert topic is not None, "nothing is settled where there is no topic"
-        meant = Receipts(lease, np.array(list(origins.values()), np.int64))
-        settlement = settle(ctx.node, topic, wanted, meant)
+    meant = [
+        Receipts(lease, np.array(list(origins.values()), np.int64))
+        for lease, origins in by_lease.items()
+    ]
+    outcomes = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, meant)
+    for origins, settlement in zip(by_lease.values(), outcomes, strict=True):
         gone = {0, *settlement.gone.tolist()}
         for at, origin in origins.items():
             if origin not in gone:
                 results[at] = "done"
-    await settled(ctx)
     return ctx.answer({"results": results})
 
 
@@ -220,13 +221,6 @@ def _forced(
         else (int(found.entry["lease"]) if found.state is MessageState.LEASED else 0, found.origin)
         for found in find_ids(ctx.node.engine.state, topic, ids, group=group)
     ]
-
-
-async def settled(ctx: Context) -> None:
-    """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
-    ctx.node.wake_ready()
-    ctx.node.kick_dispatch()
-    await ctx.node.durable(ctx.node.engine.state.position)
 
 
 _SETTLE_COLUMNS: Final = frozenset(
@@ -263,19 +257,14 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     named = refs if refs is not None else except_
     check_count(fields, 0 if named is None else len(named))
     await ctx.node.room_for_changes(rows=False)
-    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     n = len(refs) if refs is not None else 0
-    done, gone = 0, refs if refs is not None else np.zeros(0, np.int64)
-    if topic is not None:
-        wanted = Settling(action, delay_ms, lease_ms)
-        settlement = settle(ctx.node, topic, wanted, Receipts(lease, refs, except_))
-        done, gone = settlement.done, settlement.gone
-    await settled(ctx)
+    wanted, meant = Settling(action, delay_ms, lease_ms), Receipts(lease, refs, except_)
+    (settled,) = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, [meant])
     answer = {
         "v": BATCH_VERSION,
-        "n": n or done,
-        "done": done,
-        "gone": gone.astype("<i8").tobytes(),
+        "n": n or settled.done,
+        "done": settled.done,
+        "gone": settled.gone.astype("<i8").tobytes(),
         "unknown": b"",
     }
     return ctx.bulk_answer(msgpack.packb(answer))

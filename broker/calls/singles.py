@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from operator import itemgetter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from delaylog.broker.calls.sending_apart import send_apart
 from delaylog.broker.calls.single_sends import Single, frames
+from delaylog.broker.calls.tell import Told, refuse
 from delaylog.broker.calls.writes import send_singles
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.node import Node
 from delaylog.broker.waiters import TopicKey
 from delaylog.replication.leader import Acks
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
 
 Answer: TypeAlias = tuple[SendResult, int]
 """The batch's result and this message's row in it."""
@@ -28,15 +31,15 @@ class SingleMerger:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[TopicKey, str | None, Acks | None], Items] = {}
 
     async def send(self, key: TopicKey, single: Single, acks: Acks | None = None) -> Answer:
         """Send one message; returns when it is as safe as `acks` says (None = as configured)."""
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._node.turns.single()
         if not self._waiting:
-            self._loop.call_soon(self._flush)
+            loop.call_soon(self._flush)
         self._waiting.setdefault((key, single.merge, acks), []).append((single, future))
         return await future
 
@@ -51,11 +54,12 @@ class SingleMerger:
             return self._send([single for single, _ in part], key, merge)
 
         for part, result in send_apart(items, send_some):
+            futures = [future for _, future in part]
             if isinstance(result, Exception):
-                _refuse(part, result)
+                refuse(futures, result)
             else:
-                futures = [future for _, future in part]
-                self._node.standing.when_safe(result.position, acks, _Answers(result, futures))
+                told = Told(futures, [(result, row) for row in range(len(part))])
+                self._node.standing.when_safe(result.position, acks, told)
 
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:
         node = self._node
@@ -63,28 +67,3 @@ class SingleMerger:
         result = send_singles(node, key, singles, merge)
         node.appended()
         return result
-
-
-class _Answers:
-    """Answers the callers of one merged batch."""
-
-    __slots__ = ("_futures", "_result")
-
-    def __init__(self, result: SendResult, futures: list[asyncio.Future[Answer]]) -> None:
-        self._result = result
-        self._futures = futures
-
-    def __call__(self, error: BaseException | None) -> None:
-        for row, future in enumerate(self._futures):
-            if future.done():
-                continue
-            if error is None:
-                future.set_result((self._result, row))
-            else:
-                future.set_exception(error)
-
-
-def _refuse(items: Items, error: Exception) -> None:
-    for _, future in items:
-        if not future.done():
-            future.set_exception(error)

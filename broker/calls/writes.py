@@ -100,9 +100,23 @@ def settle(
     receipts: Receipts,
 ) -> Settlement:
     """Settle messages of one lease."""
-    state, now_ms = host.engine.state, host.clock.now_ms()
+    return settle_each(host, topic, wanted, [receipts])[0]
+
+
+def settle_each(
+    host: Host, topic: Topic, wanted: Settling, receipts: Sequence[Receipts]
+) -> list[Settlement]:
+    """Settle messages of several leases; an outcome for each."""
+    now_ms = host.clock.now_ms()
     if wanted.verb == "ack":
-        return settling.ack(state, topic, receipts, now_ms)
+        return settling.ack_each(host.engine.state, topic, receipts, now_ms)
+    return [_settle_one(host, topic, wanted, each, now_ms) for each in receipts]
+
+
+def _settle_one(
+    host: Host, topic: Topic, wanted: Settling, receipts: Receipts, now_ms: int
+) -> Settlement:
+    state = host.engine.state
     if wanted.verb == "nack":
         return settling.nack(state, topic, receipts, now_ms, delay_ms=wanted.delay_ms)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms

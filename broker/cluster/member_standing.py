@@ -75,6 +75,10 @@ class MemberStanding:
         """Not while handing over either: the tick stays."""
         return self._succession.leading and self._member.may_append()
 
+    def may_hand_out(self) -> bool:
+        """Whether the gate is open: a majority has taken a tick a moment ago."""
+        return self._pace.gate_open()
+
     async def until_may_hand_out(self, seconds: float) -> bool:
         """Wait for the gate: a majority has taken a tick a moment ago."""
         return await self._pace.until_gate_open(seconds)

@@ -6,17 +6,13 @@ too, so an embedded broker checks and answers as a server does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, Context, too_large
 from delaylog.broker.calls.routing import resolve
-from delaylog.broker.embedded.hot import DirectMerger
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
-
-if TYPE_CHECKING:
-    from delaylog.broker.calls.singles import SingleMerger
 
 Decoded = TypeVar("Decoded")
 
@@ -33,8 +29,7 @@ class DirectContext(Context):
             "Content-Type": form.content_type or JSON,
             "Accept": form.accept or JSON,
         }
-        merger = cast("SingleMerger", DirectMerger(node))
-        super().__init__(as_host(node), merger, headers, query)
+        super().__init__(as_host(node), headers, query)
         self._wire = call.body or b""
 
     async def _body(self, size_max: int) -> bytes:

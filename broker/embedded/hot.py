@@ -18,7 +18,7 @@ from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single, build_wire, frames
-from delaylog.broker.calls.writes import Settling, send_batch, send_singles
+from delaylog.broker.calls.writes import Settling, send_batch
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.broker.embedded.steps import Begun, Safe
 from delaylog.broker.engine.errors import BadRequestError
@@ -32,7 +32,6 @@ from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.client.settling import Share, joined, listed, shares
-from delaylog.replication.leader import Acks
 from delaylog.storage.batch import decode_send
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
 from delaylog.storage.layout import ref_to_id
@@ -45,21 +44,6 @@ def checked_key(namespace: str, topic: str) -> TopicKey:
 
 
 # --------------------------------------------------------------------------- send
-
-
-class DirectMerger:
-    """Single sends of the API, one by one: there are no others of the same turn to merge with."""
-
-    def __init__(self, node: EmbeddedNode) -> None:
-        self._node = node
-
-    async def send(
-        self, key: TopicKey, single: Single, acks: Acks | None = None
-    ) -> tuple[SendResult, int]:
-        """Send one message; its result, and its row in that."""
-        result = send_singles(self._node, key, [single], single.merge)
-        await self._node.standing.safe(result.position, acks)
-        return result, 0
 
 
 async def send_rows(

@@ -18,6 +18,7 @@ from delaylog.broker.embedded.chores import ChoreRunner
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError, why_closed
 from delaylog.broker.embedded.commits import ThreadCommits
+from delaylog.broker.embedded.direct import DirectTurn
 from delaylog.broker.embedded.in_process import register
 from delaylog.broker.embedded.steps import Job, Pause, Safe
 from delaylog.broker.embedded.waiting import Waiting
@@ -40,8 +41,6 @@ class EmbeddedNode:
     """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
 
     suspended = False
-    turns_in_calls = True
-    """Who waits turns the wheel."""
     time_s = staticmethod(monotonic)
 
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
@@ -49,6 +48,7 @@ class EmbeddedNode:
         self.clock = clock
         self.standing = Alone(self)
         self.waiters = Waiting(self.tell_news)
+        self.turn = DirectTurn(as_host(self))
         self.manual = isinstance(clock, ManualClock)
         """The clock stands still: nothing happens but in somebody's turn."""
         self.lock = threading.Lock()

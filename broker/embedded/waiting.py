@@ -14,11 +14,11 @@ class Waiting:
     def __init__(self, tell_news: Callable[[], None]) -> None:
         self._tell_news = tell_news
 
-    def wake(self, key: WaitKey) -> None:  # noqa: ARG002 (the form of `Waiters`)
+    def wake(self, key: WaitKey, count: int = 1) -> None:  # noqa: ARG002 (the form of `Waiters`)
         """Let everybody who waits look again."""
         self._tell_news()
 
-    async def wait(self, key: WaitKey, seconds: float) -> bool:  # noqa: ARG002 (likewise)
+    async def wait(self, key: WaitKey, seconds: float, takes: int = 1) -> bool:  # noqa: ARG002
         """Wait for news; False if there is no time left for that."""
         if seconds <= 0:
             return False

@@ -154,6 +154,16 @@ class Group:
         return (lanes is not None and len(lanes) > 0) or (gate is not None and gate.freed)
 
     @property
+    def free_count(self) -> int:
+        """How many messages consumers may be woken for: at least 1, and no more than that while
+        keys hold messages back.
+        """
+        lanes, gate = self.made_ready, self.made_gate
+        if lanes is None or (gate is not None and gate.holding):
+            return 1
+        return max(len(lanes), 1)
+
+    @property
     def ready_count(self) -> int:
         """Ready messages, approximately; those parked behind a held key are included."""
         return 0 if self.made_ready is None else self.made_ready.living

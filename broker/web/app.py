@@ -20,7 +20,6 @@ from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
-from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
 from delaylog.broker.web.body_budget import BodyBudget
@@ -130,7 +129,6 @@ class HttpFace:
         self._checks = checks
         limits = node.engine.limits
         self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
-        self._merger = SingleMerger(node)
         self._metrics = metrics
         self._camellia = camellia
         self._document: bytes | None = None
@@ -210,7 +208,7 @@ class HttpFace:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        ctx = HttpContext(self._node, self._merger, request, query)
+        ctx = HttpContext(self._node, request, query)
         try:
             self._checks.check(request)
         except Problem as refusal:

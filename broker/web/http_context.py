@@ -9,7 +9,6 @@ from aiohttp import StreamReader, web
 
 from delaylog.broker.calls.context import Context, too_large
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.node import Node
 from delaylog.broker.web.body_budget import BodyBudget
 
@@ -22,10 +21,8 @@ class HttpContext(Context):
 
     __slots__ = ("budget", "bytes_held", "request")
 
-    def __init__(
-        self, node: Node, merger: SingleMerger, request: web.BaseRequest, query_text: str
-    ) -> None:
-        super().__init__(node, merger, request.headers, query_text)
+    def __init__(self, node: Node, request: web.BaseRequest, query_text: str) -> None:
+        super().__init__(node, request.headers, query_text)
         self.request = request
         self.budget: BodyBudget | None = None
         """Counts the bytes of a body that arrives in pieces."""

@@ -28,7 +28,6 @@ def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
         standing=SimpleNamespace(until_may_hand_out=until_may_hand_out),
         clock=SimpleNamespace(now_ms=lambda: 0),
         time_s=asyncio.get_running_loop().time,
-        turns_in_calls=False,
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.handing_out import hand_out
-from delaylog.broker.calls.messages import settled
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single
@@ -129,7 +128,7 @@ class QueueCalls:
             if node.crowded:
                 await node.room()
             self._make_topic(name)
-            result, row = await ctx.merger.send((DEFAULT_NAMESPACE, name), single)
+            result, row = await ctx.node.turn.sends.send((DEFAULT_NAMESPACE, name), single)
             if result.code(row) == CREATED:
                 return result, row, None
             state, topic = node.engine.state, self.topic(name)
@@ -175,7 +174,7 @@ class QueueCalls:
         self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())
         return {"delayMsgList": messages.delivered_members(name, delivery)}
 
-    async def ack_msg(self, ctx: Context, values: Values) -> Values:
+    async def ack_msg(self, _ctx: Context, values: Values) -> Values:
         """ackMsg: done with it (ack=true), or give it back at once (ack=false)."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
@@ -189,11 +188,18 @@ class QueueCalls:
                 origins = np.array([found.origin], np.int64)
                 lease = int(found.entry["lease"])
                 settle(self._node, topic, Settling("nack", delay_ms=0), Receipts(lease, origins))
-        await settled(ctx)
+        await self._settled()
         self._monitor.calls(name).ack += 1
         return {"msg": "success"}
 
-    async def delete_msg(self, ctx: Context, values: Values) -> Values:
+    async def _settled(self) -> None:
+        """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
+        node = self._node
+        node.wake_ready()
+        node.kick_dispatch()
+        await node.durable(node.engine.state.position)
+
+    async def delete_msg(self, _ctx: Context, values: Values) -> Values:
         """deleteMsg: end a living message; with `release` forget it at once."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
@@ -202,13 +208,13 @@ class QueueCalls:
         done = topic is not None and messages.delete(
             state, topic, msg_id, now_ms, release=values["release"]
         )
-        await settled(ctx)
+        await self._settled()
         if not done:
             return {"code": 404}
         self._monitor.calls(name).delete += 1
         return {"msg": "success"}
 
-    async def get_msg(self, ctx: Context, values: Values) -> Values:
+    async def get_msg(self, _ctx: Context, values: Values) -> Values:
         """getMsg: the message, living or lately ended."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
@@ -218,7 +224,7 @@ class QueueCalls:
         shown = None
         if topic is not None and found is not None:
             shown = messages.found_members(state, topic, found)
-        await settled(ctx)
+        await self._settled()
         if shown is None:
             return {"code": 404}
         self._monitor.calls(name).get += 1

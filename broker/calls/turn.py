@@ -1,0 +1,21 @@
+"""What is asked for in one turn of the loop is done together, whichever face it came in by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delaylog.broker.calls.receives import ReceiveMerger
+from delaylog.broker.calls.settles import SettleMerger
+from delaylog.broker.calls.singles import SingleMerger
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
+
+
+class Turn:
+    """The calls of a node that are merged."""
+
+    def __init__(self, node: Node) -> None:
+        self.sends = SingleMerger(node)
+        self.receives = ReceiveMerger(node)
+        self.settles = SettleMerger(node)

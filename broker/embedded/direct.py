@@ -1,0 +1,79 @@
+"""The calls that a server merges, one by one: a thread's call has a turn of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from delaylog.broker.calls.receives import lease
+from delaylog.broker.calls.settles import outcomes
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.single_sends import Single
+from delaylog.broker.calls.writes import Settling, send_singles
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.engine.settling import Receipts
+from delaylog.broker.waiters import TopicKey
+from delaylog.replication.leader import Acks
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
+
+
+class DirectSends:
+    """Single sends."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def send(
+        self, key: TopicKey, single: Single, acks: Acks | None = None
+    ) -> tuple[SendResult, int]:
+        """Send one message; its result, and its row in that."""
+        result = send_singles(self._node, key, [single], single.merge)
+        await self._node.standing.safe(result.position, acks)
+        return result, 0
+
+
+class DirectReceives:
+    """Receives."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def receive(self, key: TopicKey, call: ReceiveCall) -> Delivery | None:
+        """Lease what is ready; None if that is nothing. The lease is in the file."""
+        node = self._node
+        # Who asks turns the wheel.
+        node.run_due()
+        found = lease(node, key, call, [call.count_max])
+        if not found:
+            return None
+        if not node.write_through():
+            await node.durable(found[0].position)
+        return found[0]
+
+
+class DirectSettles:
+    """What is settled."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def settle(
+        self, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts]
+    ) -> list[Settlement]:
+        """Settle messages of several leases; an outcome for each, once the log is durable."""
+        node = self._node
+        settled = outcomes(node, key, wanted, receipts)
+        node.wake_ready()
+        await node.durable(node.engine.state.position)
+        return settled
+
+
+class DirectTurn:
+    """In place of a server's `Turn`."""
+
+    def __init__(self, node: Node) -> None:
+        self.sends = DirectSends(node)
+        self.receives = DirectReceives(node)
+        self.settles = DirectSettles(node)
