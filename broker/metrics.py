@@ -36,6 +36,11 @@ class Metrics(Collector):
     def __init__(self, node: Node) -> None:
         self._node = node
         self.registry = CollectorRegistry()
+        self.fast_requests = Counter(
+            "delaylog_http_fast_requests",
+            "Requests answered without aiohttp's request objects.",
+            registry=self.registry,
+        )
         self.problems = Counter(
             "delaylog_problems", "Error answers by code.", ["code"], registry=self.registry
         )

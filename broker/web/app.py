@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import orjson
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker import descriptors
 from delaylog.broker.calls.answer import Answer, Stream
@@ -22,11 +20,13 @@ from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.node import Node
+from delaylog.broker.web.answering import response_of, response_to
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
-from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.lean import LEAN_BODY_MAX, LeanResponse, lean_fits
+from delaylog.broker.web.connection import CONNECTIONS_OWN, Server
+from delaylog.broker.web.fast_lane import FastLane, Head
+from delaylog.broker.web.http_context import HeldContext, HttpContext
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
@@ -41,82 +41,10 @@ ROUTES_KEPT: Final = 4_096
 CAMELLIA: Final = "/camellia/"
 """Unknown query parameters are accepted below this path: camellia ignores them."""
 
-HttpHandler: TypeAlias = Callable[[HttpContext], Awaitable[Answer | Stream]]
+HttpHandler: TypeAlias = Callable[[Any], Awaitable[Answer | Stream]]
+"""Takes an `HttpContext`, or any `Context` where the call is native."""
 
 log = logging.getLogger("delaylog.web")
-
-
-class _Protocol(RequestHandler):
-    """A connection that answers malformed HTTP with a problem document and logs no traceback."""
-
-    __slots__ = ()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve the client, or refuse it while there are too many connections."""
-        server = self._manager
-        assert isinstance(server, Server)
-        if server.has_room():
-            super().connection_made(transport)
-            return
-        # aiohttp must not remove a connection that it has never added.
-        self._manager = None
-        refused = cast(asyncio.Transport, transport)
-        refused.write(_TOO_MANY)
-        refused.close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer malformed HTTP with 400, then close the connection."""
-        if status >= 500:
-            return super().handle_error(request, status, exc, message)
-        response = response_of(problem_answer(Problem("bad_request", "this is not HTTP")))
-        response.force_close()
-        return response
-
-    def log_exception(self, *args: Any, **options: Any) -> None:
-        """Log exceptions other than unreadable bodies, which have been answered."""
-        if not isinstance(options.get("exc_info"), web.RequestPayloadError):
-            super().log_exception(*args, **options)
-
-
-CONNECTIONS_OWN: Final = 16
-"""Connections reserved for HTTP: Redis clients cannot keep a health check out."""
-
-
-class Server(web.Server):
-    """The server. `start` has it cancel the call of a client that disconnects, so that a long poll
-    leases no messages that nobody reads.
-    """
-
-    has_room: Callable[[], bool]
-
-    def __call__(self) -> RequestHandler:
-        return _Protocol(self, loop=self._loop, **self._kwargs)
-
-
-def _too_many() -> bytes:
-    """The answer to a connection over the limit, sent before any request."""
-    body = problem_answer(
-        Problem("not_ready", "the broker is at its limit of connections; try again")
-    ).body
-    return (
-        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
-        b"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
-
-
-_TOO_MANY: Final = _too_many()
-
-
-def response_of(answer: Answer) -> web.Response:
-    """An answer as an aiohttp response."""
-    headers = {"Content-Type": answer.kind, **answer.headers}
-    return web.Response(body=answer.body, status=answer.status, headers=headers)
 
 
 class HttpFace:
@@ -169,6 +97,7 @@ class HttpFace:
             auto_decompress=False,
         )
         server.has_room = self._has_room
+        server.lane = FastLane(self._checks, self._common_route, self._carry_fast)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
         self._camellia.start()
@@ -210,7 +139,7 @@ class HttpFace:
         path, _, query = request.raw_path.partition("?")
         ctx = HttpContext(self._node, request, query)
         try:
-            self._checks.check(request)
+            self._checks.check(request.headers)
         except Problem as refusal:
             self._metrics.problems.labels(refusal.code).inc()
             response = response_of(problem_answer(refusal))
@@ -226,56 +155,83 @@ class HttpFace:
                 ctx.about(route)
             else:
                 handler = self._route(ctx, path, request.method)
-            call, standing = ctx.call, self._node.standing
             if path.startswith(CAMELLIA):
-                if not standing.settled:
-                    await standing.until_settled(SETTLE_SECONDS)
-                if not standing.leading and not path.startswith(CAMELLIA_LOCAL):
-                    handler = partial(self._camellia.carry, path=path)
+                answer = await self._carry_camellia(ctx, handler, path)
             else:
-                if call is not None and not call.local:
-                    if not standing.settled:
-                        await standing.until_settled(SETTLE_SECONDS)
-                    ctx.reads = call.reads
-                    ctx.changes = not ctx.reads
-                    away = elsewhere(ctx)
-                    if away is not None:
-                        return away
-                if query and (call is None or not call.query):
-                    # Refuses unknown parameters: a filter with a typo must not be ignored.
-                    ctx.query_values()
-            answer = await handler(ctx)
+                answer = await self._carry(ctx, handler, request.raw_path)
             if isinstance(answer, Stream):
                 return await self._stream(request, answer)
-            if answer.status == 200 and len(answer.body) <= LEAN_BODY_MAX and lean_fits(request):
-                return LeanResponse(answer.body, answer.kind)
-            return response_of(answer)
+            return response_to(request, answer)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                if isinstance(error, web.HTTPRequestEntityTooLarge):
-                    problem = Problem("too_large", "the request is over the limit")
-                elif isinstance(error, web.RequestPayloadError):
-                    problem = Problem("bad_request", "the body could not be read")
-                elif isinstance(error, DISTRUSTED):
-                    # Whichever call found it: nothing more may be answered from this disk.
-                    self._node.fail(error)
-                    problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
-                elif isinstance(error, (ConnectionError, web.HTTPException)):
-                    raise
-                else:
-                    log.exception("unexpected error", extra={"path": path})
-                    raise
-            self._metrics.problems.labels(problem.code).inc()
-            response = response_of(problem_answer(problem))
+            response = response_of(self._refusal(error, path))
             if not request.content.is_eof():
                 response.force_close()
             return response
         finally:
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
+
+    async def _carry_fast(self, head: Head, body: bytes) -> Answer:
+        """A request that aiohttp has not seen."""
+        route = head.route
+        assert route is not None, "it is of a hot call"
+        self._metrics.fast_requests.inc()
+        ctx = HeldContext(self._node, head.headers or {}, body)
+        ctx.about(route)
+        try:
+            answer = await self._carry(ctx, route.handler, head.path)
+            assert isinstance(answer, Answer), "no hot call answers by a stream"
+            return answer
+        except Exception as error:
+            return self._refusal(error, head.path)
+
+    async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> Answer | Stream:
+        """Carry a call out here, or say where."""
+        call, standing = ctx.call, self._node.standing
+        if call is not None and not call.local:
+            if not standing.settled:
+                await standing.until_settled(SETTLE_SECONDS)
+            ctx.reads = call.reads
+            ctx.changes = not ctx.reads
+            away = elsewhere(ctx, raw_path)
+            if away is not None:
+                return away
+        if ctx.query_text and (call is None or not call.query):
+            # Refuses unknown parameters: a filter with a typo must not be ignored.
+            ctx.query_values()
+        return await handler(ctx)
+
+    async def _carry_camellia(
+        self, ctx: HttpContext, handler: HttpHandler, path: str
+    ) -> Answer | Stream:
+        standing = self._node.standing
+        if not standing.settled:
+            await standing.until_settled(SETTLE_SECONDS)
+        if not standing.leading and not path.startswith(CAMELLIA_LOCAL):
+            return await self._camellia.carry(ctx, path)
+        return await handler(ctx)
+
+    def _refusal(self, error: Exception, path: str) -> Answer:
+        """The answer to a call that failed. Raises what is nobody's fault but ours."""
+        problem = problem_of(error)
+        if problem is None:
+            if isinstance(error, web.HTTPRequestEntityTooLarge):
+                problem = Problem("too_large", "the request is over the limit")
+            elif isinstance(error, web.RequestPayloadError):
+                problem = Problem("bad_request", "the body could not be read")
+            elif isinstance(error, DISTRUSTED):
+                # Whichever call found it: nothing more may be answered from this disk.
+                self._node.fail(error)
+                problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
+            elif isinstance(error, (ConnectionError, web.HTTPException)):
+                raise error
+            else:
+                log.error("unexpected error", exc_info=error, extra={"path": path})
+                raise error
+        self._metrics.problems.labels(problem.code).inc()
+        return problem_answer(problem)
 
     async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
         """Send a body piece by piece. If it fails midway, the connection is aborted."""
@@ -296,6 +252,12 @@ class HttpFace:
             return response
         await response.write_eof()
         return response
+
+    def _common_route(self, method: str, path: str) -> Route | None:
+        """The route of a native call, if its path may be kept. Raises Problem."""
+        if path.startswith(CAMELLIA) or path in self._ops or not path.isascii():
+            return None
+        return resolve(path, method, self._node.engine.state.topics)
 
     def _route(self, ctx: HttpContext, path: str, method: str) -> HttpHandler:
         if not path.isascii():

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from aiohttp import web
-
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON, Context
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.web.http_context import HttpContext
 from delaylog.storage.calls.shapes import READ
 
 
@@ -22,12 +21,12 @@ def reads_locally(query: str) -> bool:
     return said is not None and READ.take({READ.name: said[-1]}) == "local"
 
 
-def redirect(leader_url: str, raw_path: str) -> web.Response:
+def redirect(leader_url: str, raw_path: str) -> Answer:
     """307: the same call, at the leader."""
-    return web.Response(status=307, headers={"Location": leader_url + raw_path})
+    return Answer(b"", JSON, 307, {"Location": leader_url + raw_path})
 
 
-def elsewhere(ctx: HttpContext) -> web.Response | None:
+def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
     """What is answered instead of carrying the call out here; None where this node may."""
     standing = ctx.node.standing
     local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)
@@ -45,4 +44,4 @@ def elsewhere(ctx: HttpContext) -> web.Response | None:
     url = standing.leader_url()
     if url is None:
         raise NotLeadingError("there is no leader at the moment; try again")
-    return redirect(url, ctx.request.raw_path)
+    return redirect(url, raw_path)

@@ -12,8 +12,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
-from aiohttp import web
-from multidict import istr
+from multidict import CIMultiDictProxy, istr
 
 from delaylog.broker.calls.problems import Problem
 
@@ -39,9 +38,8 @@ class RequestChecks:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._good: set[str] = set()
 
-    def check(self, request: web.BaseRequest) -> None:
-        """Raise a Problem for a request that may not be carried out."""
-        headers = request.headers
+    def check(self, headers: CIMultiDictProxy[str]) -> None:
+        """Raise a Problem for a request with these headers that may not be carried out."""
         host = headers.get(_HOST)
         if host is not None and host not in self._good:
             self._check_host(host)

@@ -43,9 +43,8 @@ def call(place: Place, query: str = "", *, reads: bool = True, retired: bool = F
         reads=reads,
         changes=not reads,
         query_text=query,
-        request=SimpleNamespace(raw_path=path),
     )
-    return elsewhere(ctx)
+    return elsewhere(ctx, path)
 
 
 def test_the_leader_answers_by_itself() -> None:

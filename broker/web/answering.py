@@ -1,0 +1,89 @@
+"""An `Answer` on the wire: as bytes, or as a response of aiohttp.
+
+aiohttp's Response costs about as much as a whole engine call. A small answer to an ordinary request
+is written at once instead; everything else takes aiohttp's way, which also waits for slow readers.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
+
+from delaylog.broker.calls.answer import Answer
+
+LEAN_BODY_MAX: Final = 32_768
+"""Above it, the ordinary response with its flow control is used."""
+UNREAD_BYTES_MAX: Final = 262_144
+"""Answers that wait for a client to read them; beyond it the next one waits with them."""
+
+
+def wire_of(answer: Answer, *, close: bool = False) -> bytes:
+    """Head and body; `close` = the connection ends with it."""
+    status, body = answer.status, answer.body
+    if status == 200:
+        more = b""
+        line = b"200 OK"
+    else:
+        line = f"{status} {HTTPStatus(status).phrase}".encode()
+        headers = {**answer.headers, **({"Connection": "close"} if close else {})}
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+    return b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
+        line,
+        answer.kind.encode(),
+        len(body),
+        rfc822_formatted_time().encode(),
+        more,
+        body,
+    )
+
+
+def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    """The cheapest response to a request."""
+    lean = (
+        answer.status == 200
+        and len(answer.body) <= LEAN_BODY_MAX
+        and request.version == HttpVersion11
+        and request.keep_alive
+        and request.method != "HEAD"
+    )
+    return LeanResponse(answer) if lean else response_of(answer)
+
+
+class LeanResponse(web.StreamResponse):
+    """An answer that is written at once."""
+
+    def __init__(self, answer: Answer) -> None:
+        # The base class's own set-up builds a header map that nobody would read.
+        self._answer = answer
+        self._keep_alive = True
+
+    @property
+    def status(self) -> int:
+        """That of the answer."""
+        return self._answer.status
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Write the whole answer."""
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            # A client that sends requests ahead and reads no answers would fill the memory.
+            await request._payload_writer.drain()
+            if transport.is_closing():
+                raise ConnectionResetError("the client has gone")
+        transport.write(wire_of(self._answer))
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+
+def response_of(answer: Answer) -> web.Response:
+    """An answer as an aiohttp response."""
+    headers = {"Content-Type": answer.kind, **answer.headers}
+    return web.Response(body=answer.body, status=answer.status, headers=headers)

@@ -1,0 +1,216 @@
+"""A connection of the HTTP port: plain requests of hot calls are answered here, others by aiohttp.
+
+aiohttp parses a request into objects, and runs it in a task of its own behind a task of the
+connection. That costs more than a send. So a request whose head is known (`fast_lane`) and whose
+body is there is carried out at once. Everything else is handed to aiohttp byte for byte, and the
+connection stays with aiohttp until that request is answered. One request of a connection is under
+way at a time, so answers keep the order of pipelined requests across both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
+
+if TYPE_CHECKING:
+    from delaylog.broker.web.fast_lane import FastLane, Head
+
+HELD_BYTES_MAX: Final = 16_384
+"""Of a request that has arrived in part; a larger one is aiohttp's."""
+HELD_SECONDS: Final = 1.0
+"""After that such a request is aiohttp's too, which limits how long its body may take."""
+CONNECTIONS_OWN: Final = 16
+"""Connections reserved for HTTP: Redis clients cannot keep a health check out."""
+_NEVER: Final = float("inf")
+_BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf-8", 500)
+
+
+class Connection(RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_carrying", "_held", "_held_timer", "_lane", "_left", "_theirs")
+
+    def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._lane = lane
+        self._carrying: asyncio.Task[None] | None = None
+        """The request under way, if aiohttp has not got it."""
+        self._held = b""
+        """What has arrived behind it, or the beginning of a request."""
+        self._held_timer: asyncio.TimerHandle | None = None
+        self._theirs = False
+        """Whether aiohttp has the connection."""
+        self._left = 0
+        """Bytes that its request still lacks; below 0 the end of that is not known."""
+
+    # ------------------------------------------------------------------ its life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Serve the client, or refuse it while there are too many connections."""
+        server = self._manager
+        assert isinstance(server, Server)
+        if server.has_room():
+            super().connection_made(transport)
+            return
+        # aiohttp must not remove a connection that it has never added.
+        self._manager = None
+        refused = cast("asyncio.Transport", transport)
+        refused.write(_TOO_MANY)
+        refused.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client has gone: its call ends, so that a long poll leases nothing for nobody."""
+        if self._carrying is not None:
+            self._carrying.cancel()
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer malformed HTTP with 400, then close the connection."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        response = response_of(problem_answer(Problem("bad_request", "this is not HTTP")))
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """Log exceptions other than unreadable bodies, which have been answered."""
+        if not isinstance(options.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **options)
+
+    # ------------------------------------------------------------------ what arrives
+
+    def data_received(self, data: bytes) -> None:
+        """Begin the request that is complete now, or see whose it is."""
+        if self._theirs:
+            if self._left or not self._is_idle():
+                self._give(data, self._left - len(data))
+                return
+            self._theirs = False
+        if self._held or self._carrying is not None:
+            data = self._held + data
+        if self._carrying is None:
+            self._begin(data)
+            return
+        self._held = data
+        if len(data) > HELD_BYTES_MAX and self.transport is not None:
+            self.transport.pause_reading()
+
+    def _is_idle(self) -> bool:
+        """Whether aiohttp has answered all that it got."""
+        waiter = self._waiter
+        return (
+            waiter is not None
+            and not waiter.done()
+            and not self._messages
+            and self._current_request is None
+            and not self._upgraded
+        )
+
+    def _begin(self, data: bytes) -> None:
+        self._stop_timer()
+        self._held = b""
+        if self._force_close or self._close:
+            return
+        end = data.find(b"\r\n\r\n") + 4
+        head = self._lane.head(data[:end]) if end > 3 else None
+        lacks = end < 4 if head is None else head.size > len(data)
+        if head is not None and not head.fast:
+            self._give(data, head.size - len(data))
+        elif lacks and len(data) <= HELD_BYTES_MAX:
+            self._held = data
+            self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
+        elif head is None or lacks:
+            self._give(data, -1 if head is None else head.size - len(data))
+        else:
+            self._held = data[head.size :]
+            self._request_in_progress = True
+            self._next_keepalive_close_time = _NEVER
+            carried = self._carry(head, data[head.end : head.size])
+            self._carrying = self._loop.create_task(carried)
+
+    def _give(self, data: bytes, left: int) -> None:
+        """Hand bytes to aiohttp, whose request lacks so many more."""
+        self._theirs, self._left = True, left
+        super().data_received(data)
+
+    def _held_too_long(self) -> None:
+        self._held_timer = None
+        data, self._held = self._held, b""
+        self._give(data, -1)
+
+    def _stop_timer(self) -> None:
+        if self._held_timer is not None:
+            self._held_timer.cancel()
+            self._held_timer = None
+
+    # ------------------------------------------------------------------ what is answered
+
+    async def _carry(self, head: Head, body: bytes) -> None:
+        try:
+            answer = await self._lane.carry(head, body)
+            transport = self.transport
+            if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                # A client that reads no answers would fill the memory.
+                await self._drain_helper()
+                transport = self.transport
+            if transport is not None:
+                transport.write(wire_of(answer))
+        except ConnectionError:
+            return
+        except asyncio.CancelledError:
+            self.force_close()
+            raise
+        except Exception:
+            # It is logged. What has become of the call, the client cannot know.
+            if self.transport is not None:
+                self.transport.write(wire_of(_BROKEN, close=True))
+            self.force_close()
+            return
+        finally:
+            self._carrying = None
+            self._request_in_progress = False
+            if self._handler_waiter is not None and not self._handler_waiter.done():
+                self._handler_waiter.set_result(None)
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._held:
+            if len(self._held) > HELD_BYTES_MAX and self.transport is not None:
+                self.transport.resume_reading()
+            self._begin(self._held)
+
+
+class Server(web.Server):
+    """The server. `start` has it cancel the call of a client that disconnects, so that a long poll
+    leases no messages that nobody reads.
+    """
+
+    has_room: Callable[[], bool]
+    lane: FastLane
+
+    def __call__(self) -> RequestHandler:
+        return Connection(self, self.lane, loop=self._loop, **self._kwargs)
+
+
+def _too_many() -> bytes:
+    """The answer to a connection over the limit, sent before any request."""
+    answer = problem_answer(
+        Problem("not_ready", "the broker is at its limit of connections; try again")
+    )
+    return wire_of(answer, close=True)
+
+
+_TOO_MANY: Final = _too_many()

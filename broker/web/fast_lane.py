@@ -1,0 +1,106 @@
+"""Which requests need no HTTP library: those whose heads are known, of calls to topics.
+
+A client sends the same head again and again. It is parsed once, by aiohttp's own parser, and found
+by its bytes from then on, together with the call that it names and whatever was checked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import HttpVersion11, hdrs
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.routing import Route
+from delaylog.broker.web.request_checks import RequestChecks
+
+HEADS_KEPT: Final = 1_024
+HEAD_BYTES_MAX: Final = 1_024
+"""Of a head that is kept."""
+_REFUSED: Final = (hdrs.EXPECT, "Idempotency-Key")
+"""Requests with these headers are aiohttp's: a body to ask for, a head that never comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a request, as far as it is the same each time."""
+
+    end: int
+    """Its length, in bytes."""
+    size: int
+    """The length of the request."""
+    path: str = ""
+    headers: Mapping[str, str] | None = None
+    route: Route | None = None
+    """None where the request is aiohttp's."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether it can be carried out without aiohttp."""
+        return self.route is not None
+
+
+class FastLane:
+    """The known heads of a server, and how their calls are carried out."""
+
+    def __init__(
+        self,
+        checks: RequestChecks,
+        find_route: Callable[[str, str], Route | None],
+        carry: Callable[[Head, bytes], Awaitable[Answer]],
+    ) -> None:
+        """`find_route` gives the call of a method and path; `carry` carries it out."""
+        self._checks = checks
+        self._find_route = find_route
+        self.carry = carry
+        self._heads: dict[bytes, Head] = {}
+        self._protocol = BaseProtocol(asyncio.get_running_loop())
+
+    def head(self, raw: bytes) -> Head | None:
+        """What a head says; None where the length of its request is not known from it."""
+        found = self._heads.get(raw)
+        if found is None:
+            message = self._parsed(raw)
+            found = None if message is None else self._read(message, len(raw))
+            if found is not None and len(raw) <= HEAD_BYTES_MAX:
+                if len(self._heads) >= HEADS_KEPT:
+                    self._heads.clear()
+                self._heads[raw] = found
+        return found
+
+    def _parsed(self, raw: bytes) -> RawRequestMessage | None:
+        parser = HttpRequestParser(self._protocol, self._protocol._loop, 2**16)
+        try:
+            messages, upgraded, _ = parser.feed_data(raw)
+        except HttpProcessingError:
+            return None
+        if len(messages) != 1 or upgraded:
+            return None
+        message: RawRequestMessage = messages[0][0]
+        return None if message.chunked or message.upgrade else message
+
+    def _read(self, message: RawRequestMessage, end: int) -> Head:
+        headers = message.headers
+        size = end + int(headers.get(hdrs.CONTENT_LENGTH, 0))
+        plain = (
+            message.version == HttpVersion11
+            and not message.should_close
+            and not any(name in headers for name in _REFUSED)
+        )
+        if not plain or "?" in message.path:
+            return Head(end, size)
+        try:
+            self._checks.check(headers)
+            route = self._find_route(message.method, message.path)
+        except Problem:
+            return Head(end, size)
+        if route is None or not route.common:
+            return Head(end, size)
+        return Head(end, size, message.path, headers, route)
