@@ -19,6 +19,8 @@ SHARE_OF_DISK: Final = 8
 """At most one part in so many of a small file system is kept back."""
 STEPS: Final = 64
 """Given up in so many steps: what a step frees may be lost to another program, not all of it."""
+RESERVE: Final = "reserve"
+"""Its name in a data folder."""
 STEP_BYTES_MIN: Final = 64 << 10
 
 Result = TypeVar("Result")

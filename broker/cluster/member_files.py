@@ -21,8 +21,10 @@ from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
+from delaylog.storage.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20
@@ -93,7 +95,7 @@ def open_member(
         fs.sync_folder(parent_of(folder))
     if install(fs, folder):
         log.warning("a copy of the leader's folder has taken the place of this one")
-    meta, fresh = _open_meta(fs, f"{folder}/{META}", config, incarnation)
+    meta, fresh = _open_meta_on(fs, folder, config, incarnation)
     saved = load_newest(fs, folder)
     start = 0 if saved is None else saved[1]
     slots = TickSlots(fs, f"{folder}/tick")
@@ -142,6 +144,21 @@ def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
             "the file must name the founders until the log knows the members, which is once all "
             "of them have run this release; then change members by `delaylog cluster add`"
         )
+
+
+def _open_meta_on(
+    fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
+) -> tuple[MetaFile, bool]:
+    """The same on a disk that may be full: the engine, which has the reserve, comes later."""
+    path = f"{folder}/{META}"
+    try:
+        return _open_meta(fs, path, config, incarnation)
+    except DiskFullError:
+        reserve = SpaceReserve(fs, f"{folder}/{RESERVE}", 0)
+        try:
+            return reserve.making_room(lambda: _open_meta(fs, path, config, incarnation))
+        finally:
+            reserve.close()
 
 
 def _open_meta(

@@ -41,7 +41,7 @@ from delaylog.storage.id_index import IdIndex
 from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.physical_log import PhysicalLog
 from delaylog.storage.reserved_files import ReservedFileSystem
-from delaylog.storage.space_reserve import SpaceReserve
+from delaylog.storage.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
 from delaylog.storage.work import Work, until
 from delaylog.wheel import TimingWheel
@@ -75,7 +75,7 @@ class Engine:
         if not fs.exists(folder):
             fs.mkdir(folder)
             fs.sync_folder(parent_of(folder))
-        self.reserve = SpaceReserve(fs, f"{folder}/reserve", self.limits.reserve_file_bytes)
+        self.reserve = SpaceReserve(fs, f"{folder}/{RESERVE}", self.limits.reserve_file_bytes)
         scratch, fs = fs, ReservedFileSystem(fs, self.reserve)
         self.fs: FileSystem = fs
         if fs.exists(f"{folder}/ready"):

@@ -20,10 +20,12 @@ from delaylog.replication.errors import ClusterError
 from delaylog.replication.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.space_reserve import RESERVE
 from tests.broker.cluster.peers.rig import AnyFolder
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
+from tests.storage.small_disk import SmallDisk
 
 DATA = {
     "d/log/00000000000000000000.log": b"log",
@@ -172,3 +174,23 @@ def test_the_cluster_file_may_be_newer_than_the_folder_that_was_set_aside(tmp_pa
                 open_member(fs, folder, config(5), incarnation=1)
         else:
             open_member(fs, folder, config(5), incarnation=1).close()
+
+
+def test_a_member_starts_on_a_full_disk_by_its_reserve(tmp_path: Path) -> None:
+    """It was killed while another program had the last byte; each start notes a new life."""
+    folder = str(tmp_path)
+    disk = SmallDisk(folder, 1 << 20)
+    MetaFile(disk, f"{folder}/{META}", META_BEFORE).save(META_BEFORE)
+    open_member(disk, folder, CONFIG, incarnation=1).close()
+    disk.take_all()
+    with pytest.raises(DiskFullError):
+        open_member(disk, folder, CONFIG, incarnation=2)
+    disk.others = 0
+    (tmp_path / RESERVE).write_bytes(bytes(1 << 18))
+    disk.take_all()
+    open_member(disk, folder, CONFIG, incarnation=3).close()
+    meta = load_meta(disk, f"{folder}/{META}")
+    assert meta is not None
+    assert meta.voter
+    assert meta.promised_epoch == META_BEFORE.promised_epoch
+    assert 0 < (tmp_path / RESERVE).stat().st_size < 1 << 18
