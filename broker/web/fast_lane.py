@@ -81,10 +81,12 @@ class FastLane:
             messages, upgraded, _ = parser.feed_data(raw)
         except HttpProcessingError:
             return None
-        if len(messages) != 1 or upgraded:
+        if len(messages) != 1:
             return None
         message: RawRequestMessage = messages[0][0]
-        return None if message.chunked or message.upgrade else message
+        # Java's client offers h2c with each request, which nobody has to take up.
+        other = upgraded and message.headers.get(hdrs.UPGRADE, "").lower() != "h2c"
+        return None if message.chunked or other else message
 
     def _read(self, message: RawRequestMessage, end: int) -> Head:
         headers = message.headers

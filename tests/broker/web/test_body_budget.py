@@ -98,7 +98,7 @@ class _Body:
 def _context(raw: bytes, kind: str) -> HttpContext:
     node: Any = SimpleNamespace(engine=SimpleNamespace(limits=Limits()))
     request: Any = _Body(raw, kind)
-    return HttpContext(node, None, request, "")  # type: ignore[arg-type]
+    return HttpContext(node, request, "")  # type: ignore[arg-type]
 
 
 class _NoMemory:

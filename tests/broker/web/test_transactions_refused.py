@@ -30,7 +30,7 @@ class Stub(Context):
 
     def __init__(self, engine: Engine, name: str, query: dict[str, str], members: Any) -> None:
         itself: Any = self
-        super().__init__(itself, itself, {}, urlencode(query))
+        super().__init__(itself, {}, urlencode(query))
         self.engine, self.params = engine, {"transaction": "x"}
         self.node = self.clock = self.standing = itself
         self.call = BY_NAME[name]
