@@ -36,7 +36,7 @@ _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_carrying", "_held", "_held_timer", "_lane", "_left", "_theirs")
+    __slots__ = ("_carrying", "_full", "_held", "_held_timer", "_lane", "_left", "_theirs")
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
         super().__init__(server, **options)
@@ -45,6 +45,8 @@ class Connection(RequestHandler):
         """The request under way, if aiohttp has not got it."""
         self._held = b""
         """What has arrived behind it, or the beginning of a request."""
+        self._full = False
+        """So much is held that nothing more is read."""
         self._held_timer: asyncio.TimerHandle | None = None
         self._theirs = False
         """Whether aiohttp has the connection."""
@@ -96,9 +98,18 @@ class Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Begin the request that is complete now, or see whose it is."""
+        if not data:
+            # aiohttp has its parser go on so.
+            super().data_received(data)
+            return
         if self._theirs:
-            if self._left or not self._is_idle():
-                self._give(data, self._left - len(data))
+            if self._left:
+                self._give(data, max(self._left, 0) - len(data))
+                return
+            if not self._is_idle():
+                # It has just answered, or the request has come ahead of its turn.
+                head = self._head(data)
+                self._give(data, -1 if head is None else head.size - len(data))
                 return
             self._theirs = False
         if self._held or self._carrying is not None:
@@ -107,7 +118,8 @@ class Connection(RequestHandler):
             self._begin(data)
             return
         self._held = data
-        if len(data) > HELD_BYTES_MAX and self.transport is not None:
+        if not self._full and len(data) > HELD_BYTES_MAX and self.transport is not None:
+            self._full = True
             self.transport.pause_reading()
 
     def _is_idle(self) -> bool:
@@ -126,15 +138,15 @@ class Connection(RequestHandler):
         self._held = b""
         if self._force_close or self._close:
             return
-        end = data.find(b"\r\n\r\n") + 4
-        head = self._lane.head(data[:end]) if end > 3 else None
-        lacks = end < 4 if head is None else head.size > len(data)
-        if head is not None and not head.fast:
-            self._give(data, head.size - len(data))
-        elif lacks and len(data) <= HELD_BYTES_MAX:
+        head = self._head(data)
+        if head is None:
+            lacks = b"\r\n\r\n" not in data
+        else:
+            lacks = head.fast and head.size > len(data)
+        if lacks and len(data) <= HELD_BYTES_MAX:
             self._held = data
             self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
-        elif head is None or lacks:
+        elif head is None or lacks or not head.fast:
             self._give(data, -1 if head is None else head.size - len(data))
         else:
             self._held = data[head.size :]
@@ -142,6 +154,11 @@ class Connection(RequestHandler):
             self._next_keepalive_close_time = _NEVER
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
+
+    def _head(self, data: bytes) -> Head | None:
+        """The head in front, if it is whole and says how long its request is."""
+        end = data.find(b"\r\n\r\n") + 4
+        return self._lane.head(data[:end]) if end > 3 else None
 
     def _give(self, data: bytes, left: int) -> None:
         """Hand bytes to aiohttp, whose request lacks so many more."""
@@ -187,9 +204,10 @@ class Connection(RequestHandler):
             if self._handler_waiter is not None and not self._handler_waiter.done():
                 self._handler_waiter.set_result(None)
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._full and len(self._held) <= HELD_BYTES_MAX and self.transport is not None:
+            self._full = False
+            self.transport.resume_reading()
         if self._held:
-            if len(self._held) > HELD_BYTES_MAX and self.transport is not None:
-                self.transport.resume_reading()
             self._begin(self._held)
 
 

@@ -138,6 +138,7 @@ def test_doubtful_framing(broker: Any, topic: str, encoding: str) -> None:
 
 def test_hosts_without_number_are_not_all_remembered() -> None:
     """Numeric hosts are good whatever they are; the memory of them is bounded."""
+
     def headers(host: str) -> CIMultiDictProxy[str]:
         return CIMultiDictProxy(CIMultiDict({"Host": host}))
 

@@ -1,0 +1,250 @@
+"""The fast lane: what takes it, what does not, and that nobody can tell by the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+LATER = b'{"body":"x","delay_ms":3600000}'
+HEADS = {
+    "go": "Host: {host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {size}\r\n"
+    "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n",
+    "java": "Connection: Upgrade, HTTP2-Settings\r\nContent-Length: {size}\r\nHost: {host}\r\n"
+    "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c\r\n"
+    "User-Agent: Java-http-client/17.0.2\r\nContent-Type: application/json\r\n",
+    "httpx": "Host: {host}\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
+    "Connection: keep-alive\r\nUser-Agent: python-httpx/0.27.0\r\nContent-Length: {size}\r\n"
+    "Content-Type: application/json\r\n",
+}
+"""What clients send by default, as recorded."""
+
+
+@pytest.fixture(scope="module")
+def served(start_broker: Callable[..., Any]) -> Iterator[Any]:
+    broker = start_broker(limits="wait_ms_max = 5000")
+    yield broker
+    assert broker.stop() == 0
+    broker.assert_clean_logs()
+
+
+def fast(broker: Any) -> int:
+    """Requests that have taken the fast lane so far."""
+    text = broker.call("GET", "/metrics").body.decode()
+    found = re.search(r"^delaylog_http_fast_requests_total (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+def request(path: str, body: bytes = LATER, more: str = "", method: str = "POST") -> bytes:
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    """(status, body) of so many answers of one connection."""
+    reader = sock.makefile("rb")
+    out = []
+    for _ in range(count):
+        status = int(reader.readline().split()[1])
+        size = 0
+        while (line := reader.readline()) != b"\r\n":
+            assert line, "the connection was closed"
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                size = int(value)
+        out.append((status, reader.read(size)))
+    return out
+
+
+@pytest.mark.parametrize("client", ["http.client", "requests", "aiohttp", "curl", *HEADS])
+def test_default_clients_take_it(served: Any, topic: str, client: str) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    url, before = served.url + path, fast(served)
+    if client == "http.client":
+        connection = http.client.HTTPConnection("127.0.0.1", served.port)
+        connection.request("POST", path, LATER)
+        assert connection.getresponse().status == 200
+        connection.close()
+    elif client == "requests":
+        assert requests.post(url, json=json.loads(LATER), timeout=10).status_code == 200
+    elif client == "aiohttp":
+
+        async def send() -> int:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json=json.loads(LATER)) as answer,
+            ):
+                return answer.status
+
+        assert asyncio.run(send()) == 200
+    elif client == "curl":
+        curl = shutil.which("curl")
+        assert curl, "this test needs curl"
+        subprocess.run(
+            [curl, "-sSf", url, "-H", "Content-Type: application/json", "-d", LATER], check=True
+        )
+    else:
+        head = HEADS[client].format(host=f"127.0.0.1:{served.port}", size=len(LATER))
+        with served.connect() as sock:
+            sock.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + LATER)
+            assert answers(sock, 1)[0][0] == 200
+    assert fast(served) == before + 1
+
+
+ODD = {
+    "an unknown parameter": lambda path: request(path + "?x=1"),
+    "a key of its own": lambda path: request(path, more="Idempotency-Key: k\r\n"),
+    "chunks": lambda path: (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"{len(LATER):x}\r\n".encode()
+        + LATER
+        + b"\r\n0\r\n\r\n"
+    ),
+    "a page": lambda _: request("/healthz", b"", method="GET"),
+    "an encoding": lambda path: request(path, more="Content-Encoding: gzip\r\n"),
+    "nothing there": lambda _: request("/v1/nothing"),
+    "an id": lambda path: request(path + "/none", b"", method="GET"),
+}
+ODD_STATUS = {"an unknown parameter": 400, "an encoding": 415, "nothing there": 404, "an id": 404}
+CLOSED = {"an encoding"}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_odd_goes_to_aiohttp_and_the_next_one_does_not(
+    served: Any, topic: str, name: str
+) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    before = fast(served)
+    with served.connect() as sock:
+        sock.sendall(request(path))
+        assert answers(sock, 1)[0][0] == 200
+        sock.sendall(ODD[name](path))
+        assert answers(sock, 1)[0][0] == ODD_STATUS.get(name, 200)
+        if name in CLOSED:
+            return
+        # Who asks before aiohttp has turned round is aiohttp's once more.
+        time.sleep(0.1)
+        sock.sendall(request(path))
+        assert answers(sock, 1)[0][0] == 200
+    # What ends where is not known of chunks without reading them: aiohttp keeps that connection.
+    assert fast(served) == before + (1 if name == "chunks" else 2)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    kinds=st.lists(
+        st.sampled_from(["send", "page", "key", "receive", "chunks", "bad"]), max_size=12
+    ),
+    cuts=st.lists(st.integers(0, 2_000), max_size=6),
+)
+def test_pipelined_requests_are_answered_in_their_order(
+    served: Any, topic: str, kinds: list[str], cuts: list[int]
+) -> None:
+    """However they are cut, and whichever of them takes the lane."""
+    path = f"/v1/topics/{topic}/messages"
+    wires = {
+        "send": request(path),
+        "page": ODD["a page"](path),
+        "key": ODD["a key of its own"](path),
+        "receive": request(f"/v1/topics/{topic}/receive", b'{"wait_ms":0}'),
+        "chunks": ODD["chunks"](path),
+        "bad": request(path, b"{"),
+    }
+    begins = {
+        "send": b'{"id":',
+        "page": b'{"status":',
+        "key": b'{"id":',
+        "receive": b'{"messages":',
+        "chunks": b'{"id":',
+        "bad": b'{"type":',
+    }
+    wire = b"".join(wires[kind] for kind in kinds)
+    at = sorted({0, len(wire), *(cut % (len(wire) + 1) for cut in cuts)})
+    with served.connect() as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start, stop in itertools.pairwise(at):
+            sock.sendall(wire[start:stop])
+        for kind, (status, body) in zip(kinds, answers(sock, len(kinds)), strict=True):
+            assert status == (400 if kind == "bad" else 200), (kind, body)
+            assert body.startswith(begins[kind])
+
+
+def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
+    """After a second aiohttp waits for it, and the connection is as good as before."""
+    wire = request(f"/v1/topics/{topic}/messages")
+    with served.connect() as sock:
+        for cut in (10, len(wire) - 5):
+            sock.sendall(wire[:cut])
+            time.sleep(1.2)
+            sock.sendall(wire[cut:])
+            assert answers(sock, 1)[0][0] == 200
+
+
+def test_a_client_that_has_gone_leases_nothing(served: Any, topic: str) -> None:
+    """Its long poll ends with its connection."""
+    served.post(f"/v1/topics/{topic}/messages", json.loads(LATER))
+    before = fast(served)
+    with served.connect() as sock:
+        sock.sendall(request(f"/v1/topics/{topic}/receive", b'{"wait_ms":5000}'))
+        while fast(served) == before:
+            time.sleep(0.01)
+    served.post(f"/v1/topics/{topic}/messages", {"body": "now", "delay_ms": 50})
+    found = served.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})["messages"]
+    assert [each["body"] for each in found] == ["now"]
+    assert found[0]["attempts"] == 1
+
+
+def test_a_client_that_reads_no_answers_is_not_answered_without_end(
+    served: Any, topic: str
+) -> None:
+    """It sends requests ahead; they wait in its own buffers, and are answered once it reads."""
+    wire = request(f"/v1/topics/{topic}/receive", b'{"wait_ms":0}')
+    with served.connect() as sock:
+        sock.setblocking(False)
+        sent = 0
+        idle_s = 0.0
+        while idle_s < 1.0:
+            try:
+                sent += sock.send((wire * 200)[sent % len(wire) :])
+                idle_s = 0.0
+            except BlockingIOError:
+                time.sleep(0.05)
+                idle_s += 0.05
+        assert sent < 64 << 20
+        sock.settimeout(20)
+        whole = sent // len(wire)
+        assert {status for status, _ in answers(sock, whole)} == {200}
+
+
+def test_a_broker_that_ends_answers_what_waits(start_broker: Callable[..., Any]) -> None:
+    broker = start_broker()
+    with broker.connect() as sock:
+        sock.sendall(request("/v1/topics/t/receive", b'{"wait_ms":30000}'))
+        while fast(broker) == 0:
+            time.sleep(0.01)
+        began = time.monotonic()
+        broker.terminate()
+        status, body = answers(sock, 1)[0]
+        assert (status, json.loads(body)["messages"]) == (200, [])
+        assert broker.wait() == 0
+        assert time.monotonic() - began < 10
+    broker.assert_clean_logs()
