@@ -10,13 +10,13 @@ import numpy as np
 
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.writes import Settling, settle
+from delaylog.broker.calls.writes import Settling
 from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
-from delaylog.broker.keyspace.replies import Map, Reply
+from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
 from delaylog.broker.keyspace.run import Run
 from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.words import (
@@ -155,7 +155,8 @@ def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Messages are done."""
-    return _settle(host_of(run), argv[1], argv[2:], Settling("ack"))
+    host_of(run).add_ack(topic_key(argv[1]), _by_lease(argv[2:]), run.session)
+    return WRITTEN
 
 
 @command("dl.nack", -3, "module", _FLAGS)
@@ -183,16 +184,15 @@ def dl_extend(run: Run, argv: Args) -> Reply:
 
 def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     """Settle by receipts; returns how many were still good."""
+    key, receipts = topic_key(name), _by_lease(texts)
+    # What was asked for before in this turn comes first.
+    host.flush()
+    return sum(each.done for each in host.settle(receipts, key, wanted))
+
+
+def _by_lease(texts: list[bytes]) -> list[Receipts]:
+    """The receipts of each lease. Raises CommandError."""
     leases, origins = take_receipts(texts)
-    node = host.node
-    topic = node.engine.state.topics.get(topic_key(name))
-    if topic is None:
-        return 0
-    done = 0
-    for lease in np.unique(leases).tolist():
-        done += settle(node, topic, wanted, Receipts(lease, origins[leases == lease])).done
-    if done:
-        node.appended()
-        node.wake_ready()
-        node.kick_dispatch()
-    return done
+    if len(texts) == 1:
+        return [Receipts(int(leases[0]), origins)]
+    return [Receipts(lease, origins[leases == lease]) for lease in np.unique(leases).tolist()]

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from delaylog.broker.calls.sending_apart import send_apart
+from delaylog.broker.calls.settles import outcomes
 from delaylog.broker.calls.single_sends import Single, all_same, plain_wire
-from delaylog.broker.calls.writes import send_batch, send_singles
+from delaylog.broker.calls.writes import Settling, send_batch, send_singles
 from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.model import SendResult, Settlement
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.run import Run
@@ -31,6 +33,8 @@ log = logging.getLogger("delaylog.resp")
 
 Waiting = tuple[Single, list[bytes], int]
 """A message, and the place among a client's replies that its answer belongs to."""
+_Ack = tuple[list[Receipts], list[bytes], int]
+"""What is acked, by lease, and the place of the answer."""
 _REJECTED = 3
 
 
@@ -74,6 +78,7 @@ class NativeHost:
         self._loop = asyncio.get_running_loop()
         self._sends: dict[tuple[TopicKey, str | None], list[Waiting]] = {}
         self._plain: dict[TopicKey, _PlainSends] = {}
+        self._acks: dict[TopicKey, list[_Ack]] = {}
 
     # ------------------------------------------------------------------ sends of a turn
 
@@ -106,10 +111,17 @@ class NativeHost:
                 sends += plain.items()
         sends.append((single, out, place))
 
+    def add_ack(self, key: TopicKey, receipts: list[Receipts], session: Session) -> None:
+        """Ack messages with others of this turn; the answer gets its place now."""
+        out = session.out
+        self._acks.setdefault(key, []).append((receipts, out, len(out)))
+        out.append(b"")
+
     def flush(self) -> bool:
-        """Decide the sends of the turn so far; False if there were none."""
-        if not (self._plain or self._sends):
+        """Decide the sends and acks of the turn so far; False if there were none."""
+        if not (self._plain or self._sends or self._acks):
             return False
+        acks, self._acks = self._acks, {}
         plains, self._plain = self._plain, {}
         sends, self._sends = self._sends, {}
         for topic_key, plain in plains.items():
@@ -117,16 +129,42 @@ class NativeHost:
         for (topic_key, merge), items in sends.items():
             for part in self._frames(items):
                 self._send(part, topic_key, merge)
+        for topic_key, asked in acks.items():
+            self._ack(asked, topic_key)
         return True
 
     def forget(self) -> None:
-        """Nobody waits any more for the sends of the turn so far, nor is told of them."""
+        """Nobody waits any more for what the turn collected so far, nor is told of it."""
         self._sends = {}
         self._plain = {}
+        self._acks = {}
 
     def owes(self, session: Session) -> bool:
         """Whether a client has not been answered yet what it asked before."""
         return cast("Connection", session.worker).owed > 0 or bool(session.out)
+
+    def _ack(self, asked: list[_Ack], key: TopicKey) -> None:
+        every = [each for receipts, _, _ in asked for each in receipts]
+        try:
+            settled = iter(self.settle(every, key, Settling("ack")))
+        except Exception as error:
+            told = refusal(error)
+            if told is None:
+                raise
+            for _, out, place in asked:
+                out[place] = b"-%b\r\n" % told.text
+            return
+        for receipts, out, place in asked:
+            out[place] = b":%d\r\n" % sum(next(settled).done for _ in receipts)
+
+    def settle(self, receipts: list[Receipts], key: TopicKey, wanted: Settling) -> list[Settlement]:
+        """Settle messages of several leases; an outcome for each."""
+        node = self.node
+        settled = outcomes(node, key, wanted, receipts)
+        node.appended()
+        node.wake_ready()
+        node.kick_dispatch()
+        return settled
 
     def _send_plain(self, plain: _PlainSends, key: TopicKey) -> None:
         node = self.node
