@@ -120,10 +120,12 @@ def _payload(frame: Frame) -> dict[str, Any]:
         lease = LeaseDecision.decode(frame.payload)
         until = time_text(lease.deadline_ms)
         claim = {"claim": lease.claim} if lease.claim else {}
+        several = {"leases": len(lease.counts)} if lease.counts else {}
         return {
             "topic": lease.topic,
             "lease": f"{lease.lease:016x}",
             "until": until,
+            **several,
             **claim,
             **_refs(lease.refs),
         }

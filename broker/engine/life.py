@@ -172,10 +172,11 @@ class Lives:
         at_ms, who = header.leader_time_ms, _who(header)
         if header.kind == FrameKind.LEASE:
             lease = LeaseDecision.decode(frame.payload)
+            numbers, attempts = lease.leases, lease.attempts
             for k, life in self._hits(lease, lease.refs):
-                attempts = lease.attempts
-                told = life.lease == lease.lease
-                life.lease = lease.lease
+                number = numbers if isinstance(numbers, int) else int(numbers[k])
+                told = life.lease == number
+                life.lease = number
                 life.told(
                     "lease_extended" if told else "leased",
                     at_ms,
