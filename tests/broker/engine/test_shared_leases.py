@@ -1,4 +1,4 @@
-"""One look-up and one frame for several consumers, with a lease for each; acks of several leases."""
+"""One look-up and one frame for several consumers, a lease for each; acks of several leases."""
 
 from __future__ import annotations
 
