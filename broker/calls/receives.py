@@ -45,6 +45,9 @@ def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -
         # Who finds something leaves the rest to the next ones; who finds nothing does not, or
         # they would wake each other for messages that are not for them.
         node.waiters.wake(waiting_key(key, call), group.free_count)
+        if len(out) < len(shares):
+            # One answer was full: who got nothing is to ask again before it waits.
+            state.woken.add((topic.number, group.number))
     return out
 
 
@@ -73,6 +76,8 @@ class ReceiveMerger:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._give_back(key, future.result())
+            # What woke the consumer must wake another.
+            self._node.waiters.wake(waiting_key(key, call))
             raise
 
     def _flush(self) -> None:

@@ -156,10 +156,10 @@ class Group:
     @property
     def free_count(self) -> int:
         """How many messages consumers may be woken for: at least 1, and no more than that while
-        keys hold messages back.
+        keys or a rate limit hold messages back.
         """
         lanes, gate = self.made_ready, self.made_gate
-        if lanes is None or (gate is not None and gate.holding):
+        if lanes is None or self.bucket is not None or (gate is not None and gate.holding):
             return 1
         return max(len(lanes), 1)
 

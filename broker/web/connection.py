@@ -29,7 +29,6 @@ HELD_SECONDS: Final = 1.0
 """After that such a request is aiohttp's too, which limits how long its body may take."""
 CONNECTIONS_OWN: Final = 16
 """Connections reserved for HTTP: Redis clients cannot keep a health check out."""
-_NEVER: Final = float("inf")
 _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf-8", 500)
 
 
@@ -89,6 +88,14 @@ class Connection(RequestHandler):
         response.force_close()
         return response
 
+    def _process_keepalive(self) -> None:
+        """Close the connection if it has been idle for so long."""
+        if self._carrying is None:
+            super()._process_keepalive()
+        else:
+            after = self._keepalive_timeout
+            self._keepalive_handle = self._loop.call_later(after, self._process_keepalive)
+
     def log_exception(self, *args: Any, **options: Any) -> None:
         """Log exceptions other than unreadable bodies, which have been answered."""
         if not isinstance(options.get("exc_info"), web.RequestPayloadError):
@@ -143,7 +150,8 @@ class Connection(RequestHandler):
             lacks = b"\r\n\r\n" not in data
         else:
             lacks = head.fast and head.size > len(data)
-        if lacks and len(data) <= HELD_BYTES_MAX:
+        size = len(data) if head is None else head.size
+        if lacks and size <= HELD_BYTES_MAX:
             self._held = data
             self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
         elif head is None or lacks or not head.fast:
@@ -151,7 +159,6 @@ class Connection(RequestHandler):
         else:
             self._held = data[head.size :]
             self._request_in_progress = True
-            self._next_keepalive_close_time = _NEVER
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
 

@@ -21,7 +21,8 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
 from delaylog.broker.web.request_checks import RequestChecks
 
-HEADS_KEPT: Final = 1_024
+HEADS_KEPT: Final = 4_096
+"""The bodies of a client have many lengths, and each length is another head."""
 HEAD_BYTES_MAX: Final = 1_024
 """Of a head that is kept."""
 _REFUSED: Final = (hdrs.EXPECT, "Idempotency-Key")
@@ -71,7 +72,7 @@ class FastLane:
             found = None if message is None else self._read(message, len(raw))
             if found is not None and len(raw) <= HEAD_BYTES_MAX:
                 if len(self._heads) >= HEADS_KEPT:
-                    self._heads.clear()
+                    del self._heads[next(iter(self._heads))]
                 self._heads[raw] = found
         return found
 
