@@ -1,0 +1,134 @@
+"""Receives that come together, on a real node: nobody waits while there are messages."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.clock import BrokerClock
+from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.setup import Setup
+from delaylog.broker.node import Node
+from delaylog.storage.batch import decode_send, encode_send
+from delaylog.storage.file_system import OsFileSystem
+
+KEY = ("default", "t")
+LONG_MS = 20_000
+
+
+class Place:
+    """A node with one topic."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.topic = node.engine.make_topic("t", node.clock.now_ms())
+
+    def send(self, count: int, size: int = 1) -> None:
+        """Send messages that are due now."""
+        wire = encode_send(
+            {"n": count, "delay_ms": 0, "body_size": size, "bodies": b"x" * (count * size)}
+        )
+        batch, now_ms = decode_send(wire, rows_max=count), self.node.clock.now_ms()
+        send(self.node.engine.state, self.topic, batch, now_ms, free_bytes=1 << 40)
+        self.node.appended()
+
+    def receive(self, *, wait_ms: int = LONG_MS, count: int = 1) -> asyncio.Task[Delivery | None]:
+        return asyncio.create_task(hand_out(self.node, KEY, ReceiveCall(count, wait_ms)))
+
+
+def run(tmp_path: Path, scene: Callable[[Place], Awaitable[None]], **limits: Any) -> None:
+    async def main() -> None:
+        clock, fatal = BrokerClock(), []
+        setup = Setup(random=Random(1), limits=Limits(**limits))
+        engine = Engine(OsFileSystem(), str(tmp_path), setup, now_ms=clock.now_ms())
+        node = Node(engine, clock, fatal.append)
+        node.start()
+        try:
+            async with asyncio.timeout(15):
+                await scene(Place(node))
+        finally:
+            await node.stop()
+        assert not fatal
+
+    asyncio.run(main())
+
+
+def refs(deliveries: list[Delivery | None]) -> list[int]:
+    return [ref for each in deliveries if each is not None for ref in each.origins.tolist()]
+
+
+def test_everybody_gets_one(tmp_path: Path) -> None:
+    """Of messages that are there, then of those that come; each once, under its own lease."""
+
+    async def scene(place: Place) -> None:
+        place.send(30)
+        calls = [place.receive() for _ in range(50)]
+        for first in itertools.islice(asyncio.as_completed(calls), 30):
+            await first
+        place.send(20)
+        found = await asyncio.gather(*calls)
+        assert len(set(refs(found))) == 50
+        assert len({each.lease for each in found if each is not None}) == 50
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
+    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(place: Place) -> None:
+        monkeypatch.setattr(place.node.engine.state, "level", level)
+        place.send(20, size=400)
+        calls = [place.receive() for _ in range(20)]
+        assert len(set(refs(await asyncio.gather(*calls)))) == 20
+
+    run(tmp_path, scene, receive_bytes_max=1_000)
+
+
+def test_a_rate_limit_lets_them_through_one_after_the_other(tmp_path: Path) -> None:
+    async def scene(place: Place) -> None:
+        settings = TopicSettings.from_dict({"rate_limit": {"per_second": 50, "burst": 1}})
+        place.node.engine.put_topic("t", settings, place.node.clock.now_ms())
+        place.send(20)
+        place.node.kick_dispatch()
+        began = place.node.time_s()
+        found = await asyncio.gather(*[place.receive() for _ in range(10)])
+        assert len(set(refs(found))) == 10
+        assert place.node.time_s() - began >= 0.15
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize("passes", range(5))
+def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) -> None:
+    """However far its call had come: somebody else has the message at once, as a first delivery."""
+
+    async def scene(place: Place) -> None:
+        calls = [place.receive(), place.receive()]
+        await asyncio.sleep(0.01)
+        place.send(1)
+        await place.node.durable(place.node.engine.state.position)
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        calls[0].cancel()
+        (first,) = await asyncio.gather(calls[0], return_exceptions=True)
+        if isinstance(first, Delivery):
+            calls[1].cancel()
+            return
+        second = await calls[1]
+        assert second is not None
+        assert second.attempts.tolist() == [1]
+
+    run(tmp_path, scene)
