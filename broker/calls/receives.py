@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from delaylog.broker.node import Node
 
 Found: TypeAlias = "asyncio.Future[Delivery | None]"
+_Item: TypeAlias = tuple[TopicKey, ReceiveCall, Found]
 
 
 def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -> list[Delivery]:
@@ -45,9 +46,6 @@ def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -
         # Who finds something leaves the rest to the next ones; who finds nothing does not, or
         # they would wake each other for messages that are not for them.
         node.waiters.wake(waiting_key(key, call), group.free_count)
-        if len(out) < len(shares):
-            # One answer was full: who got nothing is to ask again before it waits.
-            state.woken.add((topic.number, group.number))
     return out
 
 
@@ -61,16 +59,13 @@ class ReceiveMerger:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waiting: dict[Hashable, list[tuple[TopicKey, ReceiveCall, Found]]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[Hashable, list[_Item]] = {}
 
     async def receive(self, key: TopicKey, call: ReceiveCall) -> Delivery | None:
         """Lease what is ready; None if that is nothing. The lease is in the file."""
-        loop = asyncio.get_running_loop()
-        future: Found = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._flush)
-        alike = (key, call.group, call.lease_ms, call.only, call.ids)
-        self._waiting.setdefault(alike, []).append((key, call, future))
+        future: Found = self._loop.create_future()
+        self._add((key, call, future))
         try:
             return await future
         except asyncio.CancelledError:
@@ -79,6 +74,13 @@ class ReceiveMerger:
             # What woke the consumer must wake another.
             self._node.waiters.wake(waiting_key(key, call))
             raise
+
+    def _add(self, item: _Item) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        key, call, _ = item
+        alike = (key, call.group, call.lease_ms, call.only, call.ids)
+        self._waiting.setdefault(alike, []).append(item)
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -100,9 +102,7 @@ class ReceiveMerger:
         else:
             node.when_durable(found[-1][1].position, told)
 
-    def _lease(
-        self, items: list[tuple[TopicKey, ReceiveCall, Found]]
-    ) -> list[tuple[Found, Delivery]]:
+    def _lease(self, items: list[_Item]) -> list[tuple[Found, Delivery]]:
         futures = [future for _, _, future in items]
         try:
             # The gate may have closed since it was asked.
@@ -112,8 +112,12 @@ class ReceiveMerger:
         except Exception as error:
             refuse(futures, error)
             return []
-        for future in futures[len(deliveries) :]:
-            future.set_result(None)
+        for item in items[len(deliveries) :]:
+            if deliveries:
+                # There may be more: what one look-up hands out is limited as one answer is.
+                self._add(item)
+            else:
+                item[2].set_result(None)
         return list(zip(futures, deliveries, strict=False))
 
     def _give_back(self, key: TopicKey, delivery: Delivery | None) -> None:
