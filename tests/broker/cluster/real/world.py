@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.calls import handing_out
+from delaylog.broker.calls import receives
 from delaylog.broker.engine import TopicSettings
 from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.receiving import receive
@@ -38,11 +38,11 @@ class World(Troubles, Clients):
 
         def noted(*args: Any, **how: Any) -> Any:
             delivery = inner(*args, **how)
-            if delivery is not None:
-                self.decided[delivery.lease] = self.loop.time()
+            for one in [] if delivery is None else delivery.apart():
+                self.decided[one.lease] = self.loop.time()
             return delivery
 
-        handing_out.receive = noted  # type: ignore[attr-defined]
+        receives.receive = noted  # type: ignore[attr-defined]
         clients: list[asyncio.Task[None]] = []
         try:
             for node in range(SIZE):
@@ -65,7 +65,7 @@ class World(Troubles, Clients):
             await self._calm()
             await self._judge(clients)
         finally:
-            handing_out.receive = inner  # type: ignore[attr-defined]
+            receives.receive = inner  # type: ignore[attr-defined]
             for task in clients:
                 task.cancel()
             await asyncio.gather(*clients, return_exceptions=True)
