@@ -36,11 +36,8 @@ class Metrics(Collector):
     def __init__(self, node: Node) -> None:
         self._node = node
         self.registry = CollectorRegistry()
-        self.fast_requests = Counter(
-            "delaylog_http_fast_requests",
-            "Requests answered without aiohttp's request objects.",
-            registry=self.registry,
-        )
+        self.fast_requests = 0
+        """HTTP requests of the fast lane."""
         self.problems = Counter(
             "delaylog_problems", "Error answers by code.", ["code"], registry=self.registry
         )
@@ -138,6 +135,10 @@ class Metrics(Collector):
             "delaylog_checkpoints": ("Checkpoints written.", node.engine.upkeep.checkpoints),
             "delaylog_wheel_turns": ("Slots of the wheel that expired.", state.wheel.turns),
             "delaylog_clock_steps": ("Steps of the wall clock.", node.clock.steps),
+            "delaylog_http_fast_requests": (
+                "HTTP requests of the fast lane.",
+                self.fast_requests,
+            ),
             "delaylog_discarded_rows": (
                 "Staged messages that were never committed.",
                 transactions.discarded_rows,

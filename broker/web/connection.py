@@ -141,7 +141,8 @@ class Connection(RequestHandler):
         )
 
     def _begin(self, data: bytes) -> None:
-        self._stop_timer()
+        if self._held_timer is not None:
+            self._stop_timer()
         self._held = b""
         if self._force_close or self._close:
             return
@@ -149,12 +150,12 @@ class Connection(RequestHandler):
         if head is None:
             lacks = b"\r\n\r\n" not in data
         else:
-            lacks = head.fast and head.size > len(data)
+            lacks = head.route is not None and head.size > len(data)
         size = len(data) if head is None else head.size
         if lacks and size <= HELD_BYTES_MAX:
             self._held = data
             self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
-        elif head is None or lacks or not head.fast:
+        elif head is None or lacks or head.route is None:
             self._give(data, -1 if head is None else head.size - len(data))
         else:
             self._held = data[head.size :]

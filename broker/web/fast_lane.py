@@ -42,11 +42,6 @@ class Head:
     route: Route | None = None
     """None where the request is aiohttp's."""
 
-    @property
-    def fast(self) -> bool:
-        """Whether it can be carried out without aiohttp."""
-        return self.route is not None
-
 
 class FastLane:
     """The known heads of a server, and how their calls are carried out."""
