@@ -1,17 +1,21 @@
 """The least a Python HTTP server can do: what the broker's figures are held against.
 
-    python bench/bare_server.py application | low-level | protocol
+    python bench/bare_server.py application | low-level | protocol | synced FILE
 
 `application` is aiohttp's `web.Application` with one route, `low-level` its `web.Server`,
 `protocol` an asyncio.Protocol that only finds the end of each request. All read the body and
-answer a fixed small JSON; nothing is parsed, kept or written. Started and killed by the bench.
+answer a fixed small JSON; nothing is parsed, kept or written, except that `synced`, an
+`application`, has a thread write each body to FILE and sync it first. Started and killed by the
+bench.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from aiohttp import web
@@ -29,14 +33,15 @@ RAW_ANSWER: Final = (
 )
 
 
-async def main(kind: str) -> None:
+async def main(kind: str, *arguments: str) -> None:
     """Serve until killed."""
-    starts: dict[str, Callable[[], Awaitable[int]]] = {
+    starts: dict[str, Callable[..., Awaitable[int]]] = {
         "application": _application,
         "low-level": _low_level,
         "protocol": _protocol,
+        "synced": _synced,
     }
-    port = await starts[kind]()
+    port = await starts[kind](*arguments)
     print(f"ready http=127.0.0.1:{port}", flush=True)
     await asyncio.Event().wait()
 
@@ -51,10 +56,28 @@ async def _handle_low(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(body=ANSWER, content_type="application/json")
 
 
-async def _application() -> int:
+async def _application(
+    handle: Callable[[web.Request], Awaitable[web.StreamResponse]] = _handle,
+) -> int:
     application = web.Application(client_max_size=REQUEST_BYTES_MAX)
-    application.router.add_post("/v1/topics/{topic}/messages", _handle)
+    application.router.add_post("/v1/topics/{topic}/messages", handle)
     return await _listen(web.AppRunner(application, access_log=None))
+
+
+async def _synced(path: str) -> int:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    thread = ThreadPoolExecutor(1)
+    loop = asyncio.get_running_loop()
+
+    def write(body: bytes) -> None:
+        os.write(descriptor, body)
+        os.fdatasync(descriptor)
+
+    async def handle(request: web.Request) -> web.Response:
+        await loop.run_in_executor(thread, write, await request.read())
+        return web.Response(body=ANSWER, content_type="application/json")
+
+    return await _application(handle)
 
 
 async def _low_level() -> int:
@@ -103,4 +126,4 @@ async def _protocol() -> int:
 
 
 if __name__ == "__main__":
-    (uvloop or asyncio).run(main(sys.argv[1]))
+    (uvloop or asyncio).run(main(*sys.argv[1:]))

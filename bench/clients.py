@@ -9,8 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,17 @@ class BareSender(BulkSender):
         """Nothing to check: the answer is fixed."""
 
 
-class Fixed:
-    """Sends ready requests round and round until a time, noting how long each answer took."""
+class Until:
+    """Sends what `make` gives for a lane until a time (of `time.perf_counter()`), and notes how
+    long each answer took. `rows` is the messages of one request."""
 
-    def __init__(self, requests: Sequence[bytes], lanes: int, until: float) -> None:
-        self._requests = requests
+    def __init__(
+        self, make: Callable[[int], Buffer], lanes: int, until: float, *, rows: int = 1
+    ) -> None:
+        self._make = make
         self._until = until
+        self._rows = rows
         self._sent_at = [0.0] * lanes
-        self._next = 0
         self.latencies_s: list[float] = []
 
     def request(self, lane: int) -> Sequence[Buffer] | None:
@@ -88,12 +92,25 @@ class Fixed:
         if now >= self._until:
             return None
         self._sent_at[lane] = now
-        self._next = (self._next + 1) % len(self._requests)
-        return (self._requests[self._next],)
+        return (self._make(lane),)
 
-    def answer(self, lane: int, status: int, body: memoryview) -> None:
+    def answer(self, lane: int, status: int, body: Any) -> None:
         self.latencies_s.append(time.perf_counter() - self._sent_at[lane])
         expect_ok(status, body)
+
+    def messages(self) -> int:
+        """Messages that were accepted."""
+        return len(self.latencies_s) * self._rows
+
+
+class Fixed(Until):
+    """Sends ready requests round and round."""
+
+    def __init__(
+        self, requests: Sequence[bytes], lanes: int, until: float, *, rows: int = 1
+    ) -> None:
+        turn = cycle(requests)
+        super().__init__(lambda _lane: next(turn), lanes, until, rows=rows)
 
 
 class Receipt:

@@ -20,9 +20,8 @@ from typing import Final
 import numpy as np
 import procfs
 from broker_process import ServerProcess
-from clients import Fixed
-from load import Driver
-from sending import Stopwatch, Timed
+from rounds import Endpoint, fixed, timed_round
+from sending import Timed
 from settings import BODY_BYTES, SINGLES_LANES, Settings
 from tables import Column, Table, microseconds, milliseconds, rate
 from wire import json_request
@@ -110,10 +109,10 @@ def synced_writes(
 
 
 @contextmanager
-def bare_server(kind: str) -> Iterator[ServerProcess]:
+def bare_server(kind: str, *arguments: str) -> Iterator[ServerProcess]:
     """One of the bare servers of bare_server.py, running."""
     program = Path(__file__).with_name("bare_server.py")
-    with ServerProcess([sys.executable, str(program), kind]) as server:
+    with ServerProcess([sys.executable, str(program), kind, *arguments]) as server:
         yield server
 
 
@@ -121,20 +120,22 @@ def timed_singles(
     port: int, server_id: int, *, seconds: float, lanes: int = SINGLES_LANES
 ) -> tuple[Timed, list[float]]:
     """Single sends as JSON on many connections for a while, and how long each answer took."""
+    run = timed_round(
+        fixed(Endpoint(port, server_id), single_requests(SINGLE_PATH), lanes), seconds
+    )
+    return run.timed, (run.latencies_ms / 1e3).tolist()
+
+
+def single_requests(path: str) -> list[bytes]:
+    """Single sends as JSON, due in an hour and more."""
     first_ms = int(time.time() * 1000) + 3_600_000
-    requests = [
+    return [
         json_request(
-            SINGLE_PATH,
+            path,
             b'{"body":"%b","deliver_at_ms":%d}' % (b"x" * BODY_BYTES, first_ms + step * 1_000),
         )
         for step in range(1_024)
     ]
-    with Driver(port, lanes) as driver:
-        driver.run(Fixed(requests, lanes, time.perf_counter() + min(0.3, seconds / 4)))
-        watch = Stopwatch(server_id)
-        script = Fixed(requests, lanes, time.perf_counter() + seconds)
-        driver.run(script)
-        return watch.read(len(script.latencies_s)), script.latencies_s
 
 
 def single_figures(timed: Timed, latencies_s: list[float]) -> dict[str, float]:

@@ -38,13 +38,13 @@ def reference_programs() -> Path:
 
 
 class RedisProcess(ServerProcess):
-    """redis-server with its append-only file synced every second.
+    """redis-server with its append-only file synced every second, or as `fsync` says.
 
     It writes no snapshots and does not rewrite the file: forks in the middle of a run would be
     counted against it.
     """
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, fsync: str = "everysec") -> None:
         with socket.socket() as free:
             free.bind((HOST, 0))
             self._chosen = int(free.getsockname()[1])
@@ -53,7 +53,7 @@ class RedisProcess(ServerProcess):
                 str(programs / "redis-server"),
                 *("--bind", HOST, "--port", str(self._chosen)),
                 *("--dir", str(folder), "--logfile", str(folder / "redis.log")),
-                *("--appendonly", "yes", "--appendfsync", "everysec"),
+                *("--appendonly", "yes", "--appendfsync", fsync),
                 *("--save", "", "--auto-aof-rewrite-percentage", "0"),
             ],
             log_path=folder / "redis.log",

@@ -1,7 +1,7 @@
 """Measure a delaylog broker on this machine, with its targets beside the figures.
 
     python bench/run.py --small | --full [--only ingest,drain,…] [--json FILE]
-                        [--data-root DIR] [--server COMMAND] [--pending 1M,10M]
+                        [--data-root DIR] [--server COMMAND] [--pending 1M,10M] [--ids 10M,100M]
 
 Starts real broker processes in temporary folders and real clients in processes of their own. The
 floors of the machine are always measured in the same run. The exit status says whether every
@@ -53,6 +53,7 @@ SECTIONS: Final = (
     "floors",
     "ingest",
     "singles",
+    "everyday",
     "drain",
     "order",
     "control",
@@ -84,6 +85,8 @@ def main() -> int:
     settings = FULL if options.full else SMALL
     if options.pending:
         settings = dataclasses.replace(settings, pending=_amounts(options.pending))
+    if options.ids:
+        settings = dataclasses.replace(settings, everyday_ids=_amounts(options.ids))
     data_root = options.data_root.resolve()
     print(f"# delaylog bench, --{settings.name}\n")
     print(*floors.machine(data_root), "", sep="\n", flush=True)
@@ -128,6 +131,11 @@ def _sections(
         yield "ingest", lambda: iter([ingest.measure(brokers, settings, found)])
     if "singles" in wanted:
         yield "singles", lambda: iter([singles.measure(brokers, settings)])
+    if "everyday" in wanted:
+        # What this needs, an environment of Spark lacks, and the other way round.
+        import everyday
+
+        yield "everyday", lambda: everyday.measure(brokers, settings)
     if "drain" in wanted:
         yield "drain", lambda: iter([drain.measure(brokers, settings)])
     if "order" in wanted:
@@ -157,7 +165,6 @@ def _sections(
     if "elections" in wanted:
         yield "elections", lambda: elections.measure(brokers, settings)
     if "resp" in wanted:
-        # What this needs, an environment of Spark lacks, and the other way round.
         import resp
 
         yield "resp", lambda: iter([resp.commands(brokers, settings)])
@@ -231,6 +238,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data-root", type=Path, default=usual, help=f"(default {usual})")
     parser.add_argument("--server", metavar="COMMAND", help="instead of the installed `delaylog`")
     parser.add_argument("--pending", metavar="1M,10M", help="backlogs of memory and restart")
+    parser.add_argument("--ids", metavar="10M,100M", help="ids beside those that everyday sends")
     return parser.parse_args()
 
 

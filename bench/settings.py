@@ -90,6 +90,12 @@ class Settings:
     election_rounds: int
     election_rest_windows: int
     election_rest_s: float
+    # Of one case of the everyday requests, and of its open loops.
+    everyday_round_s: float
+    everyday_rounds: int
+    everyday_window_s: float
+    # Other ids that are stored before sends with ids are measured once more.
+    everyday_ids: tuple[int, ...]
 
 
 SMALL: Final = Settings(
@@ -133,6 +139,10 @@ SMALL: Final = Settings(
     election_rounds=20,
     election_rest_windows=3,
     election_rest_s=20.0,
+    everyday_round_s=0.4,
+    everyday_rounds=3,
+    everyday_window_s=3.0,
+    everyday_ids=(),
 )
 
 FULL: Final = Settings(
@@ -177,4 +187,9 @@ FULL: Final = Settings(
     election_rounds=60,
     election_rest_windows=3,
     election_rest_s=20.0,
+    everyday_round_s=3.0,
+    everyday_rounds=3,
+    everyday_window_s=30.0,
+    # The targets also speak of 100 M, which takes as long to load as all else: --ids 10M,100M.
+    everyday_ids=(10_000_000,),
 )
