@@ -425,7 +425,8 @@ class Node:
                 if group is not None and group.has_ready:
                     topic = state.by_number[number]
                     place = (topic.namespace, topic.name, group.name)
-                    self.waiters.wake_all(place, group.free_count)
+                    room = state.limits.leased_max - state.leases.leased(number, group_number)
+                    self.waiters.wake_all(place, min(group.free_count, max(room, 1)))
             state.woken.clear()
 
     def _arm(self, now_ms: int) -> None:

@@ -23,6 +23,43 @@ WaitKey: TypeAlias = tuple[GroupKey, Hashable]
 """A group, and the filter that is asked with (None = none)."""
 
 
+class Place:
+    """One call's place in a line. Whoever has one leaves it in the end."""
+
+    __slots__ = ("_key", "_looks", "_waiters", "future")
+
+    def __init__(self, waiters: Waiters, key: WaitKey) -> None:
+        self._waiters = waiters
+        self._key = key
+        self._looks = False
+        """It was woken and its caller looks again."""
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, seconds: float) -> bool:
+        """True when woken, False when the time is up or the node stops."""
+        future = self.future
+        if not future.done():
+            if seconds <= 0:
+                return False
+            timer = asyncio.get_running_loop().call_later(seconds, _expire, future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if future.cancelled() and not _task_cancelled():
+                    return False
+                raise
+            finally:
+                timer.cancel()
+        self._looks = not future.cancelled()
+        return self._looks
+
+    def leave(self) -> None:
+        """What woke it, if its caller does not look again, wakes another."""
+        self._waiters.leave(self._key, self.future)
+        if self.future.done() and not self.future.cancelled() and not self._looks:
+            self._waiters.wake(self._key)
+
+
 class Waiters:
     """Waiting receive calls by (namespace, topic, group)."""
 
@@ -42,37 +79,39 @@ class Waiters:
         """Groups that somebody waits for."""
         return list(self._filters)
 
-    async def wait(self, key: WaitKey, seconds: float, takes: int = 1) -> bool:
-        """True when woken, False when the time is up or the node stops; `takes` = how many messages
-        the caller takes at most.
-        """
-        if self._closed or seconds <= 0:
-            return False
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        queue = self._queues.setdefault(key, OrderedDict())
-        queue[future] = takes
-        self._filters.setdefault(key[0], set()).add(key[1])
-        timer = loop.call_later(seconds, _expire, future)
+    def join(self, key: WaitKey, takes: int = 1) -> Place:
+        """Stand in a line; `takes` = how many messages the caller takes at most."""
+        place = Place(self, key)
+        if self._closed:
+            place.future.cancel()
+            return place
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = OrderedDict()
+            self._filters.setdefault(key[0], set()).add(key[1])
+        queue[place.future] = takes
+        return place
+
+    def leave(self, key: WaitKey, future: asyncio.Future[None]) -> None:
+        """Stand in it no longer."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return
+        queue.pop(future, None)
+        if not queue:
+            del self._queues[key]
+            filters = self._filters[key[0]]
+            filters.discard(key[1])
+            if not filters:
+                del self._filters[key[0]]
+
+    async def wait(self, key: WaitKey, seconds: float) -> bool:
+        """True when woken, False when the time is up or the node stops."""
+        place = self.join(key)
         try:
-            await future
-            return True
-        except asyncio.CancelledError:
-            if future.cancelled() and not _task_cancelled():
-                return False
-            # The consumer went away after it was woken: what woke it must wake another.
-            if future.done() and not future.cancelled():
-                self.wake(key)
-            raise
+            return await place.wait(seconds)
         finally:
-            timer.cancel()
-            queue.pop(future, None)
-            if not queue and self._queues.get(key) is queue:
-                del self._queues[key]
-                filters = self._filters[key[0]]
-                filters.discard(key[1])
-                if not filters:
-                    del self._filters[key[0]]
+            place.leave()
 
     def wake_all(self, group: GroupKey, count: int) -> None:
         """Messages are ready in a group: wake waiters of each line."""

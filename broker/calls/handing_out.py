@@ -38,29 +38,33 @@ async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delive
                 node.waiters.wake(key)
         if not may:
             return None
-        if node.engine.state is state:
-            delivery = await node.turn.receives.receive(topic_key, call)
-            if delivery is not None:
-                return delivery
         if node.engine.state is not state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")
-        if not node.standing.may_hand_out():
+        found = await node.turn.receives.receive(topic_key, call)
+        if found is None:
+            # The gate has closed.
             continue
-        topic = state.topics.get(topic_key)
-        group = the_group(topic, call.group)
-        if topic is not None and group is not None:
-            if state.log.pending_size:
-                node.appended()
-            if (topic.number, group.number) in state.woken:
-                # There was more than one call looks through.
-                node.wake_ready()
-                await node.pause()
-                if node.time_s() < looks_until:
+        if isinstance(found, Delivery):
+            return found
+        try:
+            if node.engine.state is not state:
+                raise NotLeadingError("the leadership changed meanwhile; ask again")
+            topic = state.topics.get(topic_key)
+            group = the_group(topic, call.group)
+            if topic is not None and group is not None:
+                if state.log.pending_size:
+                    node.appended()
+                if (topic.number, group.number) in state.woken:
+                    # There was more than one call looks through.
+                    node.wake_ready()
+                    await node.pause()
+                    if node.time_s() < looks_until:
+                        continue
+                elif not waits and node.time_s() < looks_until and node.engine.has_due(asked_ms):
+                    loading = node.engine.dispatcher.unloaded_ms() is not None
+                    await node.pause(LOADING_SECONDS if loading else 0.0)
                     continue
-            elif not waits and node.time_s() < looks_until and node.engine.has_due(asked_ms):
-                loading = node.engine.dispatcher.unloaded_ms() is not None
-                await node.pause(LOADING_SECONDS if loading else 0.0)
-                continue
-        left_s = node.seconds_left(until, until_ms)
-        if not await node.waiters.wait(key, left_s, call.count_max):
-            return None
+            if not await found.wait(node.seconds_left(until, until_ms)):
+                return None
+        finally:
+            found.leave()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from delaylog.broker.calls.receives import lease
+from delaylog.broker.calls.receives import Looked, lease, waiting_key
 from delaylog.broker.calls.settles import outcomes
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single
 from delaylog.broker.calls.writes import Settling, send_singles
-from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.waiters import TopicKey
 from delaylog.replication.leader import Acks
@@ -40,14 +40,14 @@ class DirectReceives:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def receive(self, key: TopicKey, call: ReceiveCall) -> Delivery | None:
-        """Lease what is ready; None if that is nothing. The lease is in the file."""
+    async def receive(self, key: TopicKey, call: ReceiveCall) -> Looked:
+        """Lease what is ready. The lease is in the file when this returns."""
         node = self._node
         # Who asks turns the wheel.
         node.run_due()
         found = lease(node, key, call, [call.count_max])
         if not found:
-            return None
+            return node.waiters.join(waiting_key(key, call))
         if not node.write_through():
             await node.durable(found[0].position)
         return found[0]

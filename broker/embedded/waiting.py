@@ -18,7 +18,14 @@ class Waiting:
         """Let everybody who waits look again."""
         self._tell_news()
 
-    async def wait(self, key: WaitKey, seconds: float, takes: int = 1) -> bool:  # noqa: ARG002
+    def join(self, key: WaitKey, takes: int = 1) -> Waiting:  # noqa: ARG002
+        """Nobody has a place of its own."""
+        return self
+
+    def leave(self) -> None:
+        """There is none to leave."""
+
+    async def wait(self, seconds: float) -> bool:
         """Wait for news; False if there is no time left for that."""
         if seconds <= 0:
             return False

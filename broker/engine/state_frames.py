@@ -14,7 +14,7 @@ from delaylog.broker.engine.leases import Keyed
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.waking import free_keys
 from delaylog.storage.batch import Column
-from delaylog.storage.columns import alike, distinct, every, guests_per_hour, per_hour, some
+from delaylog.storage.columns import alike, every, grouped, guests_per_hour, per_hour, some
 from delaylog.storage.layout import (
     STATE_ENDED_FIRST,
     STATE_ENTRY,
@@ -127,11 +127,12 @@ def leave_leases(
         # There is room again for somebody who was turned away.
         state.full.discard((topic, group.number))
         state.woken.add((topic, group.number))
-    if not isinstance(leases, int) and alike(leases):
-        leases = int(leases[0])
-    for number in [leases] if isinstance(leases, int) else distinct(leases).tolist():
+    if isinstance(leases, int):
+        parts = [(leases, refs)]
+    else:
+        parts = [(number, refs[at]) for number, at in grouped(leases)]
+    for number, mine in parts:
         if number:
-            mine = refs if isinstance(leases, int) else refs[leases == number]
             keyed = state.leases.close(number, mine)
             if keyed is not None:
                 out.append(keyed)

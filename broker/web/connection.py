@@ -90,7 +90,7 @@ class Connection(RequestHandler):
 
     def _process_keepalive(self) -> None:
         """Close the connection if it has been idle for so long."""
-        if self._carrying is None:
+        if self._carrying is None and not self._held:
             super()._process_keepalive()
         else:
             after = self._keepalive_timeout
@@ -141,8 +141,6 @@ class Connection(RequestHandler):
         )
 
     def _begin(self, data: bytes) -> None:
-        if self._held_timer is not None:
-            self._stop_timer()
         self._held = b""
         if self._force_close or self._close:
             return
@@ -154,12 +152,13 @@ class Connection(RequestHandler):
         size = len(data) if head is None else head.size
         if lacks and size <= HELD_BYTES_MAX:
             self._held = data
-            self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
+            if self._held_timer is None:
+                self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
         elif head is None or lacks or head.route is None:
             self._give(data, -1 if head is None else head.size - len(data))
         else:
+            self._stop_timer()
             self._held = data[head.size :]
-            self._request_in_progress = True
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
 
@@ -170,7 +169,11 @@ class Connection(RequestHandler):
 
     def _give(self, data: bytes, left: int) -> None:
         """Hand bytes to aiohttp, whose request lacks so many more."""
+        self._stop_timer()
         self._theirs, self._left = True, left
+        if self._full and self.transport is not None:
+            self._full = False
+            self.transport.resume_reading()
         super().data_received(data)
 
     def _held_too_long(self) -> None:
@@ -186,6 +189,7 @@ class Connection(RequestHandler):
     # ------------------------------------------------------------------ what is answered
 
     async def _carry(self, head: Head, body: bytes) -> None:
+        self._request_in_progress = True
         try:
             answer = await self._lane.carry(head, body)
             transport = self.transport
@@ -196,6 +200,7 @@ class Connection(RequestHandler):
             if transport is not None:
                 transport.write(wire_of(answer))
         except ConnectionError:
+            self.force_close()
             return
         except asyncio.CancelledError:
             self.force_close()

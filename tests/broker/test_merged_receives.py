@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.receives import ReceiveMerger
 from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.writes import Settling
 from delaylog.broker.clock import BrokerClock
 from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.sending import send
 from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.node import Node
 from delaylog.storage.batch import decode_send, encode_send
@@ -130,5 +134,73 @@ def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) -> None:
         second = await calls[1]
         assert second is not None
         assert second.attempts.tolist() == [1]
+
+    run(tmp_path, scene)
+
+
+def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_through(tmp_path: Path) -> None:
+    """The consumer stands in the line before anything else can happen."""
+
+    async def scene(place: Place) -> None:
+        node, state = place.node, place.node.engine.state
+        call = place.receive()
+        await asyncio.sleep(0)
+
+        def come_up() -> None:
+            # In the loop's queue this stands behind the look and before the consumer.
+            place.send(1)
+            state.log.write_pending()
+            state.log.sync()
+            node.run_due(unpaced=True)
+
+        asyncio.get_running_loop().call_soon(come_up)
+        began = node.time_s()
+        found = await call
+        assert found is not None
+        assert node.time_s() - began < 5
+
+    run(tmp_path, scene)
+
+
+def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(tmp_path: Path) -> None:
+    async def scene(place: Place) -> None:
+        place.send(20)
+        calls = {place.receive() for _ in range(20)}
+        seen: set[int] = set()
+        while calls:
+            done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            for call in done:
+                found = call.result()
+                assert found is not None
+                seen |= set(found.origins.tolist())
+                meant = Receipts(found.lease, found.origins)
+                await place.node.turn.settles.settle(KEY, Settling("ack"), [meant])
+        assert len(seen) == 20
+
+    run(tmp_path, scene, leased_max=5)
+
+
+def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(place: Place) -> None:
+        node, looks = place.node, []
+        look = ReceiveMerger.receive
+
+        async def counted(self: Any, key: Any, call: ReceiveCall) -> Any:
+            looks.append(call.only)
+            return await look(self, key, call)
+
+        monkeypatch.setattr(ReceiveMerger, "receive", counted)
+        wanted = TagFilter.parse(["b"])
+        calls = [
+            asyncio.create_task(hand_out(node, KEY, ReceiveCall(1, 1_000, only=wanted)))
+            for _ in range(100)
+        ]
+        await asyncio.sleep(0.05)
+        looks.clear()
+        place.send(50)
+        assert await asyncio.gather(*calls) == [None] * 100
+        assert len(looks) < 20, "one looks whether there is something for it"
 
     run(tmp_path, scene)

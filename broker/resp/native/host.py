@@ -121,7 +121,10 @@ class NativeHost:
         """Decide the sends and acks of the turn so far; False if there were none."""
         if not (self._plain or self._sends or self._acks):
             return False
+        # An id that is acked is free for the next send.
         acks, self._acks = self._acks, {}
+        for topic_key, asked in acks.items():
+            self._ack(asked, topic_key)
         plains, self._plain = self._plain, {}
         sends, self._sends = self._sends, {}
         for topic_key, plain in plains.items():
@@ -129,8 +132,6 @@ class NativeHost:
         for (topic_key, merge), items in sends.items():
             for part in self._frames(items):
                 self._send(part, topic_key, merge)
-        for topic_key, asked in acks.items():
-            self._ack(asked, topic_key)
         return True
 
     def forget(self) -> None:
