@@ -53,6 +53,8 @@ class Load:
         self.far: list[str] = []
         """Acknowledged, and due long after the end."""
         self.cancelled: set[str] = set()
+        """By calls that were answered, and by such that were not and may have done nothing."""
+        self._surely_cancelled: set[str] = set()
         self.acknowledged = 0
         self.faults: list[BaseException] = []
         self._sending = threading.Event()
@@ -94,7 +96,7 @@ class Load:
         while True:
             status, answer = self._call("GET", f"{TOPIC}/stats?delay_buckets=false")
             counts = answer.get("counts", {}) if status == 200 else {}
-            far = len(self.far) - len(self.cancelled & {*self.far})
+            far = len(self.far) - len(self._surely_cancelled & {*self.far})
             if counts and not counts["ready"] and not counts["leased"]:
                 if counts["waiting"] <= far and time.time() * 1000 > self.last_due_ms:
                     break
@@ -182,6 +184,8 @@ class Load:
         self.recorder.call("cancel", t0, _now_ms(), done, id=name)
         if done is not False:
             self.cancelled.add(name)
+        if done:
+            self._surely_cancelled.add(name)
 
     def _consume(self, number: int) -> None:
         random = Random(f"{self._random.random()} consume {number}")
