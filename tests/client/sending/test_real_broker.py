@@ -36,10 +36,18 @@ async def bodies_there(url: str, topic: str) -> list[bytes]:
         return [found.body or b"" async for found in client.messages(topic, bodies=True)]
 
 
-async def beaten(broker: WarmChildBroker, stop: asyncio.Event) -> None:
-    """Kill the broker and start it again, a few times, then let the others end."""
+async def beaten(
+    broker: WarmChildBroker, stop: asyncio.Event, sent: asyncio.Event | None = None
+) -> None:
+    """Kill the broker and start it again, a few times, then let the others end.
+
+    `sent` is set whenever something was sent: no life is too short for that.
+    """
     for _ in range(ROUNDS):
         await asyncio.sleep(0.15)
+        if sent is not None:
+            sent.clear()
+            await sent.wait()
         await broker.kill()
         await asyncio.sleep(0.05)
         await broker.start()
@@ -50,7 +58,7 @@ def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
     async def run() -> None:
         sent: dict[str, str] = {}
         async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-            stop = asyncio.Event()
+            stop, moved = asyncio.Event(), asyncio.Event()
 
             async def sender(task: int) -> None:
                 number = 0
@@ -60,8 +68,9 @@ def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
                     assert found.result == "created"
                     sent[body] = found.id
                     number += 1
+                    moved.set()
 
-            await asyncio.gather(beaten(broker, stop), *(sender(task) for task in range(40)))
+            await asyncio.gather(beaten(broker, stop, moved), *(sender(task) for task in range(40)))
             there = await bodies_there(broker.url, "t")
         assert len(sent) > 40
         assert sorted(there) == sorted(body.encode() for body in sent)
