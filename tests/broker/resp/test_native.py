@@ -143,6 +143,16 @@ def test_filters_and_groups(client: RespClient, resp_broker: RespBroker, topic: 
     assert is_error(client.call("DL.RECEIVE", topic, 1, "GROUP", "none"), "UNKNOWN")
 
 
+def test_an_id_that_was_acked_is_free_for_the_next_command(client: RespClient, topic: str) -> None:
+    """In one pipeline: a job ends and is armed again under its id."""
+    client.call("DL.SEND", topic, 0, "first", "ID", "job")
+    ((_, receipt, *_),) = received(client, topic)
+    sent = ("DL.SEND", topic, 0, "second", "ID", "job", "MERGE", "reject")
+    assert client.pipeline(("DL.ACK", topic, receipt), sent) == [1, b"job"]
+    ((own, _, body, *_),) = received(client, topic, "WAIT", 5_000)
+    assert (own, body) == (b"job", b"second")
+
+
 def test_nack_extend_cancel_and_reschedule(client: RespClient, topic: str) -> None:
     client.call("DL.SEND", topic, 0, "x")
     ((_, receipt, *_),) = received(client, topic, "LEASE", 60_000)

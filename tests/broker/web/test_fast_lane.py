@@ -199,6 +199,17 @@ def test_a_body_that_comes_late_is_waited_for(served: Any, topic: str) -> None:
             assert answers(sock, 1)[0][0] == 200
 
 
+def test_what_stands_behind_a_long_poll_is_answered_after_it(served: Any, topic: str) -> None:
+    """Also when it is much, and aiohttp's."""
+    page = request("/healthz", b"", f"X: {'x' * 900}\r\n", method="GET")
+    with served.connect() as sock:
+        sock.sendall(request(f"/v1/topics/{topic}/receive", b'{"wait_ms":500}'))
+        sock.sendall(page * 20)
+        assert {status for status, _ in answers(sock, 21)} == {200}
+        sock.sendall(page)
+        assert answers(sock, 1)[0][0] == 200
+
+
 def test_a_client_that_has_gone_leases_nothing(served: Any, topic: str) -> None:
     """Its long poll ends with its connection."""
     served.post(f"/v1/topics/{topic}/messages", json.loads(LATER))
