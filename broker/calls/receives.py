@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from delaylog.broker.calls.callers import refuse
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.tell import refuse
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.receiving import Asked, receive
 from delaylog.broker.engine.settling import Receipts, extend

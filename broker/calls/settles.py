@@ -9,11 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from delaylog.broker.calls.tell import Told, refuse
+from delaylog.broker.calls.callers import Callers, refuse
 from delaylog.broker.calls.writes import Host, Settling, settle_each
-from delaylog.broker.engine.model import Settlement
+from delaylog.broker.engine.model import Settlement, empty_refs
 from delaylog.broker.engine.settling import Receipts
 from delaylog.broker.waiters import TopicKey
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from delaylog.broker.node import Node
 
 Settled: TypeAlias = "asyncio.Future[list[Settlement]]"
-_NONE = np.empty(0, np.int64)
 
 
 def outcomes(
@@ -33,7 +30,7 @@ def outcomes(
     if topic is not None:
         return settle_each(host, topic, wanted, receipts)
     return [
-        Settlement(0, _NONE if each.origins is None else each.origins, state.position)
+        Settlement(0, empty_refs() if each.origins is None else each.origins, state.position)
         for each in receipts
     ]
 
@@ -71,7 +68,7 @@ class SettleMerger:
                 refuse(futures, error)
                 continue
             parts = [[next(rest) for _ in receipts] for receipts, _ in items]
-            node.when_durable(node.engine.state.position, Told(futures, parts))
+            node.when_durable(node.engine.state.position, Callers(futures, parts))
         # What came back to ready wakes a waiter.
         node.wake_ready()
         node.kick_dispatch()

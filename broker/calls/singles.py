@@ -10,9 +10,9 @@ import asyncio
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from delaylog.broker.calls.callers import Callers, refuse
 from delaylog.broker.calls.sending_apart import send_apart
 from delaylog.broker.calls.single_sends import Single, frames
-from delaylog.broker.calls.tell import Told, refuse
 from delaylog.broker.calls.writes import send_singles
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.waiters import TopicKey
@@ -58,7 +58,7 @@ class SingleMerger:
             if isinstance(result, Exception):
                 refuse(futures, result)
             else:
-                told = Told(futures, [(result, row) for row in range(len(part))])
+                told = Callers(futures, [(result, row) for row in range(len(part))])
                 self._node.standing.when_safe(result.position, acks, told)
 
     def _send(self, singles: list[Single], key: TopicKey, merge: str | None) -> SendResult:

@@ -1,4 +1,4 @@
-"""Tells the callers of what was merged, each of its own part."""
+"""The callers of one merged call: each gets its own part of the result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Told(Generic[T]):
-    """To be called once the parts may be told, or with what stands in the way."""
+class Callers(Generic[T]):
+    """Called with None once the callers may be answered, or with the error that they get."""
 
     __slots__ = ("_futures", "_parts")
 
@@ -28,7 +28,7 @@ class Told(Generic[T]):
 
 
 def refuse(futures: Iterable[asyncio.Future[T]], error: BaseException) -> None:
-    """Tell all callers of an error, but those that have gone."""
+    """Answer all callers with an error, except those that have gone."""
     for future in futures:
         if not future.done():
             future.set_exception(error)
