@@ -93,16 +93,6 @@ class Settling:
     """extend: the new length of the lease, from now; None: the topic's `lease_ms`."""
 
 
-def settle(
-    host: Host,
-    topic: Topic,
-    wanted: Settling,
-    receipts: Receipts,
-) -> Settlement:
-    """Settle messages of one lease."""
-    return settle_each(host, topic, wanted, [receipts])[0]
-
-
 def settle_each(
     host: Host, topic: Topic, wanted: Settling, receipts: Sequence[Receipts]
 ) -> list[Settlement]:

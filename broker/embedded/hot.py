@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from delaylog.broker.calls import writes
 from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.settles import outcomes
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single, build_wire, frames
 from delaylog.broker.calls.writes import Settling, send_batch
@@ -165,10 +165,8 @@ async def settle(
     settled: list[tuple[Share, list[Settled]]] = []
     for part in parts:
         batch = part.batch
-        topic = node.engine.state.topics.get((namespace, batch.topic))
-        gone = refs = part.refs
-        if topic is not None:
-            gone = writes.settle(node, topic, wanted, Receipts(batch.columns.lease, refs)).gone
+        meant = Receipts(batch.columns.lease, part.refs)
+        gone = outcomes(node, (namespace, batch.topic), wanted, [meant])[0].gone
         settled.append((part, part.results(gone)))
         if lease_ms and not len(gone):
             batch.lease_until_ms = node.clock.now_ms() + lease_ms

@@ -16,7 +16,7 @@ from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.writes import Settling, settle
+from delaylog.broker.calls.writes import Settling, settle_each
 from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.groups import DEFAULT_NAME
 from delaylog.broker.engine.merging import CREATED
@@ -187,7 +187,8 @@ class QueueCalls:
             if found is not None and found.state is MessageState.LEASED:
                 origins = np.array([found.origin], np.int64)
                 lease = int(found.entry["lease"])
-                settle(self._node, topic, Settling("nack", delay_ms=0), Receipts(lease, origins))
+                back = Settling("nack", delay_ms=0)
+                settle_each(self._node, topic, back, [Receipts(lease, origins)])
         await self._settled()
         self._monitor.calls(name).ack += 1
         return {"msg": "success"}
