@@ -198,6 +198,23 @@ class Context(ABC):
         return Answer(body, BULK)
 
 
+class HeldContext(Context):
+    """A call whose body is in memory."""
+
+    __slots__ = ("_held",)
+
+    def __init__(
+        self, node: Node, headers: Mapping[str, str], query_text: str, body: bytes
+    ) -> None:
+        super().__init__(node, headers, query_text)
+        self._held = body
+
+    async def _body(self, size_max: int) -> bytes:
+        if len(self._held) > size_max:
+            raise too_large(size_max)
+        return self._held
+
+
 def too_large(size_max: int) -> Problem:
     """The refusal of a body of more than `size_max` bytes."""
     return Problem("too_large", f"the body of this call has at most {size_max} bytes")

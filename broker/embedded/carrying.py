@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.context import JSON, Context, too_large
+from delaylog.broker.calls.context import JSON, HeldContext
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
@@ -17,32 +17,16 @@ from delaylog.client.calls.call import Call
 Decoded = TypeVar("Decoded")
 
 
-class DirectContext(Context):
-    """A call whose body is in memory."""
-
-    __slots__ = ("_wire",)
-
-    def __init__(self, node: EmbeddedNode, call: Call[Decoded], query: str) -> None:
-        form = call.form
-        headers = {
-            **call.headers,
-            "Content-Type": form.content_type or JSON,
-            "Accept": form.accept or JSON,
-        }
-        super().__init__(as_host(node), headers, query)
-        self._wire = call.body or b""
-
-    async def _body(self, size_max: int) -> bytes:
-        if len(self._wire) > size_max:
-            raise too_large(size_max)
-        return self._wire
-
-
 async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     """Carry a call out. Raises Problem, or the errors of the engine and of storage."""
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
-    ctx = DirectContext(node, call, query)
+    headers = {
+        **call.headers,
+        "Content-Type": call.form.content_type or JSON,
+        "Accept": call.form.accept or JSON,
+    }
+    ctx = HeldContext(as_host(node), headers, query, call.body or b"")
     ctx.about(route)
     if query and not route.call.query:
         ctx.query_values()

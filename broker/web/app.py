@@ -15,7 +15,7 @@ from aiohttp import web
 
 from delaylog.broker import descriptors
 from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.context import JSON, Context
+from delaylog.broker.calls.context import JSON, Context, HeldContext
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.metrics import CONTENT_TYPE, Metrics
@@ -26,7 +26,7 @@ from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
-from delaylog.broker.web.http_context import HeldContext, HttpContext
+from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
@@ -178,7 +178,7 @@ class HttpFace:
         route = head.route
         assert route is not None, "it is of a hot call"
         self._metrics.fast_requests += 1
-        ctx = HeldContext(self._node, head.headers or {}, body)
+        ctx = HeldContext(self._node, head.headers or {}, "", body)
         ctx.about(route)
         try:
             answer = await self._carry(ctx, route.handler, head.path)

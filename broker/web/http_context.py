@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import StreamReader, web
@@ -15,21 +14,6 @@ from delaylog.broker.web.body_budget import BodyBudget
 
 READ_SECONDS_MAX: Final = 30
 """A request's body arrives within this time, or the call ends with 408."""
-
-
-class HeldContext(Context):
-    """A request whose body is here already."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, node: Node, headers: Mapping[str, str], body: bytes) -> None:
-        super().__init__(node, headers, "")
-        self._held = body
-
-    async def _body(self, size_max: int) -> bytes:
-        if len(self._held) > size_max:
-            raise too_large(size_max)
-        return self._held
 
 
 class HttpContext(Context):
