@@ -149,7 +149,7 @@ def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
 def _open_meta_on(
     fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
 ) -> tuple[MetaFile, bool]:
-    """The same on a disk that may be full: the engine, which has the reserve, comes later."""
+    """Open the meta file, from the reserve if the disk is full: no engine holds that yet."""
     path = f"{folder}/{META}"
     try:
         return _open_meta(fs, path, config, incarnation)

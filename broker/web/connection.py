@@ -146,21 +146,25 @@ class Connection(RequestHandler):
             return
         head = self._head(data)
         if head is None:
-            lacks = b"\r\n\r\n" not in data
-        else:
-            lacks = head.route is not None and head.size > len(data)
-        size = len(data) if head is None else head.size
-        if lacks and size <= HELD_BYTES_MAX:
-            self._held = data
-            if self._held_timer is None:
-                self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
-        elif head is None or lacks or head.route is None:
-            self._give(data, -1 if head is None else head.size - len(data))
+            if b"\r\n\r\n" in data or len(data) > HELD_BYTES_MAX:
+                self._give(data, -1)
+            else:
+                self._hold(data)
+        elif head.route is None or head.size > max(len(data), HELD_BYTES_MAX):
+            self._give(data, head.size - len(data))
+        elif head.size > len(data):
+            self._hold(data)
         else:
             self._stop_timer()
             self._held = data[head.size :]
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep the beginning of a request until the rest arrives."""
+        self._held = data
+        if self._held_timer is None:
+            self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
 
     def _head(self, data: bytes) -> Head | None:
         """The head in front, if it is whole and says how long its request is."""
