@@ -2,7 +2,8 @@
 
 Pure. The rules: a lease begins only where the one before was over, by the broker's clock; a
 handler begins only under a lease; an ack comes after the end of the handler that had that lease,
-and what was given back was given back by its handler.
+and what was given back was given back by its handler, or had none: its worker was killed before
+the answer reached it, and the broker takes the attempt back.
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]
                 attempt = None
             case "nacked":
                 one = handled.get(attempt or 0)
-                if one is None or one.raised_ms is None or one.raised_ms > at_ms:
+                if attempt is not None and step["attempts"] < attempt:
+                    if one is not None and one.begun_ms < at_ms:
+                        wrong.append(f"given back untried at {at_ms}, though its handler had begun")
+                elif one is None or one.raised_ms is None or one.raised_ms > at_ms:
                     wrong.append(f"given back at {at_ms}, and not by its handler")
                 attempt, until_ms = None, 0
             case "acked":

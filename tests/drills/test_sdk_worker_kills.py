@@ -66,22 +66,26 @@ SENT = step("sent", 0)
 FIRST = step("leased", 10, attempts=1, lease_until_ms=110)
 SECOND = step("leased", 120, attempts=2, lease_until_ms=220)
 OVER = step("lease_expired", 111)
+UNTRIED = step("nacked", 30, attempts=0)
+AGAIN = step("leased", 40, attempts=1, lease_until_ms=140)
+LAST = step("acked", 150)
 DONE = {2: Handled(130, ended_ms=140)}
 
 
 @pytest.mark.parametrize(
     ("life", "handled"),
     [
-        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], DONE),
-        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {1: Handled(20), **DONE}),
+        ([SENT, FIRST, OVER, SECOND, LAST], DONE),
+        ([SENT, FIRST, OVER, SECOND, LAST], {1: Handled(20), **DONE}),
         (
-            [SENT, FIRST, step("lease_extended", 60, lease_until_ms=160), step("acked", 150)],
+            [SENT, FIRST, step("lease_extended", 60, lease_until_ms=160), LAST],
             {1: Handled(20, ended_ms=140)},
         ),
         (
-            [SENT, FIRST, step("nacked", 30), {**SECOND, "at_ms": 40}, step("acked", 150)],
+            [SENT, FIRST, step("nacked", 30, attempts=1), {**SECOND, "at_ms": 40}, LAST],
             {1: Handled(20, raised_ms=25), **DONE},
         ),
+        ([SENT, FIRST, UNTRIED, AGAIN, LAST], {1: Handled(50, ended_ms=60)}),
     ],
 )
 def test_a_life_as_it_should_be(life: list[dict[str, Any]], handled: dict[int, Handled]) -> None:
@@ -91,19 +95,20 @@ def test_a_life_as_it_should_be(life: list[dict[str, Any]], handled: dict[int, H
 @pytest.mark.parametrize(
     ("life", "handled", "found"),
     [
-        ([SENT, FIRST, {**SECOND, "at_ms": 60}, step("acked", 150)], DONE, "a lease was open"),
-        ([SENT, FIRST, step("lease_expired", 109), SECOND, step("acked", 150)], DONE, "already"),
+        ([SENT, FIRST, {**SECOND, "at_ms": 60}, LAST], DONE, "a lease was open"),
+        ([SENT, FIRST, step("lease_expired", 109), SECOND, LAST], DONE, "already"),
         (
             [SENT, FIRST, OVER, step("lease_extended", 115, lease_until_ms=300)],
             {},
             "after its lease was over",
         ),
         ([SENT, FIRST, OVER, SECOND, step("acked", 135)], DONE, "before its handler had ended"),
-        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {2: Handled(130)}, "had ended"),
+        ([SENT, FIRST, OVER, SECOND, LAST], {2: Handled(130)}, "had ended"),
         ([SENT, FIRST, step("acked", 50)], {}, "before its handler had ended"),
-        ([SENT, FIRST, step("nacked", 50)], {1: Handled(20)}, "not by its handler"),
+        ([SENT, FIRST, step("nacked", 50, attempts=1)], {1: Handled(20)}, "not by its handler"),
+        ([SENT, FIRST, UNTRIED, AGAIN, LAST], {1: Handled(20, ended_ms=60)}, "untried"),
         ([SENT, FIRST, OVER], {1: Handled(20)}, "never acked"),
-        ([SENT, FIRST, OVER, SECOND, step("acked", 150)], {1: Handled(115), **DONE}, "attempt 1"),
+        ([SENT, FIRST, OVER, SECOND, LAST], {1: Handled(115), **DONE}, "attempt 1"),
         ([SENT], {}, "never acked"),
     ],
 )
