@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from delaylog.storage.errors import DiskFullError
@@ -47,12 +48,14 @@ class SmallDisk(OsFileSystem):
         return SmallFile(os.open(path, flags, 0o644), path, self)
 
     def free_bytes(self, path: str) -> int:
-        used = sum(
-            os.stat(os.path.join(place, name)).st_size
-            for place, _, names in os.walk(self.folder)
-            for name in names
-            if os.path.basename(place) != "ids"
-        )
+        used = 0
+        for place, _, names in os.walk(self.folder):
+            if os.path.basename(place) == "ids":
+                continue
+            for name in names:
+                # Other threads rename and remove files meanwhile.
+                with suppress(FileNotFoundError):
+                    used += os.stat(os.path.join(place, name)).st_size
         return max(self.total - self.others - used, 0)
 
     def total_bytes(self, path: str) -> int:

@@ -128,7 +128,9 @@ def assert_kept(nodes: ThreeNodes, sent: list[str]) -> None:
 
 
 def moves(nodes: ThreeNodes, node: int) -> dict[str, float]:
-    lines = nodes.call(node, "GET", "/metrics").body.decode().splitlines()
+    answer = nodes.call(node, "GET", "/metrics")
+    assert answer.status == 200, nodes.tails()
+    lines = answer.body.decode().splitlines()
     found = dict(line.rsplit(" ", 1) for line in lines if "automatic_handovers_total{" in line)
     return {name.partition("{")[2].rstrip("}"): float(value) for name, value in found.items()}
 
