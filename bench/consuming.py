@@ -48,7 +48,10 @@ class Way(NamedTuple):
 
 # A way to settle that the API gains is one more line here.
 PLAIN: Final = "receive, ack"
-WAYS: Final = {PLAIN: Way(ACK, 10_000, 400.0)}
+WAYS: Final = {
+    PLAIN: Way(ACK, 10_000, 400.0),
+    "ack_and_receive": Way(Settle("ack_and_receive", takes=True), 15_000, 300.0),
+}
 
 
 class StampedScript(Script, Protocol):

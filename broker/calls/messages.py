@@ -1,8 +1,9 @@
-"""Handlers of messages: send, receive, peek, ack, nack, extend."""
+"""Handlers of messages: send, receive, peek, ack, nack, extend, and ack with receive."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 import msgpack
 import numpy as np
@@ -16,12 +17,14 @@ from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.places import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
+    ReceiveCall,
     check_columns,
     check_count,
     named_group,
     parse_message,
     parse_receipt,
     parse_receive,
+    receive_call,
 )
 from delaylog.broker.calls.single_sends import Single
 from delaylog.broker.calls.writes import Settling, send_singles
@@ -120,12 +123,17 @@ async def _send_keyed(
 
 async def receive_messages(ctx: Context) -> Answer:
     """POST …/receive: lease what is ready, or wait for it."""
-    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
+    return await _receive(ctx, parse_receive(await _receive_members(ctx), ctx.node.engine.limits))
+
+
+async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
+    """`more` = what else the answer says."""
     found = await hand_out(ctx.node, ctx.topic_key, call) or NOTHING
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
-        return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms))
-    return ctx.answer({"messages": message_objects(found, packed=ctx.packed), "now_ms": now_ms})
+        return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))
+    messages = message_objects(found, packed=ctx.packed)
+    return ctx.answer({**more, "messages": messages, "now_ms": now_ms})
 
 
 async def _receive_members(ctx: Context) -> Any:
@@ -182,15 +190,40 @@ async def settle_messages(ctx: Context) -> Answer:
     if ids is not None or values["group"] is not None:
         # Receipts know their group, also where there is no default one.
         group = the_group(topic, named_group(values["group"]))
-    named: list[tuple[int, int] | None]
+    named: Sequence[_Named]
     if receipts is not None and ids is None:
-        named = [parse_receipt(text, at) for at, text in enumerate(receipts)]
+        named = _parsed(receipts)
     elif ids is not None and receipts is None:
         if not values["force"]:
             raise Problem("bad_request", "settling by id needs force: true", field="force")
         named = _forced(ctx, topic, group, ids)
     else:
         raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
+    return ctx.answer({"results": await _settle(ctx, wanted, named)})
+
+
+async def ack_and_receive(ctx: Context) -> Answer:
+    """POST …/ack_and_receive: end messages as done, and take the next ones.
+
+    What is done is durable before anything is waited for, whatever becomes of the receive.
+    """
+    values = await ctx.values(ctx.node.engine.limits.json_values_max)
+    call, named = receive_call(values), _parsed(values["receipts"])
+    await ctx.node.room_for_changes(rows=False)
+    results = await _settle(ctx, Settling("ack"), named)
+    return await _receive(ctx, call, results=results)
+
+
+_Named: TypeAlias = "tuple[int, int] | None"
+"""(lease, origin) of what is to be settled; None where nothing has that name."""
+
+
+def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
+    return [parse_receipt(text, at) for at, text in enumerate(receipts)]
+
+
+async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> list[str]:
+    """The result of each, once the log is durable."""
     results = ["unknown" if each is None else "gone" for each in named]
     by_lease: dict[int, dict[int, int]] = {}
     for at, each in enumerate(named):
@@ -206,12 +239,10 @@ async def settle_messages(ctx: Context) -> Answer:
         for at, origin in origins.items():
             if origin not in gone:
                 results[at] = "done"
-    return ctx.answer({"results": results})
+    return results
 
 
-def _forced(
-    ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]
-) -> list[tuple[int, int] | None]:
+def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:
     """(lease, origin) of each id; no lease has number 0, and an unknown id has nothing."""
     if topic is None or group is None:
         return [None] * len(ids)

@@ -37,6 +37,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "receive": messages.receive_messages,
     "peek": messages.peek_messages,
     **dict.fromkeys(("ack", "nack", "extend"), messages.settle_messages),
+    "ackAndReceive": messages.ack_and_receive,
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany"), control_many.control_many),
     "getMessage": control.get_message,
     "reschedule": control.reschedule_message,

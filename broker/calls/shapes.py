@@ -98,7 +98,11 @@ _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
     """Parameters of a receive; all are optional."""
-    values = RECEIVE.take(members, limits)
+    return receive_call(RECEIVE.take(members, limits))
+
+
+def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
+    """The same of members that are checked."""
     count, ids = values["max"], values["ids"]
     if count is None:
         count = 1 if ids is None else len(ids)

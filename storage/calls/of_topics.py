@@ -123,6 +123,15 @@ IN_NAMESPACES: Final = (
             ("extend", "Keep messages longer."),
         )
     ),
+    ApiCall(
+        "ackAndReceive",
+        f"POST {TOPIC}/ack_and_receive",
+        "receive",
+        "End messages as done, and take the next ones or wait for them.",
+        "AckedAndReceived",
+        Takes(shapes.ACK_AND_RECEIVE),
+        bulk_answer=True,
+    ),
     *(
         ApiCall(
             f"{action}Many",

@@ -89,9 +89,15 @@ EXTEND_MS: Final = Int(
     0,
     "lease_ms_max",
 )
+RECEIPTS: Final = TextList(
+    "receipts", "Receipts from a receive.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
+)
+ACK_AND_RECEIVE: Final = Shape(
+    "Ack and receive", RECEIPTS, *RECEIVE.members, rules={"required": ["receipts"]}
+)
 SETTLE: Final = Shape(
     "Settle",
-    TextList("receipts", "Receipts from a receive.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"),
+    RECEIPTS,
     TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max"),
     Flag("force", "Settle by id, whichever consumer has the lease."),
     BACK_MS,

@@ -58,9 +58,11 @@ def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dic
     return fields
 
 
-def bulk_delivery(delivery: Delivery, columns: frozenset[str], now_ms: int) -> bytes:
+def bulk_delivery(
+    delivery: Delivery, columns: frozenset[str], now_ms: int, **more: object
+) -> bytes:
     """The bulk answer. A column of equal integers is sent as one integer, except the refs."""
-    fields = bulk_fields(delivery, columns, now_ms)
+    fields = bulk_fields(delivery, columns, now_ms) | more
     for name in ("id", *(columns - {"priority"})):
         fields.setdefault(f"{name}_size", 0 if delivery.count else b"")
         fields.setdefault(name, b"")

@@ -6,6 +6,8 @@
     DL.RECEIVE topic max [WAIT ms] [LEASE ms] [GROUP g] [TAGS n tag …] [META]
                             -> [[id, receipt, body, deliver-at-ms, attempts], …]
     DL.ACK topic receipt [receipt …]                                      -> how many
+    DL.ACKRECEIVE topic max [… as DL.RECEIVE] RECEIPTS receipt [receipt …]
+                            -> [[1 or 0, …], [[id, receipt, …], …]]
     DL.NACK topic [DELAY ms] receipt [receipt …]                          -> how many
     DL.EXTEND topic lease-ms receipt [receipt …]                          -> how many
     DL.GET topic id                                                       -> map or null

@@ -1,13 +1,14 @@
-"""DL.RECEIVE, DL.ACK, DL.NACK, DL.EXTEND."""
+"""DL.RECEIVE, DL.ACK, DL.NACK, DL.EXTEND, DL.ACKRECEIVE."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.writes import Settling
@@ -29,29 +30,46 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
 )
 from delaylog.broker.waiters import TopicKey
-from delaylog.storage.layout import head_sizes
+from delaylog.storage.layout import Int64Array, head_sizes
 from delaylog.storage.records import split_records
 from delaylog.storage.rows import bodies_only
 
 _FLAGS: Final = "write noscript no_multi"
+_Receipts: TypeAlias = tuple[Int64Array, Int64Array]
+"""Leases and origins."""
 
 
 @command("dl.receive", -3, "module", _FLAGS + " blocking")
 @translated
 def dl_receive(run: Run, argv: Args) -> Reply:
     """Lease messages that are ready, waiting for them if asked to."""
+    return _asked(run, argv, settles=False)
+
+
+@command("dl.ackreceive", -5, "module", _FLAGS + " blocking")
+@translated
+def dl_ackreceive(run: Run, argv: Args) -> Reply:
+    """End messages as done, and lease the next ones, waiting for them if asked to."""
+    return _asked(run, argv, settles=True)
+
+
+def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
+    """A receive; one that settles ends with RECEIPTS and those."""
     host = host_of(run)
     limits = host.node.engine.limits
     key = topic_key(argv[1])
     options: dict[str, Any] = {
         "count_max": take_number(argv[2], b"max", 1, limits.receive_max),
     }
-    meta, at = False, 3
+    meta, at, done = False, 3, None
     while at < len(argv):
         option = argv[at].upper()
         at += 1
         if option == b"META":
             meta = True
+            continue
+        if option == b"RECEIPTS" and settles:
+            done, at = take_receipts(argv[at:]), len(argv)
             continue
         if option == b"TAGS":
             tags, at = take_list(argv, at)
@@ -68,9 +86,14 @@ def dl_receive(run: Run, argv: Args) -> Reply:
         else:
             options["group"] = take_text(argv[at], b"GROUP")
         at += 1
+    if settles and done is None:
+        raise misplaced(b"RECEIPTS receipt ...")
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
-    return host.answer_later(run, _receive(host, key, ReceiveCall(**options), write, owed=owed))
+    call = ReceiveCall(**options)
+    if done is None:
+        return host.answer_later(run, _receive(host, key, call, write, owed=owed))
+    return host.answer_later(run, _ack_and_receive(host, key, done, call, write))
 
 
 async def _receive(
@@ -88,6 +111,25 @@ async def _receive(
     if delivery is None:
         return []
     return Wire(write(delivery))
+
+
+async def _ack_and_receive(
+    host: NativeHost,
+    key: TopicKey,
+    done: _Receipts,
+    call: ReceiveCall,
+    write: Callable[[Delivery], bytes],
+) -> Reply | Wire:
+    """[1 or 0 for each receipt, the messages]. What is done is durable before it waits."""
+    by_lease = _by_lease(done)
+    settled = await host.node.turn.settles.settle(key, Settling("ack"), by_lease)
+    leases, origins = done
+    good = np.ones(len(origins), np.int64)
+    for receipts, each in zip(by_lease, settled, strict=True):
+        good[(leases == receipts.lease) & np.isin(origins, each.gone)] = 0
+    delivery = await hand_out(host.node, key, call) or NOTHING
+    results = b"".join(b":%d\r\n" % each for each in good.tolist())
+    return Wire(b"*2\r\n*%d\r\n%b%b" % (len(good), results, write(delivery)))
 
 
 def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
@@ -155,7 +197,7 @@ def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Messages are done."""
-    host_of(run).add_ack(topic_key(argv[1]), _by_lease(argv[2:]), run.session)
+    host_of(run).add_ack(topic_key(argv[1]), _by_lease(take_receipts(argv[2:])), run.session)
     return WRITTEN
 
 
@@ -184,15 +226,15 @@ def dl_extend(run: Run, argv: Args) -> Reply:
 
 def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     """Settle by receipts; returns how many were still good."""
-    key, receipts = topic_key(name), _by_lease(texts)
+    key, receipts = topic_key(name), _by_lease(take_receipts(texts))
     # What was asked for before in this turn comes first.
     host.flush()
     return sum(each.done for each in host.settle(receipts, key, wanted))
 
 
-def _by_lease(texts: list[bytes]) -> list[Receipts]:
-    """The receipts of each lease. Raises CommandError."""
-    leases, origins = take_receipts(texts)
-    if len(texts) == 1:
+def _by_lease(named: _Receipts) -> list[Receipts]:
+    """The receipts of each lease."""
+    leases, origins = named
+    if len(origins) == 1:
         return [Receipts(int(leases[0]), origins)]
     return [Receipts(lease, origins[leases == lease]) for lease in np.unique(leases).tolist()]

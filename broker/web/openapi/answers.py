@@ -194,6 +194,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         "life_complete": _FLAG,
         "backoff": backoff,
     }
+    results = _list(_words("done", "gone", "unknown"))
     return {
         "Sent": {
             "oneOf": [
@@ -209,7 +210,8 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         "ClaimRows": _object(
             messages=some(received), **_each(_COUNT, "from", "to", "n"), now_ms=_INT
         ),
-        "Settled": _object(results=_list(_words("done", "gone", "unknown"))),
+        "Settled": _object(results=results),
+        "AckedAndReceived": _object(results=results, messages=some(received), now_ms=_INT),
         "Message": message,
         "Step": _object(
             {

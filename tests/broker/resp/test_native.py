@@ -39,6 +39,24 @@ def test_a_message_comes_at_its_time_and_never_before(client: RespClient, topic:
     assert client.call("DL.ACK", topic, receipt) == 0
 
 
+def test_ack_and_receive_in_one_command(client: RespClient, topic: str) -> None:
+    client.call("DL.MSEND", topic, 0, "a", 0, "b", 0, "c")
+    first, second = (receipt for _, receipt, *_ in received(client, topic, most=2))
+    ask = ("DL.ACKRECEIVE", topic, 10, "WAIT", 5_000, "META", "RECEIPTS")
+    alien = b"0" * 31 + b"7"
+    results, messages = client.call(*ask, second, alien, first, second)
+    assert results == [1, 0, 1, 1]
+    ((_, receipt, body, *_, headers),) = messages
+    assert (body, headers) == (b"c", [])
+    assert client.call("DL.ACKRECEIVE", topic, 1, "RECEIPTS", first, receipt) == [[0, 1], []]
+    for words in ((), ("RECEIPTS",), ("RECEIPTS", "x"), ("WAIT", "RECEIPTS", first)):
+        assert is_error(client.call("DL.ACKRECEIVE", topic, 1, *words), "ERR")
+    replies = client.pipeline(
+        ("DL.SEND", topic, 0, "d"), ("DL.ACKRECEIVE", topic, 1, ask[-1], first)
+    )
+    assert replies[1][1][0][0] == replies[0], "what was sent before counts"
+
+
 def test_answers_stand_in_the_order_of_their_commands(client: RespClient, topic: str) -> None:
     replies = client.pipeline(
         ("SET", "k", "1"),

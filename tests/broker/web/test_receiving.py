@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 from typing import Any
@@ -77,6 +78,46 @@ def test_settling(broker: Any, topic: str, path: str) -> None:
     assert broker.counts(topic) == EMPTY | {"ready": 1, "acked": 3}
     (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
     assert again["attempts"] == 2
+
+
+def test_ack_and_receive(broker: Any, topic: str, path: str, assert_problem: Any) -> None:
+    """Each receipt has its result, and one that is not good does not stop the receive."""
+    url = f"{path}/ack_and_receive"
+    broker.post(f"{path}/messages", [{"body": str(n), "key": "k"} for n in range(3)])
+    (first,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    alien = "0" * 31 + "7"
+    got = broker.post(url, WAIT | {"receipts": [first["receipt"], alien], "max": 5})
+    assert got["results"] == ["done", "gone"]
+    assert abs(got["now_ms"] - time.time() * 1000) < 10_000
+    (second,) = got["messages"]
+    assert (first["body"], second["body"]) == ("0", "1"), "the key is free for the next one"
+    again = [first["receipt"], second["receipt"]]
+    got = broker.call("POST", url, WAIT | {"receipts": again}, {"Accept": BULK}).packed
+    assert (got["results"], got["n"], got["bodies"]) == (["gone", "done"], 1, b"2")
+    assert_problem(broker.call("POST", url, {"max": 1}), 400, "bad_request", "receipts")
+    assert_problem(broker.call("POST", url, {"receipts": ["x"]}), 400, "bad_request", "receipts")
+    lease = {"receipts": [], "lease_ms": 0}
+    assert_problem(broker.call("POST", url, lease), 400, "bad_request", "lease_ms")
+    assert broker.post(url, {"receipts": []})["messages"] == []
+    assert broker.counts(topic) == EMPTY | {"leased": 1, "acked": 2}
+
+
+def test_an_ack_does_not_wait_for_the_receive(broker: Any, topic: str, path: str) -> None:
+    """Nor does it fail with a client that goes away while it waits."""
+    broker.post(f"{path}/messages", {"body": "x"})
+    (message,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    asked = WAIT | {"receipts": [message["receipt"]]}
+    call = broker.later("POST", f"{path}/ack_and_receive", asked)
+    broker.await_waiting(1)
+    assert broker.counts(topic) == EMPTY | {"acked": 1}
+    broker.post(f"{path}/messages", {"body": "y"})
+    (message,) = call.result(10).json["messages"]
+    asked = {"wait_ms": 60_000, "receipts": [message["receipt"]]}
+    gone = vanishing(broker, topic, json.dumps(asked).encode(), "ack_and_receive")
+    broker.await_waiting(1)
+    gone.close()
+    broker.await_waiting(0)
+    assert broker.counts(topic) == EMPTY | {"acked": 2}
 
 
 def test_settling_in_bulk(broker: Any, topic: str, path: str) -> None:
@@ -236,10 +277,10 @@ def test_the_wait_ends(broker: Any, topic: str) -> None:
     broker.await_waiting(0)
 
 
-def vanishing(broker: Any, topic: str, members: bytes) -> Any:
+def vanishing(broker: Any, topic: str, members: bytes, call: str = "receive") -> Any:
     """A raw long poll."""
     sock = broker.connect()
-    head = f"POST /v1/topics/{topic}/receive HTTP/1.1\r\nHost: localhost\r\n"
+    head = f"POST /v1/topics/{topic}/{call} HTTP/1.1\r\nHost: localhost\r\n"
     head += f"Content-Length: {len(members)}"
     sock.sendall(head.encode() + b"\r\n\r\n" + members)
     return sock
