@@ -270,6 +270,15 @@ def decode_received(wire: bytes) -> ReceivedBatch:
     return received(*_unpack(wire))
 
 
+def decode_acked_and_received(wire: bytes) -> tuple[list[str], ReceivedBatch]:
+    """Read a bulk answer of `ack_and_receive`: what became of each receipt, and the batch."""
+    fields, n = _unpack(wire)
+    results = fields.get("results")
+    if not isinstance(results, list):
+        raise BulkError("the results of the receipts are missing", "results")
+    return results, received(fields, n)
+
+
 def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
     """The batch of the members of a bulk receive answer. Its columns may be arrays already."""
     now_ms = fields.get("now_ms")

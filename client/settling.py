@@ -49,6 +49,14 @@ class Share:
         return [lost if known[row] in gone else Settled.DONE for row in self.rows]
 
 
+def results_of(texts: Iterable[str], *, doubtful: bool) -> list[Settled]:
+    """The results of receipts. `doubtful`: an answer was lost before this one."""
+    results = [Settled(each) for each in texts]
+    if doubtful:
+        return [Settled.UNKNOWN if each is Settled.GONE else each for each in results]
+    return results
+
+
 def listed(messages: Message | Iterable[Message]) -> list[Message]:
     """The messages as a list. TypeError for anything else."""
     found = [messages] if isinstance(messages, Message) else list(messages)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from delaylog.client.bulk import SendAnswer
+from delaylog.client.bulk import ReceivedBatch, SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
@@ -19,7 +19,7 @@ from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.receiving import HowMuch, Wanted
-from delaylog.client.settling import Share, Verb, shares
+from delaylog.client.settling import Share, Verb, results_of, shares
 from delaylog.client.sharding import Shard
 
 if TYPE_CHECKING:
@@ -55,7 +55,22 @@ class AsyncLink:
     async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
         """Lease up to `max` messages of this shard, all under one lease."""
         call = message_calls.receive_batch(self.places, wanted, **how_much)
-        columns = await self.carry(call.again())
+        return await self._wanted(await self.carry(call.again()), wanted)
+
+    async def ack_and_receive(
+        self, messages: Sequence[Message], wanted: Wanted, *, max: int, lease_ms: int
+    ) -> tuple[list[Settled], list[Message]]:
+        """End messages of this shard, with a result each, and lease what is ready, as `receive`."""
+        doubts: list[Exception] = []
+        receipts = [message.receipt for message in messages]
+        call = message_calls.ack_and_receive(
+            self.places, wanted, receipts, max=max, lease_ms=lease_ms
+        )
+        answered, columns = await self.carry(call.again(), doubts=doubts)
+        results = results_of(answered, doubtful=bool(doubts))
+        return results, await self._wanted(columns, wanted)
+
+    async def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[Message]:
         found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
         if not wanted.exact_tags:
             return found

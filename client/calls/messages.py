@@ -15,6 +15,7 @@ from delaylog.client.bulk import (
     SettleAnswer,
     SettleMembers,
     Texts,
+    decode_acked_and_received,
     decode_received,
     decode_send_answer,
     decode_settled,
@@ -151,6 +152,25 @@ def receive_batch(
     )
     path = path_of("receive", places, wanted.topic)
     return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
+
+
+def ack_and_receive(
+    places: Places, /, wanted: Wanted, receipts: Sequence[str], *, max: int, lease_ms: int
+) -> Call[tuple[list[str], ReceivedBatch]]:
+    """End messages by their receipts, and lease up to `max` that are ready now, as columns."""
+    asked = request(
+        "ackAndReceive",
+        places,
+        wanted.topic,
+        receipts=list(receipts),
+        max=max,
+        lease_ms=lease_ms,
+        group=wanted.group,
+        tags=list(wanted.tags) or None,
+        tags_mode=wanted.tags_mode if wanted.tags else None,
+        columns=ALL_COLUMNS,
+    )
+    return Call("POST", asked.path, asked.body, _JSON_TO_BULK, decode_acked_and_received)
 
 
 def peek(

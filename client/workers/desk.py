@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
 from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.failing import is_refusal
 from delaylog.client.workers.held import Held, HeldState, Hold
 from delaylog.client.workers.intake import Intake
 from delaylog.client.workers.key_gate import KeyGate
@@ -72,6 +74,8 @@ class Desk:
         self._lease_s = consumer.lease_ms / 1000
         self._books = [LeaseBook(self._lease_s) for _ in range(ports)]
         self._settling = Settling()
+        self._alone: set[int] = set()
+        """Shards whose receives take no acks along."""
         self._intake = Intake(
             concurrency=consumer.concurrency,
             places=consumer.concurrency * consumer.rows_max,
@@ -255,6 +259,23 @@ class Desk:
     def settlements(self, port: int, now_s: float, *, everything: bool = False) -> list[Settlement]:
         """Calls to make now at a shard."""
         return self._settling.due(port, now_s, everything=everything)
+
+    def acks_to_carry(self, port: int) -> Settlement | None:
+        """Acks that a receive from a shard may take along; `settled` or `not_carried` follows."""
+        return None if port in self._alone else self._settling.take_acks(port)
+
+    def not_carried(self, acks: Settlement, error: BaseException, now_s: float) -> bool:
+        """The receive failed: they are made by themselves; whether the receive is to be, too.
+
+        A broker that says no may be of a release that knows no such call.
+        """
+        port, refused = acks.port, isinstance(error, Exception) and is_refusal(error)
+        if refused:
+            self._alone.add(port)
+        acks.maybe_done |= not (refused or isinstance(error, NotReached))
+        self._settling.again(acks, now_s)
+        self.on_settle(port)
+        return refused
 
     def settled(self, settlement: Settlement, results: Sequence[Settled]) -> None:
         """The call was answered, message by message."""

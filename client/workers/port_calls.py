@@ -16,7 +16,7 @@ from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import settle, settle_columns
 from delaylog.client.calls.places import Places
 from delaylog.client.models import Settled, SettleTimes
-from delaylog.client.settling import Verb
+from delaylog.client.settling import Verb, results_of
 
 if TYPE_CHECKING:
     from delaylog.client.message import Message
@@ -37,19 +37,18 @@ class Part:
     def results(self, answer: Any, *, doubtful: bool) -> list[Settled]:
         """Of each of its messages. `doubtful`: the call may have been carried out before."""
         if self.refs is None:
-            results = [Settled(each) for each in answer]
-        else:
-            assert isinstance(answer, SettleAnswer)
-            if not len(answer.gone) and not len(answer.unknown):
-                return [Settled.DONE] * len(self.refs)
-            gone, unknown = set(answer.gone.tolist()), set(answer.unknown.tolist())
-            results = [
-                Settled.GONE if ref in gone else Settled.UNKNOWN if ref in unknown else Settled.DONE
+            return results_of(answer, doubtful=doubtful)
+        assert isinstance(answer, SettleAnswer)
+        if not len(answer.gone) and not len(answer.unknown):
+            return [Settled.DONE] * len(self.refs)
+        gone, unknown = set(answer.gone.tolist()), set(answer.unknown.tolist())
+        return results_of(
+            [
+                "gone" if ref in gone else "unknown" if ref in unknown else "done"
                 for ref in self.refs
-            ]
-        if doubtful:
-            return [Settled.UNKNOWN if each is Settled.GONE else each for each in results]
-        return results
+            ],
+            doubtful=doubtful,
+        )
 
 
 def settle_parts(

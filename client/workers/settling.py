@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delaylog.client import settling as client_settling
 from delaylog.client.models import SettleTimes
 from delaylog.client.workers.held import Held
 
+if TYPE_CHECKING:
+    from delaylog.client.message import Message
+
 GATHER_S: Final = 0.005
 GATHER_ROWS_MAX: Final = 1_000
+CARRIED_MAX: Final = 64
+"""Acks that go with a receive, by receipts: more are cheaper in columns."""
 
 
 class Verb(StrEnum):
@@ -52,6 +57,11 @@ class Settlement:
         return "extend", {"lease_ms": 0}
 
     @property
+    def messages(self) -> list[Message]:
+        """What it settles."""
+        return [held.message for held in self.held]
+
+    @property
     def until_s(self) -> float:
         """When the last of its leases ends: later nobody is asked."""
         return max(held.hold.until_s for held in self.held)
@@ -82,6 +92,20 @@ class Settling:
         settlement.due_at_s = now_s
         self._full.append(settlement)
         return settlement
+
+    def take_acks(self, port: int) -> Settlement | None:
+        """The acks that were to wait for more, unless they are too many to go with a receive."""
+        key = (port, Verb.ACK, None)
+        settlement = self._open.get(key)
+        if settlement is None or len(settlement.held) > CARRIED_MAX:
+            return None
+        del self._open[key]
+        return settlement
+
+    def again(self, settlement: Settlement, now_s: float) -> None:
+        """One that was taken and not made is due."""
+        settlement.due_at_s = now_s
+        self._full.append(settlement)
 
     def next_at_s(self, port: int) -> float | None:
         """When `due` has something for a shard."""

@@ -38,6 +38,11 @@ class AsyncPort(Protocol):
     ) -> Sequence[Settled]:
         """Ack, nack or extend them, with a result each."""
 
+    async def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now, at the price of one call."""
+
 
 class AsyncLinkPort:
     """One shard of an AsyncClient."""
@@ -64,6 +69,14 @@ class AsyncLinkPort:
             answer = await self._link.carry(part.call, doubts=doubts)
             answered.append((part, part.results(answer, doubtful=bool(doubts))))
         return merged(len(messages), answered)
+
+    async def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now."""
+        return await self._link.ack_and_receive(
+            messages, self._wanted, max=max, lease_ms=self._lease_ms
+        )
 
 
 class AsyncQueuePort:
@@ -101,6 +114,13 @@ class AsyncQueuePort:
         lease_ms = times.get("lease_ms")
         assert lease_ms is not None, "an extend says how long"
         return await self._queue.extend(messages, lease_ms=lease_ms)
+
+    async def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now."""
+        results = await self.settle("ack", messages)
+        return results, await self.receive(max=max, wait_ms=0)
 
 
 def async_queue_ports(queue: AsyncQueueClient) -> Callable[[Consumer], Sequence[AsyncPort]]:

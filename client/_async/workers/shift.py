@@ -29,6 +29,7 @@ from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
+    from delaylog.client.message import Message
 
 logger = logging.getLogger(__name__)
 
@@ -284,8 +285,8 @@ class AsyncShift(ShiftBase):
 
     async def _fetch(self, number: int) -> None:
         """One shard's fetcher."""
-        port, wait_ms = self._ports[number], self._consumer.wait_ms
-        outages = Outages(f"{self._consumer.name}: cannot receive from {port.name}")
+        name = self._ports[number].name
+        outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
         while not self._stopping:
             n = self._desk.ask(number)
             if n == 0:
@@ -294,7 +295,7 @@ class AsyncShift(ShiftBase):
                 continue
             asked_at_s = clock()
             try:
-                messages = await port.receive(max=n, wait_ms=wait_ms)
+                messages = await self._receive(number, n)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 if self.beginning.refused(number, error):
@@ -306,6 +307,25 @@ class AsyncShift(ShiftBase):
             self._desk.take_in(number, messages, clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)
+
+    async def _receive(self, number: int, n: int) -> Sequence[Message]:
+        """Up to `n` messages of one shard; acks that wait to be sent go along, and do not wait."""
+        port, desk = self._ports[number], self._desk
+        acks = desk.acks_to_carry(number)
+        if acks is not None:
+            began_s = clock()
+            try:
+                async with asyncio.timeout(CALL_S):
+                    results, messages = await port.ack_and_receive(acks.messages, max=n)
+            except BaseException as error:
+                if not desk.not_carried(acks, error, clock()):
+                    raise
+            else:
+                desk.settled(acks, results)
+                self._say_settled("ack", len(results), clock() - began_s)
+                if messages:
+                    return messages
+        return await port.receive(max=n, wait_ms=self._consumer.wait_ms)
 
     async def _settle_all(self, number: int) -> None:
         """One shard's settler: it makes the calls that are due."""
@@ -323,7 +343,7 @@ class AsyncShift(ShiftBase):
         """One settling call, repeated until it is answered or its leases are over."""
         port, desk = self._ports[number], self._desk
         call, members = settlement.call
-        messages = [held.message for held in settlement.held]
+        messages = settlement.messages
         began_s = clock()
         while (left_s := settlement.until_s - clock()) > 0:
             try:

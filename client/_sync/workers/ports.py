@@ -40,6 +40,11 @@ class Port(Protocol):
     ) -> Sequence[Settled]:
         """Ack, nack or extend them, with a result each."""
 
+    def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now, at the price of one call."""
+
 
 class LinkPort:
     """One shard of a Client."""
@@ -64,6 +69,12 @@ class LinkPort:
             answer = self._link.carry(part.call, doubts=doubts)
             answered.append((part, part.results(answer, doubtful=bool(doubts))))
         return merged(len(messages), answered)
+
+    def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now."""
+        return self._link.ack_and_receive(messages, self._wanted, max=max, lease_ms=self._lease_ms)
 
 
 class QueuePort:
@@ -101,6 +112,13 @@ class QueuePort:
         lease_ms = times.get("lease_ms")
         assert lease_ms is not None, "an extend says how long"
         return self._queue.extend(messages, lease_ms=lease_ms)
+
+    def ack_and_receive(
+        self, messages: Sequence[Message], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        """End these, with a result each, and lease what is ready now."""
+        results = self.settle("ack", messages)
+        return results, self.receive(max=max, wait_ms=0)
 
 
 def queue_ports(queue: QueueClient) -> Callable[[Consumer], Sequence[Port]]:

@@ -27,6 +27,7 @@ from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._sync.workers.ports import Port
+    from delaylog.client.message import Message
 
 logger = logging.getLogger(__name__)
 
@@ -198,18 +199,18 @@ class ThreadShift(ShiftBase):
 
     def _fetch(self, number: int) -> None:
         """One shard's fetching thread."""
-        port, desk = self._ports[number], self._desk
-        wait_ms = min(self._consumer.wait_ms, POLL_MS_MAX)
-        outages = Outages(f"{self._consumer.name}: cannot receive from {port.name}")
+        desk, name = self._desk, self._ports[number].name
+        outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
         while True:
             with self._lock:
                 while not self._stopping.is_set() and (n := desk.ask(number)) == 0:
                     self._room[number].wait()
                 if self._stopping.is_set():
                     return
+                acks = desk.acks_to_carry(number)
             asked_at_s = clock()
             try:
-                messages = port.receive(max=n, wait_ms=wait_ms)
+                messages = self._receive(number, n, acks)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 with self._lock:
@@ -227,6 +228,26 @@ class ThreadShift(ShiftBase):
             if not messages and clock() - asked_at_s < EMPTY_S:
                 self._stopping.wait(EMPTY_S)
 
+    def _receive(self, number: int, n: int, acks: Settlement | None) -> Sequence[Message]:
+        """Up to `n` messages of one shard; acks that wait to be sent go along, and do not wait."""
+        port, desk = self._ports[number], self._desk
+        if acks is not None:
+            began_s = clock()
+            try:
+                results, messages = port.ack_and_receive(acks.messages, max=n)
+            except BaseException as error:
+                with self._lock:
+                    if not desk.not_carried(acks, error, clock()):
+                        raise
+            else:
+                with self._settled:
+                    desk.settled(acks, results)
+                    self._settled.notify_all()
+                self._say_settled("ack", len(results), clock() - began_s)
+                if messages:
+                    return messages
+        return port.receive(max=n, wait_ms=min(self._consumer.wait_ms, POLL_MS_MAX))
+
     def _settle_all(self, number: int) -> None:
         """One shard's settling thread."""
         while not self._over.is_set():
@@ -241,7 +262,7 @@ class ThreadShift(ShiftBase):
         """One settling call, repeated until it is answered or its leases are over."""
         port, desk = self._ports[number], self._desk
         call, members = settlement.call
-        messages = [held.message for held in settlement.held]
+        messages = settlement.messages
         began_s = clock()
         while clock() < settlement.until_s:
             try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from delaylog.client.errors import AnswerLost, NotReached, api_error
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.message import Message
 from delaylog.client.models import Settled
@@ -16,10 +17,11 @@ from delaylog.client.workers.desk import UNSETTLED_MAX, Desk
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.retry import Retry
-from delaylog.client.workers.settling import Settlement, Verb
+from delaylog.client.workers.settling import CARRIED_MAX, Settlement, Verb
 from tests.client.workers.rows import received
 
 LEASE_S = 30.0
+REFUSED = api_error(404, {"code": "unknown", "detail": "there is no such call"})
 
 
 class Losses(Hooks):
@@ -248,6 +250,39 @@ def test_nothing_is_asked_for_while_too_many_acks_are_not_answered() -> None:
     assert desk.ask(0) > 0
 
 
+def test_acks_go_with_a_receive_unless_they_are_many_or_the_broker_knows_no_such_call() -> None:
+    desk = make_desk(concurrency=200)
+    told: list[int] = []
+    desk.on_settle = told.append
+
+    def handle(count: int) -> None:
+        desk.take_in(0, received(range(count)), 0.0)
+        while (held := desk.begin(0.0)) is not None:
+            desk.done(held, 0.1, 0.1)
+        told.clear()
+
+    assert desk.acks_to_carry(0) is None
+    handle(CARRIED_MAX + 1)
+    assert desk.acks_to_carry(0) is None
+    assert len(settlements(desk)) == 1
+    for error, maybe_done in ((NotReached("away"), False), (AnswerLost("cut off"), True)):
+        handle(2)
+        acks = desk.acks_to_carry(0)
+        assert acks is not None
+        assert settlements(desk) == []
+        assert not desk.not_carried(acks, error, 0.2)
+        assert (acks.maybe_done, told) == (maybe_done, [0])
+        assert settlements(desk) == [(Verb.ACK, None, [0, 1])]
+    handle(2)
+    acks = desk.acks_to_carry(0)
+    assert acks is not None
+    assert desk.not_carried(acks, REFUSED, 0.2), "the receive is made without them"
+    assert not acks.maybe_done
+    assert settlements(desk) == [(Verb.ACK, None, [0, 1])]
+    handle(2)
+    assert desk.acks_to_carry(0) is None
+
+
 class AnyOrder(RuleBasedStateMachine):
     """A broker of a few messages, a clock, and handlers that end in any order."""
 
@@ -318,6 +353,22 @@ class AnyOrder(RuleBasedStateMachine):
                     assert not held.message.lease_lost, "settled after its lease was lost"
             self.calls.append(call)
 
+    @rule(answer=st.sampled_from([None, NotReached("away"), REFUSED]))
+    def carry(self, answer: Exception | None) -> None:
+        """Acks go with a receive, which may fail."""
+        acks = self.desk.acks_to_carry(0)
+        if acks is None:
+            return
+        assert acks.verb is Verb.ACK
+        for held in acks.held:
+            assert id(held) not in self.decided, "settled twice"
+            assert not held.message.lease_lost, "settled after its lease was lost"
+        if answer is None:
+            self.decided.update(map(id, acks.held))
+            self.desk.settled(acks, [Settled.DONE] * len(acks.held))
+        else:
+            self.desk.not_carried(acks, answer, self.now_s)
+
     @rule()
     def answer_settlement(self) -> None:
         if self.calls:
@@ -342,6 +393,11 @@ class AnyOrder(RuleBasedStateMachine):
                 break
             self.running.append(held)
         assert (self.desk.waiting, self.desk.running) == (0, 0)
+        self.now_s += 1.0
+        self.calls += self.desk.settlements(0, self.now_s)
+        while self.calls:
+            self.answer_settlement()
+        assert self.desk.unsettled == 0
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from delaylog.client import Message
+from delaylog.client.calls import messages
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import settle_forced
 from delaylog.client.calls.places import Places
@@ -36,6 +37,27 @@ def test_what_is_handled_is_acked(live: Live, kind: Kind) -> None:
     with works:
         live.await_counts(acked=300)
     assert sorted(seen, key=int) == [b"%d" % number for number in range(300)]
+
+
+def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes one message at a time makes about one call for each."""
+    together: list[int] = []
+    works, real = Works(kind, live), messages.ack_and_receive
+
+    def counted(places: Any, wanted: Any, receipts: list[str], **asked: Any) -> Any:
+        together.append(len(receipts))
+        return real(places, wanted, receipts, **asked)
+
+    monkeypatch.setattr(messages, "ack_and_receive", counted)
+
+    @works.consumer(prefetch=0, concurrency=1)
+    async def handle(message: Message) -> None:
+        assert message.attempts == 1
+
+    live.send(["x"] * 100)
+    with works:
+        live.await_counts(acked=100)
+    assert sum(together) > 80
 
 
 def test_so_many_handlers_run_at_once_and_no_more(live: Live, kind: Kind) -> None:
