@@ -94,6 +94,8 @@ class Chores:
             yield "split", lambda: engine.split_work(self._stopping)
         if engine.merge_due():
             yield "merge", lambda: engine.merge_work(host.state_ms, self._stopping)
+        if engine.ids_due():
+            yield "ids", lambda: engine.ids_work(self._stopping)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", self.checkpoint
         if upkeep.snapshots.due(now_ms, short_of_space=upkeep.short_of_space):

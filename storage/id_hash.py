@@ -24,26 +24,32 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.batch import TextColumn
+from delaylog.storage.batch import TextColumn, column_max
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 _WORD: Final = 4
 _WORDS_MAX: Final = 64
-_SINGLY_MAX: Final = 8
-"""Up to so many ids are hashed one by one: numpy's fixed price is about 40 us a column."""
+_SINGLY_MAX: Final = 6
+"""Up to so many ids are hashed one by one: numpy's fixed price is about 15 us a column."""
 _WORDS_FEW: Final = 8
 """Ids of at most so many words are hashed together, whatever their sizes."""
 _CLASSES: Final = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _WORDS_MAX])
 """Ids are hashed together whose words, filled up with zeros, are as many."""
-_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint64)
+_OFFSETS: Final = np.arange(_WORDS_MAX) * _WORD
+_LEFT: Final = np.clip(np.arange(_WORDS_MAX * _WORD + 1)[:, None] - _OFFSETS, 0, _WORD)
+_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)[_LEFT]
+"""Which bits of each word belong to an id, by its size."""
 _ALL: Final = (1 << 64) - 1
+_HALF: Final = (1 << 32) - 1
 _MIX_1: Final = 0xFF51AFD7ED558CCD
 _MIX_2: Final = 0xC4CEB9FE1A85EC53
 _UPPER: Final = np.uint64(0xFFFFFFFF00000000)
 _33: Final = np.uint64(33)
 _32: Final = np.uint64(32)
 _STRUCTS: Final = [struct.Struct(f"<{words}I") for words in range(_WORDS_MAX + 1)]
+_LANE_BITS: Final = 128
+"""Room of a lane's sum, of 64 products of 96 bits each, before it is cut to 64."""
 
 
 class IdHash:
@@ -55,12 +61,10 @@ class IdHash:
             numbers = 2 + _WORDS_MAX
             raw = shake_256(b"delaylog ids\0" + key).digest(2 * numbers * 8)
             lanes = np.frombuffer(raw, "<u8").reshape(2, numbers).astype(np.uint64)
-            self._starts = lanes[:, 0].copy()
-            self._sizes = lanes[:, 1].copy()
+            self._starts, self._sizes = lanes[:, 0].copy(), lanes[:, 1].copy()
             self._words = np.ascontiguousarray(lanes[:, 2:].T)
-            self._lanes = [
-                (int(lane[0]), int(lane[1]), [int(number) for number in lane[2:]]) for lane in lanes
-            ]
+            # Both lanes of a single id are summed up in one Python integer.
+            self._pairs = [low | high << _LANE_BITS for high, low in lanes.T.tolist()]
 
     def one(self, value: bytes) -> int:
         """The hash of an id that is not empty."""
@@ -70,28 +74,24 @@ class IdHash:
             digest = blake2b(value, digest_size=8, key=self.key).digest()
             return int.from_bytes(digest, "little") or 1
         numbers = _STRUCTS[words].unpack(value.ljust(words * _WORD, b"\0"))
-        (start, by_size, keys), (start_1, by_size_1, keys_1) = self._lanes
-        upper = start + by_size * size + sum(map(mul, numbers, keys))
-        lower = start_1 + by_size_1 * size + sum(map(mul, numbers, keys_1))
-        mixed = (upper >> 32 & 0xFFFFFFFF) << 32 | (lower >> 32 & 0xFFFFFFFF)
+        start, by_size, *keys = self._pairs[: 2 + words]
+        lanes = start + by_size * size + sum(map(mul, numbers, keys))
+        mixed = (lanes >> _LANE_BITS + 32 & _HALF) << 32 | lanes >> 32 & _HALF
         mixed = (mixed ^ mixed >> 33) * _MIX_1 & _ALL
         mixed = (mixed ^ mixed >> 33) * _MIX_2 & _ALL
         return mixed ^ mixed >> 33 or 1
 
     def column(self, column: TextColumn, n: int) -> Hashes:
         """Hashes of a column of ids, 0 where an id is empty."""
-        sizes = column.sizes(n)
-        if not self.key or n <= _SINGLY_MAX or int(sizes.max()) > _WORDS_MAX * _WORD:
+        if not self.key or n <= _SINGLY_MAX or column_max(column.size) > _WORDS_MAX * _WORD:
             one = self.one
             values = column.values(n)
             return np.array([one(value) if value else 0 for value in values], np.uint64)
-        raw = np.zeros(len(column.block) + _WORDS_MAX * _WORD, np.uint8)
-        raw[: len(column.block)] = np.frombuffer(column.block, np.uint8)
-        # A word may begin at any byte.
-        words = np.ndarray((len(raw) - _WORD + 1,), "<u4", raw, strides=(1,))
+        sizes = column.sizes(n)
+        words = _words(column)
         starts = np.cumsum(sizes) - sizes
         counts = (sizes + _WORD - 1) // _WORD
-        most = int(counts.max())
+        most, least = int(counts.max()), int(sizes.min())
         if most <= _WORDS_FEW or most == int(counts.min()):
             hashes = self._alike(words, starts, sizes, most)
         else:
@@ -100,7 +100,8 @@ class IdHash:
             for number in np.flatnonzero(np.bincount(classes)).tolist():
                 at = np.flatnonzero(classes == number)
                 hashes[at] = self._alike(words, starts[at], sizes[at], int(_CLASSES[number]))
-        hashes[sizes == 0] = 0
+        if least == 0:
+            hashes[sizes == 0] = 0
         return hashes
 
     def _alike(
@@ -111,24 +112,21 @@ class IdHash:
         count: int,
     ) -> Hashes:
         """Hashes of ids that have at most `count` words each."""
-        n = len(starts)
-        lanes = np.empty((2, n), np.uint64)
-        wide = sizes.astype(np.uint64)
-        for lane in (0, 1):
-            lanes[lane] = wide * self._sizes[lane] + self._starts[lane]
-        least = int(sizes.min())
-        for word in range(count):
-            taken = words[starts + word * _WORD].astype(np.uint64)
-            if (word + 1) * _WORD > least:
-                taken &= _MASKS[np.clip(sizes - word * _WORD, 0, _WORD)]
-            lanes[0] += taken * self._words[word, 0]
-            lanes[1] += taken * self._words[word, 1]
-        mixed: Hashes = (lanes[0] & _UPPER) | (lanes[1] >> _32)
+        taken = words[starts[:, None] + _OFFSETS[:count]] & _MASKS[sizes, :count]
+        lanes = taken.astype(np.uint64) @ self._words[:count]
+        lanes += sizes.astype(np.uint64)[:, None] * self._sizes + self._starts
+        mixed: Hashes = (lanes[:, 0] & _UPPER) | (lanes[:, 1] >> _32)
         mixed = (mixed ^ (mixed >> _33)) * np.uint64(_MIX_1)
         mixed = (mixed ^ (mixed >> _33)) * np.uint64(_MIX_2)
         mixed ^= mixed >> _33
-        mixed[mixed == 0] = 1
+        np.maximum(mixed, 1, out=mixed)
         return mixed
+
+
+def _words(column: TextColumn) -> npt.NDArray[np.uint32]:
+    """The word that begins at each byte of a block."""
+    raw = bytes(column.block) + bytes(_WORDS_MAX * _WORD)
+    return np.ndarray((len(raw) - _WORD + 1,), "<u4", raw, strides=(1,))
 
 
 UNKEYED: Final = IdHash()

@@ -1,9 +1,10 @@
-"""Recent ids: (topic, id hash) -> ref in memory, as an open hash table of columns.
+"""Recent ids: key -> ref in memory, as an open hash table of columns.
 
-Twenty bytes a slot instead of the hundreds that a dict of tuples takes, and whole batches are
-looked up and stored at once, in as many passes as the longest search has steps. Steps grow by one
-(in a table of a power of two they come by every slot): of steps of one there were hundreds at
-three quarters full. A table that is full moves into one of twice its size a little at every put,
+A key is a mixed 64-bit number and never 0, a ref is positive. Sixteen bytes a slot instead of the
+hundreds that a dict takes; slots form buckets of eight keys, one cache line each, which fill from
+the front, and a key that finds its bucket full goes on to the next one. So a batch is looked up in
+one pass of numpy over whole buckets, and nearly always in no second one; few keys are looked up by
+a loop over the same columns. A full table moves into one of twice its size a little at every put,
 which was touched a little at every put before: none pays for all that came before it.
 """
 
@@ -14,28 +15,28 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.storage.columns import distinct, every
 from delaylog.storage.layout import Int64Array
 
-HashArray = npt.NDArray[np.uint64]
-TopicArray = npt.NDArray[np.uint32]
-SLOTS_MIN: Final = 1_024
+KeyArray = npt.NDArray[np.uint64]
+SLOTS_MIN: Final = 4_096
+FEW: Final = 16
+"""Up to so many keys are looked up and put one by one: numpy's fixed price is about 10 us."""
 MOVED_A_ROW: Final = 2
-"""Slots of the old table that are moved for each row that is put: it is empty when two thirds of
-what makes the new one full have come, since that takes as many rows as 3/4 of the old slots."""
-MOVED_MIN: Final = 256
-"""The same for a put of few rows: so that the end comes soon."""
-TOUCHED_A_ROW: Final = 10
+"""Slots of the old table that are moved for each row that is put: it is empty when four fifths of
+what makes the new one full have come, since that takes as many rows as 5/8 of the old slots."""
+OWED_ROWS: Final = 1_024
+"""Slots are moved and touched for so many rows at a time: puts of few rows owe it until then."""
+TOUCHED_A_ROW: Final = 20
 """Slots of the next table that are touched for each row that is put once this one is half full: the
-kernel clears a page at its first touch, and keys that come by chance touch one each. Eight would do
-by the time this one is full."""
-_TOPIC_FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
-_FREE: Final = 0
-_LEFT: Final = -1
-"""Of a slot whose key stands in the new table by now: searches go on behind it."""
+kernel clears a page at its first touch, and keys that come by chance touch one each. Sixteen would
+do by the time this one is full."""
+_BUCKET: Final = 8
+_BUCKET_BITS: Final = 3
 
 
 class RecentIds:
-    """Grows by doubling at three quarters full."""
+    """Grows by doubling at five eighths full."""
 
     def __init__(self, slots: int = SLOTS_MIN) -> None:
         """With so many slots to begin with, a power of two: untouched ones take no memory."""
@@ -48,6 +49,8 @@ class RecentIds:
         """Where it will move once it is full."""
         self._touched = 0
         """Slots of that which are in memory."""
+        self._owed = 0
+        """Rows that nothing has been moved or touched for."""
 
     @property
     def count(self) -> int:
@@ -64,38 +67,38 @@ class RecentIds:
         slots = self.slots
         return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
 
-    def get(self, topic: int, hashes: HashArray) -> Int64Array:
-        """A ref per hash of a topic, 0 where there is none."""
-        out = np.zeros(len(hashes), np.int64)
+    def get(self, keys: KeyArray) -> Int64Array:
+        """A ref per key, 0 where there is none."""
         if self.count == 0:
-            return out
-        topics = np.full(1, topic, np.uint32)
-        self._table.get(topics, hashes, out)
+            return np.zeros(len(keys), np.int64)
+        out = self._table.get(keys)
         if self._old is not None:
             missing = np.flatnonzero(out == 0)
             if len(missing):
-                found = np.zeros(len(missing), np.int64)
-                self._old.get(topics, hashes[missing], found)
-                out[missing] = found
+                out[missing] = self._old.get(keys[missing])
         return out
 
-    def put(self, topics: TopicArray, hashes: HashArray, refs: Int64Array) -> None:
-        """Store refs, all of them positive; of a key that comes twice the last one counts."""
-        if (self.count + len(refs)) * 4 > self.slots * 3:
+    def put(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Store refs; of a key that comes twice the last one counts."""
+        if (self.count + len(refs)) * 8 > self.slots * 5:
             self._grow(self.count + len(refs))
         if self._old is not None:
-            self._old.leave(topics, hashes)
-            self._move(max(MOVED_A_ROW * len(refs), MOVED_MIN))
-        elif self.count * 2 > self.slots:
-            self._touch(TOUCHED_A_ROW * len(refs))
-        self._table.put(topics, hashes, refs)
+            self._old.leave(keys)
+        self._owed += len(refs)
+        if self._owed >= OWED_ROWS:
+            if self._old is not None:
+                self._move(MOVED_A_ROW * self._owed)
+            elif self.count * 2 > self.slots:
+                self._touch(TOUCHED_A_ROW * self._owed)
+            self._owed = 0
+        self._table.put(keys, refs)
 
     def _grow(self, count: int) -> None:
         if self._old is not None:
             # A put as large as all that came before it pays for that.
             self._move(self._old.slots)
         slots = self.slots
-        while count * 4 > slots * 3:
+        while count * 8 > slots * 5:
             slots *= 2
         made, self._next, self._touched = self._next, None, 0
         if made is None or made.slots != slots:
@@ -119,101 +122,146 @@ class RecentIds:
             assert old.count == 0, "all of it has moved"
             self._old = None
 
-    def columns(self) -> tuple[TopicArray, HashArray, Int64Array]:
-        """Everything in it: topics, hashes, refs."""
-        whole = self._table.columns()
-        if self._old is None:
-            return whole
-        left = self._old.columns()
-        return (
-            np.concatenate([whole[0], left[0]]),
-            np.concatenate([whole[1], left[1]]),
-            np.concatenate([whole[2], left[2]]),
-        )
+    def columns(self) -> tuple[KeyArray, Int64Array]:
+        """Everything in it: keys, refs."""
+        keys, refs = self._table.columns()
+        if self._old is not None:
+            left = self._old.columns()
+            keys, refs = np.concatenate([keys, left[0]]), np.concatenate([refs, left[1]])
+        return keys, refs
 
 
 class _Table:
-    """One table of a fixed size; whoever puts sees to it that there is room."""
+    """One table of a fixed size; whoever puts sees to it that there is room.
+
+    A key whose ref is 0 is not in it, but searches go on behind it.
+    """
 
     def __init__(self, slots: int) -> None:
+        self.slots = slots
         self.count = 0
-        self._last = slots - 1
+        self._last = (slots >> _BUCKET_BITS) - 1
+        self._keys = np.zeros(slots, np.uint64)
         self._refs = np.zeros(slots, np.int64)
-        self._hashes = np.zeros(slots, np.uint64)
-        self._topics = np.zeros(slots, np.uint32)
+        self._buckets = self._keys.reshape(-1, _BUCKET)
+        # Of one element a memoryview asks a third of what numpy does.
+        self._keys_singly, self._refs_singly = self._keys.data, self._refs.data
 
-    @property
-    def slots(self) -> int:
-        return self._last + 1
-
-    def _start(self, topics: TopicArray, hashes: HashArray) -> Int64Array:
-        mixed = (hashes ^ topics * _TOPIC_FACTOR) & np.uint64(self._last)
-        return mixed.astype(np.int64)
-
-    def get(self, topics: TopicArray, hashes: HashArray, out: Int64Array) -> None:
-        """Put the ref of each key that is there into `out`. One topic may stand for all."""
-        slots = self._find(topics, hashes)
-        there = slots >= 0
-        out[there] = self._refs[slots[there]]
-
-    def _find(self, topics: TopicArray, hashes: HashArray) -> Int64Array:
-        """The slot of each key, -1 where it is not."""
-        out = np.full(len(hashes), -1, np.int64)
-        left = np.arange(len(hashes))
-        slots, step = self._start(topics, hashes), 1
-        alike = len(topics) == 1
-        while len(left):
-            refs = self._refs[slots]
-            hit = (refs > _FREE) & (self._hashes[slots] == hashes) & (self._topics[slots] == topics)
-            out[left[hit]] = slots[hit]
-            on = (refs != _FREE) & ~hit
-            left, hashes = left[on], hashes[on]
-            topics = topics if alike else topics[on]
-            slots = slots[on] + step & self._last
-            step += 1
+    def get(self, keys: KeyArray) -> Int64Array:
+        """A ref per key, 0 where there is none."""
+        if len(keys) <= FEW:
+            refs, found = self._refs_singly, map(self._slot, keys.tolist())
+            return np.array([refs[slot] if slot >= 0 else 0 for slot in found], np.int64)
+        out = np.zeros(len(keys), np.int64)
+        places, slots = self._find(keys)
+        out[places] = self._refs[slots]
         return out
 
-    def put(self, topics: TopicArray, hashes: HashArray, refs: Int64Array) -> None:
-        """Store refs; of a key that comes twice the last one counts."""
-        slots, step = self._start(topics, hashes), 1
-        while len(refs):
-            free = np.flatnonzero(self._refs[slots] == _FREE)
-            if len(free):
-                # Of several that claim a slot one stays; the others see that it is not theirs.
-                at = slots[free]
-                self._hashes[at], self._topics[at] = hashes[free], topics[free]
-                self._refs[at] = free
-                self.count += int(np.count_nonzero(self._refs[at] == free))
-            mine = (self._hashes[slots] == hashes) & (self._topics[slots] == topics)
-            self._refs[slots[mine]] = refs[mine]
-            on = ~mine
-            topics, hashes, refs = topics[on], hashes[on], refs[on]
-            slots = slots[on] + step & self._last
-            step += 1
+    def _slot(self, key: int, *, make: bool = False) -> int:
+        """The slot of a key, -1 if it has none and none is to be made."""
+        stored, bucket = self._keys_singly, key & self._last
+        while True:
+            for slot in range(bucket << _BUCKET_BITS, bucket + 1 << _BUCKET_BITS):
+                found = stored[slot]
+                if found == key:
+                    return slot
+                if found == 0:
+                    if not make:
+                        return -1
+                    stored[slot] = key
+                    return slot
+            bucket = bucket + 1 & self._last
 
-    def leave(self, topics: TopicArray, hashes: HashArray) -> None:
+    def _find(self, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
+        """(places of the keys that have a slot, those slots)."""
+        places: list[Int64Array] = []
+        slots: list[Int64Array] = []
+        left, buckets = np.arange(len(keys)), self._first_buckets(keys)
+        while len(left):
+            rows = self._buckets[buckets]
+            hits = np.flatnonzero(rows == keys[:, None])
+            at = hits >> _BUCKET_BITS
+            places.append(left[at])
+            slots.append((buckets[at] << _BUCKET_BITS) + (hits & _BUCKET - 1))
+            full = rows[:, -1] != 0
+            full[at] = False
+            on = np.flatnonzero(full)
+            left, keys, buckets = left[on], keys[on], buckets[on] + 1 & self._last
+        return np.concatenate(places), np.concatenate(slots)
+
+    def _first_buckets(self, keys: KeyArray) -> Int64Array:
+        return (keys & np.uint64(self._last)).view(np.int64)
+
+    def put(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Store refs; of a key that comes twice the last one counts."""
+        if len(keys) <= FEW:
+            stored = self._refs_singly
+            for key, ref in zip(keys.tolist(), refs.tolist(), strict=True):
+                slot = self._slot(key, make=True)
+                self.count += stored[slot] == 0
+                stored[slot] = ref
+            return
+        buckets = self._first_buckets(keys)
+        while len(keys):
+            rows = self._buckets[buckets]
+            # The slot that has the key, else the first free one.
+            inside = (rows == 0).argmax(axis=1)
+            hits = np.flatnonzero(rows == keys[:, None])
+            has_slot = rows[:, -1] == 0
+            inside[hits >> _BUCKET_BITS] = hits & _BUCKET - 1
+            has_slot[hits >> _BUCKET_BITS] = True
+            at = np.flatnonzero(has_slot)
+            slots = (buckets[at] << _BUCKET_BITS) + inside[at]
+            # Of several keys that claim a slot one stays; the others see that it is not theirs.
+            self._keys[slots] = keys[at]
+            self._count(slots)
+            mine = self._keys[slots] == keys[at]
+            self._refs[slots[mine]] = refs[at[mine]]
+            on = np.flatnonzero(~has_slot)
+            if not every(mine):
+                on = np.sort(np.concatenate([on, at[~mine]]))
+            keys, refs = keys[on], refs[on]
+            buckets = buckets[on] + ~has_slot[on] & self._last
+
+    def _count(self, slots: Int64Array) -> None:
+        """Count those of the slots that were free, each once."""
+        fresh = slots[self._refs[slots] == 0]
+        marks = np.arange(1, len(fresh) + 1)
+        self._refs[fresh] = marks
+        self.count += int(np.count_nonzero(self._refs[fresh] == marks))
+
+    def leave(self, keys: KeyArray) -> None:
         """These keys are put elsewhere."""
-        slots = self._find(topics, hashes)
-        slots = slots[slots >= 0]
-        if len(slots):
-            self._refs[slots] = _LEFT
-            # A key that comes twice leaves once.
-            self.count -= len(np.unique(slots))
+        if len(keys) <= FEW:
+            stored = self._refs_singly
+            for slot in map(self._slot, keys.tolist()):
+                if slot >= 0 and stored[slot]:
+                    stored[slot] = 0
+                    self.count -= 1
+            return
+        _, slots = self._find(keys)
+        slots = distinct(slots[self._refs[slots] != 0])
+        self._refs[slots] = 0
+        self.count -= len(slots)
 
     def touch(self, first: int, stop: int) -> None:
         """Have the pages of free slots in memory."""
-        for column in (self._refs, self._hashes, self._topics):
-            column[first:stop] = _FREE
+        for column in (self._refs, self._keys):
+            column[first:stop] = 0
 
-    def taken_from(self, first: int, stop: int) -> tuple[TopicArray, HashArray, Int64Array]:
-        """Take out what stands in a range of slots."""
-        at = first + np.flatnonzero(self._refs[first:stop] > _FREE)
-        topics, hashes, refs = self._topics[at], self._hashes[at], self._refs[at]
-        self._refs[at] = _LEFT
+    def taken_from(self, first: int, stop: int) -> tuple[KeyArray, Int64Array]:
+        """Take out what stands in so many slots, counted through all buckets' first ones, and so
+        on: keys of one bucket would crowd two of the table that they move to.
+        """
+        turn, bucket = np.divmod(np.arange(first, stop), self._last + 1)
+        at = (bucket << _BUCKET_BITS) + turn
+        at = at[self._refs[at] != 0]
+        keys, refs = self._keys[at], self._refs[at]
+        self._refs[at] = 0
         self.count -= len(at)
-        return topics, hashes, refs
+        return keys, refs
 
-    def columns(self) -> tuple[TopicArray, HashArray, Int64Array]:
-        """Everything in it: topics, hashes, refs."""
-        at = np.flatnonzero(self._refs > _FREE)
-        return self._topics[at], self._hashes[at], self._refs[at]
+    def columns(self) -> tuple[KeyArray, Int64Array]:
+        """Everything in it: keys, refs."""
+        at = np.flatnonzero(self._refs)
+        return self._keys[at], self._refs[at]

@@ -20,6 +20,7 @@ from delaylog.broker.cli.dump_contents import (
     Lines,
     dump_bodies,
     dump_ids,
+    dump_ids_index,
     dump_object,
     dump_text,
 )
@@ -286,7 +287,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         "extents": dump_extents,
         "second.index": dump_seconds,
         "tick": dump_tick,
-        "data.mdb": dump_ids,
+        "index": dump_ids_index,
         "crash": dump_text,
         "backup.json": dump_object,
     }
@@ -296,6 +297,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_state
     if path.name.startswith("checkpoint-") and not path.name.endswith(".tmp"):
         return dump_checkpoint
+    if path.suffix == ".ids":
+        return dump_ids
     if path.suffix == ".run":
         return dump_run
     if position_of_name(path.name) is not None:
@@ -305,8 +308,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     raise ConfigError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
-        "snapshot of the keyspace, ids/data.mdb, crash or backup.json (lock, hold, reserve and "
-        "what is in ready say nothing by their bytes)"
+        "snapshot of the keyspace, a run of ids or their index, crash or backup.json (lock, hold, "
+        "reserve and what is in ready say nothing by their bytes)"
     )
 
 

@@ -17,9 +17,10 @@ import orjson
 
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.config import ConfigError
-from delaylog.broker.verify.id_pages import BadPageError, read_ids
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import File, ReadOnlyFileSystem
-from delaylog.storage.id_index import KEY, POSITION_KEY, decode_ref
+from delaylog.storage.id_index import read_stored
+from delaylog.storage.id_run import IdRun
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
 from delaylog.storage.records import split_record
 
@@ -61,22 +62,29 @@ def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
 
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
-    """Up to where the log is in it, and a line an id: topic, hash of the id, newest ref."""
+    """A line an id of a run: its topic and hash as one key, newest ref; null = it was forgotten."""
     try:
-        for key, data in read_ids(file):
-            line: dict[str, Any] = {}
-            if key != POSITION_KEY and len(key) == KEY.size:
-                topic, id_hash = KEY.unpack(key)
-                line = {"topic": topic, "id_hash": f"{id_hash:016x}"}
-            ref = decode_ref(key, data)
-            if ref is None or (not line and key != POSITION_KEY):
-                yield line | {"error": f"the value of {key.hex()} is not the one written"}
-            elif line:
-                yield line | {"ref": ref_to_id(ref)}
-            else:
-                yield {"position": ref}
-    except BadPageError as error:
-        yield {"page": error.page, "error": error.what}
+        with closing(IdRun(ReadOnlyFileSystem(), str(path))) as run:
+            yield from (
+                {"key": f"{key:016x}", "ref": ref_to_id(ref) if ref else None}
+                for keys, refs in run.slices()
+                for key, ref in zip(keys.tolist(), refs.tolist(), strict=True)
+            )
+            for _ in run.check():
+                pass
+    except CorruptionError as error:
+        yield {"offset": error.position, "error": error.what}
+
+
+def dump_ids_index(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """Up to where the log is in the runs of ids, and how many each has, oldest first."""
+    try:
+        stored = read_stored(ReadOnlyFileSystem(), str(path.parent))
+    except CorruptionError as error:
+        yield {"error": error.what}
+        return
+    runs = [{"run": f"{number}.ids", "ids": count} for number, count in stored.runs]
+    yield {"position": stored.position, "runs": runs}
 
 
 def dump_text(file: File, path: Path) -> Lines:  # noqa: ARG001

@@ -220,11 +220,12 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundColumns) -> npt.NDArr
     Of several dead ones of an id the first is to live.
     """
     hashes = dead.rows["id_hash"]
+    origins = state.ids.get_column(topic.number, hashes)
     ids = stored_ids(state, dead.refs, dead.rows)
     taken = np.zeros(len(dead), np.bool_)
     sizes = dead.rows["id_size"].astype(np.int64)
     for group in topic.groups.values():
-        at, living = find_living(state, topic, hashes, ids, sizes, group)
+        at, living = find_living(state, topic, origins, ids, sizes, group)
         # A message that is dead here may itself live in another group.
         taken[at[living.origins != dead.origins[at]]] = True
         if group.made_gate is not None and group.gate.expecting:

@@ -93,7 +93,7 @@ class Engine:
             if member is None
             else member.log,
             HourStore(fs, f"{folder}/hours", open_hours_max=limits.open_hours_max),
-            IdIndex(setup.ids_path or f"{folder}/ids", reserve=self.reserve),
+            IdIndex(fs, f"{folder}/ids"),
         )
         self.state = EngineState(
             files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
@@ -414,6 +414,14 @@ class Engine:
     ) -> Work:
         """Merge runs. A large merge takes minutes: splits go on beside it, a stop gives it up."""
         yield from until(stopping, self.compactor.merge_far(clock))
+
+    def ids_due(self) -> bool:
+        """Runs of the id index are to be merged."""
+        return self.state.ids.crowded and not self.upkeep.checkpoint_running
+
+    def ids_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Merge runs of the id index; a stop gives a merge up."""
+        yield from until(stopping, self.upkeep.apart(self.state.ids.merge_jobs()))
 
     def discard_work(self) -> Work:
         """Remove files that nobody needs any more."""

@@ -212,16 +212,15 @@ def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
 def find_living(
     state: EngineState,
     topic: Topic,
-    hashes: npt.NDArray[np.uint64],
+    origins: Int64Array,
     ids: Block,
     sizes: Int64Array,
     group: Group | None = None,
 ) -> tuple[Int64Array, FoundColumns]:
     """(places of client-chosen ids that living messages have, those messages).
 
-    The ids stand one after another in `ids`.
+    `origins` is what the id index says of them, and they stand one after another in `ids`.
     """
-    origins = state.ids.get_column(topic.number, hashes)
     at = np.flatnonzero(origins)
     found = find_origins(state, origins[at], topic, group=group)
     living = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))

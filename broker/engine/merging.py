@@ -8,7 +8,7 @@ after the leased one has ended, so that a change during processing is never swal
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,15 +68,30 @@ class _Living:
     """(group, slots) of those under lease."""
 
 
+class _Ids(NamedTuple):
+    """The ids of a batch; one slot for each row with an id."""
+
+    hashes: npt.NDArray[np.uint64]
+    origins: Int64Array
+    """What the id index says of them."""
+    sizes: Int64Array
+
+
 def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) -> Merge:
     """Match client-chosen ids against living messages and each other."""
     if batch.id.empty:
         return Merge()
-    sizes = batch.id.sizes(batch.n)
+    sizes, hashes = batch.id.sizes(batch.n), id_hashes(batch, state.id_hash)
     rows = np.flatnonzero(sizes)
-    hashes = id_hashes(batch, state.id_hash)[rows]
-    living = _find(state, topic, batch, hashes, sizes[rows])
-    first, last = _repeats(batch, rows, hashes)
+    if len(rows) < batch.n:
+        sizes, hashes = sizes[rows], hashes[rows]
+    origins = state.ids.get_column(topic.number, hashes)
+    repeated = _has_repeats(hashes)
+    if not (repeated or some(origins) or _expecting(topic)):
+        # Nobody has any of these ids.
+        return Merge()
+    living = _find(state, topic, batch, _Ids(hashes, origins, sizes))
+    first, last = _repeats(batch, rows, hashes) if repeated else (rows, rows)
     succeed = topic.settings.succeeds_leased(mode)
     merge = Merge()
     counts = living.free | living.leased
@@ -119,10 +134,9 @@ def _find(
     state: EngineState,
     topic: Topic,
     batch: MessageBatch,
-    hashes: npt.NDArray[np.uint64],
-    sizes: Int64Array,
+    ids: _Ids,
 ) -> _Living:
-    n = len(sizes)
+    n = len(ids.sizes)
     out = _Living(
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
@@ -132,19 +146,26 @@ def _find(
         [],
     )
     for group in topic.groups.values():
-        at, found = find_living(state, topic, hashes, batch.id.block, sizes, group)
+        at, found = find_living(state, topic, ids.origins, batch.id.block, ids.sizes, group)
         if len(at):
             _note(out, group, at, found)
     left = np.flatnonzero(~(out.free | out.leased))
     for group in topic.groups.values() if len(left) else ():
         if group.made_gate is not None and group.gate.expecting:
             # The id may be that of one whose successor has gone: the index led to that.
-            heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in hashes[left]]
+            heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in ids.hashes[left]]
             found = find_origins(state, np.array(heirs, np.int64), topic, group=group)
             alive = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
             if len(alive):
                 _note(out, group, left[alive], found.take(alive))
     return out
+
+
+def _expecting(topic: Topic) -> bool:
+    """Whether successors of leased ids wait in some group."""
+    return any(
+        group.made_gate is not None and group.gate.expecting for group in topic.groups.values()
+    )
 
 
 def _note(out: _Living, group: Group, at: Int64Array, found: FoundColumns) -> None:
@@ -204,14 +225,18 @@ def end_replaced(
     apply_settle(state, decision, end)
 
 
+def _has_repeats(hashes: npt.NDArray[np.uint64]) -> bool:
+    if len(hashes) == 1:
+        return False
+    ranked = np.sort(hashes)
+    return some(ranked[1:] == ranked[:-1])
+
+
 def _repeats(
     batch: MessageBatch, rows: Int64Array, hashes: npt.NDArray[np.uint64]
 ) -> tuple[Int64Array, Int64Array]:
     """The first and the last row with the same id, for each row that has an id."""
     first, last = rows.copy(), rows.copy()
-    ranked = np.sort(hashes)
-    if not some(ranked[1:] == ranked[:-1]):
-        return first, last
     # Equal hashes are looked at one by one: they may be those of different ids.
     _, which, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     again = np.flatnonzero(counts[which] > 1).tolist()

@@ -51,7 +51,7 @@ def apply_send(
     refs = state.hours.number(placed, end)
     rows = placed.rows
     if not batch.id.empty:
-        state.ids.put_rows(rows, refs)
+        state.ids.put(decision.topic, rows["id_hash"], refs)
     topic = state.by_number.get(decision.topic)
     if topic is not None:
         state.before_change(decision.topic)

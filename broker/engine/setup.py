@@ -20,8 +20,6 @@ class Setup:
     """Told what a start has done."""
     working: Callable[[str, int, int], None] = lambda what, done, total: None
     """Told how far a start is with what takes long."""
-    ids_path: str | None = None
-    """Where the id index stands, if not in the folder."""
     make_snapshot: SnapshotRunner | None = None
     """Makes snapshots of the keyspace: in another process, where one serves."""
     archive_hold: bool = False

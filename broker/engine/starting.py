@@ -41,7 +41,7 @@ def stand_at(
     # What is replayed goes to hours and to the far tier as it did.
     state.hours.look_ahead(state.wheel.now(0) // HOUR_MS)
     if state.ids.set_aside:
-        progress(f"the id index is set aside: {state.ids.set_aside}")
+        progress(f"the id index was removed: {state.ids.set_aside}")
     if state.ids.position < start:
         progress("rebuilding the id index")
         rebuild_ids(state, working)

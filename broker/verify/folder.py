@@ -17,7 +17,6 @@ from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace_files import base_of
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
-from delaylog.broker.verify.id_pages import PAGE_SIZE, BadPageError, verify_ids
 from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
@@ -31,11 +30,12 @@ from delaylog.storage.checkpoint import (
     read_checkpoint,
 )
 from delaylog.storage.delay_hour import DelayHour
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
 from delaylog.storage.hour_counts import HourCounts
 from delaylog.storage.hour_table import HourTable
 from delaylog.storage.id_hash import IdHash
-from delaylog.storage.id_index import DAMAGED_MARK
+from delaylog.storage.id_index import INDEX, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -98,25 +98,30 @@ def _member(fs: FileSystem, folder: str, report: Report) -> int:
 
 
 def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
-    """The id index. Whatever is wrong with it, a start makes it anew from the rows."""
-    name = "ids/data.mdb"
-    if not fs.exists(f"{folder}/{name}"):
+    """The id index. Whatever is wrong with it, a start makes it anew from the rows.
+
+    Ids of frames below `after`, the newest checkpoint's position, must be in it.
+    """
+    path = f"{folder}/ids"
+    if not fs.exists(f"{path}/{INDEX}"):
         if after:
-            report.note(name, 0, "missing; a start makes it anew")
+            report.note("ids", 0, "missing; a start makes it anew")
         return
-    if fs.exists(f"{folder}/ids/{DAMAGED_MARK}"):
-        report.damaged(name, 0, "a broker found it damaged; the next start makes it anew")
-    report.files += 1
-    file = fs.open(f"{folder}/{name}")
-    report.bytes_read += file.size()
     try:
-        for _ in verify_ids(file, after):
-            yield name
-    except BadPageError as error:
-        what = f"page {error.page}: {error.what}; remove the folder ids, a start makes it anew"
-        report.damaged(name, error.page * PAGE_SIZE, what)
-    finally:
-        file.close()
+        stored = read_stored(fs, path)
+        report.files += 1
+        if stored.position < after:
+            what = f"it is whole up to {stored.position} only"
+            raise CorruptionError(what, path=f"{path}/{INDEX}", position=0)
+        for run in open_runs(fs, path, stored):
+            report.files += 1
+            report.bytes_read += run.size
+            for _ in run.check():
+                yield "ids"
+            run.close()
+    except CorruptionError as error:
+        what = f"{error.what}; a start makes the id index anew"
+        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
 
 
 def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None, T]:

@@ -45,7 +45,7 @@ class Run:
         engine = Engine(
             self.disk,
             f"{folder}/data",
-            Setup(random=Random(1), limits=limits, ids_path=f"{folder.parent}/ids"),
+            Setup(random=Random(1), limits=limits),
             now_ms=self.clock.now_ms(),
         )
         self.node = Node(engine, self.clock, self.fatal.append)

@@ -1,34 +1,34 @@
-"""The id index: what was put is found, through flushes, reopening and rebuilding.
+"""The id index: what was put is found, through flushes, merges, reopening and rebuilding.
 
-Method: a dict as the model under Hypothesis; the database is a real one in a temporary folder.
+Method: a dict as the model under Hypothesis; the files are real ones in a temporary folder.
 """
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage import id_index
-from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.id_filter import BYTES_AN_ID, COUNT_MIN
 from delaylog.storage.id_forgetting import owned_ids
-from delaylog.storage.id_index import IdIndex
+from delaylog.storage.id_hash import Hashes
+from delaylog.storage.id_index import FILTER_FILLED_MAX, IdIndex, keys_of
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
-from delaylog.storage.space_reserve import SpaceReserve
+from delaylog.storage.unsynced_files import UnsyncedFileSystem
+from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
 
 TOPICS = st.integers(1, 2)
 HASHES = st.integers(1, 6) | st.just(2**64 - 1)
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "put", "begin", "write", "reopen", "clear"]), TOPICS, HASHES),
-    max_size=25,
-)
+KINDS = ["put", "put", "put", "begin", "write", "write", "merge", "forget", "reopen", "clear"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), TOPICS, HASHES), max_size=40)
+FS = UnsyncedFileSystem()
 
 
 def put(ids: IdIndex, topic: int, hashed: int, ref: int) -> None:
@@ -43,16 +43,22 @@ def found(ids: IdIndex, topic: int, hashes: list[int]) -> list[int | None]:
 
 def flush(ids: IdIndex, position: int) -> None:
     ids.begin_flush()
-    ids.write_flush(position)
+    for job in ids.flush_jobs(position):
+        job()
     ids.end_flush()
 
 
+def forget(ids: IdIndex, rows: RowArray) -> None:
+    for job in ids.forget_jobs([owned_ids(rows, hour=0)]):
+        job()
+
+
 @given(STEPS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
     """Puts and flushes in any order; a look-up sees the newest put, on disk or not."""
     with tempfile.TemporaryDirectory() as folder:
-        ids = IdIndex(folder)
+        ids = IdIndex(FS, folder)
         model: dict[tuple[int, int], int] = {}
         for ref, (step, topic, value) in enumerate(steps, 1):
             if step == "put":
@@ -61,18 +67,27 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
             elif step == "begin":
                 ids.begin_flush()
             elif step == "write":
-                ids.begin_flush()
-                ids.write_flush(ref)
-                ids.end_flush()
+                flush(ids, ref)
                 assert ids.position == ref
                 assert ids.recent_count == 0
+            elif step == "merge":
+                for job in ids.merge_jobs():
+                    job()
+                assert not ids.crowded
+            elif step == "forget":
+                flush(ids, ref)
+                if (topic, value) in model:
+                    owner = model[topic, value]
+                    # A message that the id is not any more, and the one that has it.
+                    forget(ids, rows_of([(topic, value, owner - 1), (topic, value, owner)]))
+                    del model[topic, value]
             elif step == "clear":
                 ids.clear()
                 model.clear()
             else:
                 flush(ids, ref)
                 ids.close()
-                ids = IdIndex(folder)
+                ids = IdIndex(FS, folder)
             wanted = [1, 2, 3, 4, 5, 6, 2**64 - 1]
             for number in (1, 2):
                 expected = [model.get((number, hashed)) for hashed in wanted]
@@ -81,10 +96,10 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
 
 
 def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The position is durable with the ids; giving the map back loses nothing."""
-    monkeypatch.setattr(id_index, "REOPEN_TOUCHES", 2)
-    monkeypatch.setattr(id_index, "PART_PUTS", 3)
-    ids = IdIndex(str(tmp_path))
+    """The position is durable with the ids; giving pages back loses nothing."""
+    monkeypatch.setattr(id_index, "REST_TOUCHES", 2)
+    monkeypatch.setattr(id_index, "SLICE_IDS", 3)
+    ids = IdIndex(FS, str(tmp_path))
     assert ids.position == 0
     for number in range(1, 10):
         put(ids, 1, number, number * 7)
@@ -92,7 +107,7 @@ def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found(ids, 1, list(range(1, 11))) == [*(n * 7 for n in range(1, 10)), None]
     put(ids, 1, 3, 5)
     ids.close()
-    ids = IdIndex(str(tmp_path))
+    ids = IdIndex(FS, str(tmp_path))
     assert ids.position == 900
     assert found(ids, 1, [3]) == [21], "what was not flushed is the log's to bring back"
     ids.close()
@@ -100,7 +115,7 @@ def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_clear_resets_the_position(tmp_path: Path) -> None:
     """A rebuild that is cut half way is not taken for a whole index."""
-    ids = IdIndex(str(tmp_path))
+    ids = IdIndex(FS, str(tmp_path))
     put(ids, 1, 2, 3)
     flush(ids, 100)
     ids.begin_flush()
@@ -121,7 +136,7 @@ def rows_of(values: list[tuple[int, int, int]]) -> RowArray:
 @pytest.mark.parametrize("flushed", [True, False])
 def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
     """Only rows with an id that are their own origin go in; a newer holder of an id stays."""
-    ids = IdIndex(str(tmp_path))
+    ids = IdIndex(FS, str(tmp_path))
     rows = rows_of([(1, 10, 100), (1, 11, 101), (1, 0, 102), (2, 10, 103), (1, 12, 50)])
     ids.put_rows(rows, np.array([100, 101, 102, 103, 104]))
     assert found(ids, 1, [10, 11, 0, 12]) == [100, 101, None, None]
@@ -129,144 +144,215 @@ def test_rows_in_and_out(tmp_path: Path, *, flushed: bool) -> None:
     put(ids, 1, 11, 500)
     if flushed:
         flush(ids, 1)
-    for job in ids.forget_jobs([owned_ids(rows, hour=0)]):
-        job()
+    forget(ids, rows)
     flush(ids, 2)
     assert found(ids, 1, [11]) == [500], "a newer message has the id"
     assert found(ids, 2, [10]) == ([None] if flushed else [103])
     ids.close()
 
 
-def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB has an error of its own for it; the ids stay findable and are stored later."""
-    ids = IdIndex(str(tmp_path))
-    put(ids, 1, 7, 70)
-    ids.begin_flush()
-    real = ids._env
+def fresh_hashes(count: int, seed: int) -> Hashes:
+    return np.random.default_rng(seed).integers(1, 1 << 64, count, np.uint64)
 
-    class Full:
-        def begin(self, *, write: bool = False) -> lmdb.Transaction:
-            if write:
-                raise lmdb.DiskError("mdb_txn_commit: No space left on device")
-            return real.begin()
 
-    monkeypatch.setattr(ids, "_env", Full())
-    with pytest.raises(DiskFullError):
-        ids.write_flush(100)
-    assert found(ids, 1, [7]) == [70]
-    monkeypatch.setattr(ids, "_env", real)
-    flush(ids, 100)
-    assert found(ids, 1, [7]) == [70]
-    assert ids.position == 100
+def put_many(ids: IdIndex, hashes: Hashes, first_ref: int) -> None:
+    ids.put(1, hashes, np.arange(first_ref, first_ref + len(hashes)))
+
+
+def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many flushes: few runs are left, every id leads to its newest ref, and no file is left over;
+    what is forgotten takes no place once all runs are merged.
+    """
+    monkeypatch.setattr(id_index, "SIZE_MIN", 256)
+    monkeypatch.setattr(id_index, "SLICE_IDS", 300)
+    ids = IdIndex(FS, str(tmp_path))
+    everything = fresh_hashes(200 * 130, 1)
+    model = np.zeros(len(everything), np.int64)
+    for number in range(130):
+        again = np.random.default_rng(number).integers(0, number * 200 + 1, 20)
+        places = np.unique([*range(number * 200, number * 200 + 200), *again.tolist()])
+        model[places] = np.arange(len(places)) + number * 1_000 + 1
+        ids.put(1, everything[places], model[places])
+        flush(ids, number)
+        for job in ids.merge_jobs():
+            job()
+    assert len(ids._runs) <= 12
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["index", *(f"{run.number}.ids" for run in ids._runs)]
+    )
+    assert (ids.get_column(1, everything) == model).all()
+    assert not ids.get_column(2, everything).any()
+    gone = model % 2 == 0
+    rows = np.zeros(int(gone.sum()), INDEX_ENTRY)
+    rows["topic"], rows["id_hash"], rows["origin"] = 1, everything[gone], model[gone]
+    forget(ids, rows)
+    model[gone] = 0
+    assert (ids.get_column(1, everything) == model).all()
+    monkeypatch.setattr(id_index, "SIZE_MIN", 1 << 20)
+    for number in range(4):
+        put(ids, 3, number + 1, 1)
+        flush(ids, number)
+    for job in ids.merge_jobs():
+        job()
+    assert [run.count for run in ids._runs] == [int((~gone).sum()) + 4]
+    ids.close()
+    ids = IdIndex(FS, str(tmp_path))
+    assert (ids.set_aside, ids.position) == ("", 3)
+    assert (ids.get_column(1, everything) == model).all()
     ids.close()
 
 
-class Failing:
-    """An environment whose next write transactions fail as LMDB fails, then work."""
-
-    def __init__(self, real: lmdb.Environment, code: int, times: int) -> None:
-        self._real = real
-        self._code = code
-        self.left = times
-
-    def begin(self, *, write: bool = False) -> lmdb.Transaction:
-        if write and self.left:
-            self.left -= 1
-            error = lmdb.Error("mdb_txn_commit: it failed")
-            error.code = self._code
-            raise error
-        return self._real.begin(write=write)
-
-
-def index_with_reserve(tmp_path: Path) -> tuple[IdIndex, SpaceReserve, SmallDisk]:
-    disk = SmallDisk(str(tmp_path), 64 << 20)
-    reserve = SpaceReserve(disk, f"{tmp_path}/reserve", 4 << 20)
-    reserve.stand(64 << 20)
-    ids = IdIndex(str(tmp_path / "ids"), reserve=reserve)
-    put(ids, 1, 7, 70)
-    ids.begin_flush()
-    return ids, reserve, disk
-
-
-def test_a_short_write_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB calls it an I/O error; the reserve makes room, and nothing is lost."""
-    ids, reserve, _ = index_with_reserve(tmp_path)
-    real = ids._env
-    monkeypatch.setattr(ids, "_has_room", lambda: False)
-    monkeypatch.setattr(ids, "_env", Failing(real, errno.EIO, 3))
-    ids.write_flush(100)
-    assert reserve.given == 3
-    ids.end_flush()
-    assert found(ids, 1, [7]) == [70]
-    monkeypatch.setattr(ids, "_env", Failing(real, errno.EIO, 1_000))
-    with pytest.raises(DiskFullError):
-        ids.write_flush(200)
-    assert reserve.size_bytes == 0
-    monkeypatch.setattr(ids, "_env", real)
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Stored ids take two bytes each; new ids cost no look-up in the runs, few exceptions apart."""
+    ids = IdIndex(FS, str(tmp_path))
+    for number in range(8):
+        put_many(ids, fresh_hashes(50_000, number), 1)
+        flush(ids, number)
+        assert ids._filter.size_bytes <= BYTES_AN_ID * max(50_000 * (number + 1), COUNT_MIN)
+        assert ids._filter.count <= ids._filter.capacity * FILTER_FILLED_MAX
+    looked: list[int] = []
+    real = ids._look_up
+    ids._look_up = lambda keys: looked.append(len(keys)) or real(keys)  # type: ignore[method-assign]
+    assert not ids.get_column(1, fresh_hashes(100_000, 99)).any()
+    assert sum(looked) < 2_000
+    assert ids.get_column(1, fresh_hashes(50_000, 3)).all()
     ids.close()
 
 
-def test_room_that_somebody_else_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step given up meanwhile tells that the disk was full, although it is not any more."""
-    ids, reserve, _ = index_with_reserve(tmp_path)
-    real = ids._env
-    failing = Failing(real, errno.EIO, 1)
-
-    def begin(*, write: bool = False) -> lmdb.Transaction:
-        if failing.left:
-            reserve.give()
-        return Failing.begin(failing, write=write)
-
-    monkeypatch.setattr(failing, "begin", begin, raising=False)
-    monkeypatch.setattr(ids, "_env", failing)
-    ids.write_flush(100)
-    monkeypatch.setattr(ids, "_env", real)
-    assert ids.position == 100
-    ids.close()
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
-def test_a_failing_disk_is_told_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """With room on the disk an I/O error is one, and is not tried again."""
-    ids, reserve, _ = index_with_reserve(tmp_path)
-    real = ids._env
-    failing = Failing(real, code, 1)
-    monkeypatch.setattr(ids, "_env", failing)
-    with pytest.raises(DiskFailedError, match="id index"):
-        ids.write_flush(100)
-    assert reserve.given == 0
-    assert not (tmp_path / "ids" / "probe").exists()
-    monkeypatch.setattr(ids, "_env", real)
-    ids.close()
-
-
-def test_the_lock_file_owns_its_blocks(tmp_path: Path) -> None:
-    """It is written through a map: on a full disk a hole in it would end the process."""
-    ids = IdIndex(str(tmp_path / "ids"))
-    stat = (tmp_path / "ids" / "lock.mdb").stat()
-    assert stat.st_size == 8192, "LMDB's own size"
-    assert stat.st_blocks * 512 >= stat.st_size
-    put(ids, 1, 7, 70)
+def test_colliding_keys_are_one_id(tmp_path: Path) -> None:
+    """Of two ids with one hash the newest counts, here too; rows tell them apart. Hash 0 is none,
+    and a topic's id whose key would be 0 is stored like any other.
+    """
+    ids = IdIndex(FS, str(tmp_path))
+    zero = 0x9E37_79B9_7F4A_7C15
+    assert keys_of(1, np.array([zero], np.uint64)).tolist() == [1]
+    ids.put(1, np.array([zero, 0, 5, 5], np.uint64), np.array([10, 20, 30, 40]))
+    assert found(ids, 1, [zero, 5]) == [10, 40]
     flush(ids, 1)
-    ids.close()
-    ids = IdIndex(str(tmp_path / "ids"))
-    assert found(ids, 1, [7]) == [70]
+    assert found(ids, 1, [zero, 5]) == [10, 40]
+    assert [run.count for run in ids._runs] == [2]
     ids.close()
 
 
-def test_a_full_map_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The map is as large as the disk; where the disk grew since, a restart maps it whole."""
-    with monkeypatch.context() as patch:
-        patch.setattr(id_index, "map_size", lambda _: 1 << 18)
-        ids = IdIndex(str(tmp_path / "ids"))
-        hashes = np.random.default_rng(1).integers(1, 2**63, 20_000).tolist()
-        for ref, value in enumerate(hashes, 1):
-            put(ids, 1, value, ref)
-        with pytest.raises(DiskFullError, match="start again"):
-            flush(ids, 7)
+@pytest.mark.parametrize("name", ["index", "1.ids", "2.ids"])
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
+def test_what_is_damaged_is_removed(tmp_path: Path, name: str, how: str) -> None:
+    """A start finds it, whatever it is, and begins an empty index, to be made anew."""
+    ids = IdIndex(FS, str(tmp_path))
+    for number in (1, 2):
+        put_many(ids, fresh_hashes(1_000, number), 1)
+        flush(ids, number)
+    ids.close()
+    path = tmp_path / name
+    raw = bytearray(path.read_bytes())
+    for at in (0, 5, 20, 40, 63, 64, len(raw) // 2, len(raw) - 1):
+        whole = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+        if how == "missing":
+            path.unlink()
+        elif how == "cut":
+            path.write_bytes(raw[: min(at, len(raw) - 1)])
+        else:
+            flipped = raw.copy()
+            flipped[min(at, len(raw) - 1)] ^= 4
+            path.write_bytes(flipped)
+        ids = IdIndex(FS, str(tmp_path))
+        assert ids.position == 0
+        assert not ids.get_column(1, fresh_hashes(1_000, 1)).any()
+        assert (str(path) in ids.set_aside) == (how != "missing" or name != "index")
         ids.close()
-    again = IdIndex(str(tmp_path / "ids"))
-    assert again.set_aside == ""
-    again.close()
+        for each, content in whole.items():
+            (tmp_path / each).write_bytes(content)
+
+
+def test_an_index_of_an_earlier_release(tmp_path: Path) -> None:
+    """LMDB's files give way: the rows have all that is in them."""
+    for name in ("data.mdb", "lock.mdb"):
+        (tmp_path / name).write_bytes(b"lmdb")
+    ids = IdIndex(FS, str(tmp_path))
+    assert "an earlier release" in ids.set_aside
+    assert ids.position == 0
+    assert list(tmp_path.iterdir()) == []
+    put(ids, 1, 7, 70)
+    flush(ids, 5)
+    ids.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.ids", "index"]
+
+
+def test_known_bytes(tmp_path: Path) -> None:
+    """Part of the format of a data folder."""
+    ids = IdIndex(FS, str(tmp_path))
+    ids.put(3, np.array([9, 8], np.uint64), np.array([70, 71]))
+    flush(ids, 5)
+    ids.close()
+    assert (tmp_path / "1.ids").read_bytes().hex() == KNOWN_RUN
+    assert (tmp_path / "index").read_bytes().hex() == KNOWN_INDEX
+
+
+def flushed(disk: FakeDisk) -> int:
+    """How many of four flushes, with a merge, were done when the disk crashed."""
+    done = 0
+    ids = IdIndex(disk, "ids")
+    try:
+        for number in range(1, 6):
+            put_many(ids, fresh_hashes(5, number), number)
+            ids.begin_flush()
+            ids.write_flush(number)
+            ids.end_flush()
+            done = number
+    except DiskCrashed:
+        return done
+    ids.close()
+    return done
+
+
+@pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
+def test_a_crash_at_any_operation(survival: Survival) -> None:
+    """What the index says is whole is there, with all ids; it is never found damaged."""
+    whole = FakeDisk()
+    whole.mkdir("ids")
+    whole.sync_folder(".")
+    assert flushed(whole) == 5
+    for at in range(3, whole.count + 1):
+        disk = FakeDisk(at)
+        disk.mkdir("ids")
+        disk.sync_folder(".")
+        disk.crash_at = at
+        done = flushed(disk)
+        ids = IdIndex(disk.restart(survival, at), "ids")
+        assert ids.set_aside == ""
+        assert ids.position >= done
+        for number in range(1, ids.position + 1):
+            found = ids.get_column(1, fresh_hashes(5, number)).tolist()
+            assert found == list(range(number, number + 5)), (at, number)
+        ids.close()
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    """The ids stay findable and are stored later, with those that came meanwhile."""
+    disk = SmallDisk(str(tmp_path), 1 << 20)
+    ids = IdIndex(disk, str(tmp_path / "ids"))
+    first, second = fresh_hashes(1_000, 1), fresh_hashes(1_000, 2)
+    put_many(ids, first, 1)
+    disk.take_all()
+    ids.begin_flush()
+    with pytest.raises(DiskFullError):
+        ids.write_flush(100)
+    put_many(ids, second, 5_000)
+    assert ids.get_column(1, first).tolist() == list(range(1, 1_001))
+    assert ids.position == 0
+    disk.others = 0
+    flush(ids, 200)
+    ids.close()
+    ids = IdIndex(disk, str(tmp_path / "ids"))
+    assert ids.position == 200
+    assert ids.get_column(1, first).tolist() == list(range(1, 1_001))
+    assert ids.get_column(1, second).tolist() == list(range(5_000, 6_000))
+    ids.close()
+
+
+KNOWN_RUN = (
+    "444c49520100000002000000000000000200000000000000a31a3bf2c63741dd7f1d10bd00000000"
+    "0000000000000000000000000000000000000000000000003674df7d2c6da6da3774df7d2c6da6da"
+    "46000000000000004700000000000000"
+)
+KNOWN_INDEX = "444c49580100000005000000000000000000000000000000040000005c58b92091920102"

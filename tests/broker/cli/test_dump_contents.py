@@ -61,17 +61,22 @@ def test_records_that_are_cut_or_no_text(folder: Path, tmp_path: Path) -> None:
 
 def test_ids(folder: Path, tmp_path: Path) -> None:
     """The log's position and both ids; a flipped bit is an error."""
-    source = folder / "ids" / "data.mdb"
+    (stored,) = dump(folder / "ids" / "index")
+    assert stored["position"] > 0
+    (run,) = stored["runs"]
+    source = folder / "ids" / run["run"]
     lines = dump(source)
-    assert [line["position"] > 0 for line in lines if "position" in line] == [True]
-    ids = [line for line in lines if "ref" in line]
-    assert len(ids) == 2
-    flipped = bytearray(source.read_bytes())
-    flipped[flipped.rindex(bytes.fromhex(ids[0]["id_hash"])) + 8] ^= 1
-    (tmp_path / "data.mdb").write_bytes(flipped)
-    assert any("error" in line for line in dump(tmp_path / "data.mdb", 1))
-    (tmp_path / "data.mdb").write_bytes(b"short")
-    (line,) = dump(tmp_path / "data.mdb", 1)
+    assert [sorted(line) for line in lines] == [["key", "ref"]] * run["ids"]
+    assert run["ids"] == 2
+    raw = source.read_bytes()
+    for name, at, count in ((run["run"], 70, 3), (run["run"], 9, 1), ("index", 9, 1)):
+        flipped = bytearray((folder / "ids" / name).read_bytes())
+        flipped[at] ^= 1
+        (tmp_path / name).write_bytes(flipped)
+        lines = dump(tmp_path / name, 1)
+        assert (len(lines), "error" in lines[-1]) == (count, True), name
+    (tmp_path / run["run"]).write_bytes(raw[:20])
+    (line,) = dump(tmp_path / run["run"], 1)
     assert "error" in line
 
 

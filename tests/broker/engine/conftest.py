@@ -140,6 +140,7 @@ class Host:
     def checkpoint(self) -> None:
         """A whole checkpoint with its retention."""
         self.engine.run_inline(self.engine.upkeep.checkpoint(lambda: self.now_ms))
+        self.engine.run_inline(self.engine.ids_work())
         self.turn()
 
     def restart(self, pause_ms: int = 0) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
@@ -37,32 +36,30 @@ class Workload(Generic[LifeT, ToldT]):
     """What is done until the disk crashes, and what has to hold when it is back."""
 
     told: Callable[[], ToldT]
-    life: Callable[[FakeDisk, Path, ToldT], LifeT]
+    life: Callable[[FakeDisk, ToldT], LifeT]
     work: Callable[[LifeT], None]
     check: Callable[[LifeT], None]
 
-    def operations(self, folder: Path) -> range:
+    def operations(self) -> range:
         """All file operations that it takes, from the first on."""
         disk = FakeDisk()
-        life = self.life(disk, folder / "count", self.told())
+        life = self.life(disk, self.told())
         self.work(life)
         life.engine.close()
         return range(1, disk.count)
 
-    def sample(self, folder: Path, survival: Survival) -> list[int]:
+    def sample(self, survival: Survival) -> list[int]:
         """A seeded choice of them."""
-        return sorted(Random(survival).sample(self.operations(folder), SAMPLE))
+        return sorted(Random(survival).sample(self.operations(), SAMPLE))
 
-    def crash_at(
-        self, folder: Path, at: Iterable[int], survival: Callable[[int], Survival]
-    ) -> Iterator[ToldT]:
+    def crash_at(self, at: Iterable[int], survival: Callable[[int], Survival]) -> Iterator[ToldT]:
         """Cut it at each, check what comes back, and say what had been told."""
         for operation in at:
             crashing, told = FakeDisk(operation), self.told()
             crashing.crash_at = operation
             with pytest.raises(DiskCrashed):
-                self.work(self.life(crashing, folder / f"ids{operation}", told))
+                self.work(self.life(crashing, told))
             told.now_ms += 5
             after = crashing.restart(survival(operation), operation)
-            self.check(self.life(after, folder / f"after{operation}", told))
+            self.check(self.life(after, told))
             yield told

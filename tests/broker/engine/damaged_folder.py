@@ -180,7 +180,8 @@ def files(folder: Path) -> Iterator[tuple[str, Path]]:
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or path.stat().st_size == 0 or name.startswith("ready/"):
             continue
-        kind = "log" if name.startswith("log/") else path.name.partition("-")[0]
+        top = name.partition("/")[0]
+        kind = top if top in ("log", "ids") else path.name.partition("-")[0]
         yield kind, path.relative_to(folder)
 
 
@@ -191,6 +192,7 @@ def _field_starts(dtype: np.dtype, base: int) -> list[int]:
 
 _FRAME_FIELDS = (0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 48, 52, 56)
 _SEALED_FIELDS = (0, 4, 6, 8, 16, 24, 28)
+_RUN_OF_IDS_FIELDS = (32, 36, 40, 63, 64, 71, 72)
 _TICK_FIELDS = (0, 4, 6, 8, 16, 24, 28, 32, 40, 48, 56, 60, 64, 300)
 
 
@@ -207,6 +209,8 @@ def places(kind: str, path: Path, random: Random, count: int) -> list[int]:
             out += [start + at for at in (*_FRAME_FIELDS, FRAME_HEADER_SIZE)]
     elif kind == "checkpoint":
         out = list(_SEALED_FIELDS)
+    elif kind == "ids":
+        out = [*_SEALED_FIELDS, *_RUN_OF_IDS_FIELDS] if path.suffix else list(_SEALED_FIELDS)
     elif kind == "tick":
         out = [slot * TICK_SLOT_STRIDE + at for slot in (0, 1) for at in _TICK_FIELDS]
     elif kind == "second.index":

@@ -8,7 +8,6 @@ order, and finishes what was decided; no message is held twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -57,12 +56,12 @@ class Told:
 class Life:
     """An engine on a fake disk."""
 
-    def __init__(self, disk: FakeDisk, ids: Path, told: Told) -> None:
+    def __init__(self, disk: FakeDisk, told: Told) -> None:
         self.told, self.random = told, Random(5)
         self.engine = Engine(
             disk,
             "data",
-            Setup(random=Random(5), limits=Limits(disk_reserve_bytes=0), ids_path=str(ids)),
+            Setup(random=Random(5), limits=Limits(disk_reserve_bytes=0)),
             now_ms=told.now_ms,
         )
         self.state = self.engine.state
@@ -199,20 +198,20 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "AHEAD_SLICES", 2)
 
 
-def test_no_crash(tmp_path: Path) -> None:
+def test_no_crash() -> None:
     """The same workload without a crash, so that the others mean something."""
     disk, told = FakeDisk(), Told()
-    life = Life(disk, tmp_path / "ids", told)
+    life = Life(disk, told)
     work(life)
     assert told.settled == {"acked": "acked", "released": "released", "late": "acked"}
     life.engine.close()
-    check(Life(disk, tmp_path / "ids", told))
+    check(Life(disk, told))
 
 
 @pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
-def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+def test_crash_at_file_operations(survival: Survival) -> None:
     """Cut at a seeded sample of all file operations."""
-    at = WORKLOAD.sample(tmp_path, survival)
-    cuts = WORKLOAD.crash_at(tmp_path, at, lambda _: survival)
+    at = WORKLOAD.sample(survival)
+    cuts = WORKLOAD.crash_at(at, lambda _: survival)
     held = sum(len(told.claims) for told in cuts)
     assert held > SAMPLE, "many were cut while claims were held"

@@ -9,10 +9,8 @@ happened; a plain model replays those and a drained engine has to agree with it.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -75,13 +73,13 @@ class Book:
 class Life:
     """An engine from its start to its crash."""
 
-    def __init__(self, disk: FakeDisk, ids: Path, book: Book, seed: int) -> None:
+    def __init__(self, disk: FakeDisk, book: Book, seed: int) -> None:
         self.book = book
         self.random = Random(seed)
         self.engine = Engine(
             disk,
             "data",
-            Setup(random=Random(seed), limits=Limits(disk_reserve_bytes=0), ids_path=str(ids)),
+            Setup(random=Random(seed), limits=Limits(disk_reserve_bytes=0)),
             now_ms=book.now_ms,
         )
         self.started_at = self.engine.state.log.end_position - FRAME_HEADER_SIZE
@@ -341,66 +339,66 @@ def check(life: Life) -> None:
     life.engine.close()
 
 
-def crashed_run(folder: Path, at: int, seed: int) -> tuple[FakeDisk, Book]:
+def crashed_run(at: int, seed: int) -> tuple[FakeDisk, Book]:
     disk, book = FakeDisk(seed), Book()
     disk.crash_at = at
     with pytest.raises(DiskCrashed):
-        work(Life(disk, folder / "ids", book, seed=1))
+        work(Life(disk, book, seed=1))
     return disk, book
 
 
-def operations(folder: Path) -> int:
+def operations() -> int:
     disk = FakeDisk()
-    life = Life(disk, folder / "count", Book(), seed=1)
+    life = Life(disk, Book(), seed=1)
     work(life)
     life.engine.close()
     return disk.count
 
 
-def ids_for(folder: Path, name: str, *, lost: bool) -> Path:
-    """The id index for the next life: a copy of the last one's, or nothing."""
-    target = folder / name
-    if not lost and (folder / "ids").exists():
-        shutil.copytree(folder / "ids", target)
-    return target
+def lose_ids(disk: FakeDisk) -> None:
+    """The next life makes the id index anew."""
+    if disk.exists("data/ids"):
+        disk.remove_tree("data/ids")
 
 
-def crash_and_check(folder: Path, at: int, survival: Survival, seed: int) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    disk, book = crashed_run(folder, at, seed)
+def crash_and_check(at: int, survival: Survival, seed: int) -> None:
+    disk, book = crashed_run(at, seed)
     disk = disk.restart(survival, seed * 7_919 + at)
     book.now_ms += 5
     if at % 3 == 0:
+        if at % 2 == 0:
+            lose_ids(disk)
         # The power goes again while the engine recovers.
         disk.crash_at = 1 + at % 11
         try:
-            life = Life(disk, ids_for(folder, "between", lost=at % 2 == 0), book, seed=2)
+            life = Life(disk, book, seed=2)
         except DiskCrashed:
             disk = disk.restart("sectors", at)
         else:
             life.engine.close()
             disk.crash_at = 0
-    check(Life(disk, ids_for(folder, "after", lost=at % 5 == 0), book, seed=3))
+    if at % 5 == 0:
+        lose_ids(disk)
+    check(Life(disk, book, seed=3))
 
 
 SAMPLE = 60
 
 
 @pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
-def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+def test_crash_at_file_operations(survival: Survival) -> None:
     """Cut at a seeded sample of all file operations; the model and the drained engine agree."""
-    count = operations(tmp_path)
+    count = operations()
     points = Random(survival).sample(range(1, count + 1), min(SAMPLE, count))
     for at in sorted(points):
-        crash_and_check(tmp_path / "run", at, survival, seed=at)
+        crash_and_check(at, survival, seed=at)
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk() -> None:
     """Space runs out for a while in the middle of a drain: all is delivered once it is back."""
     for at in range(1, 80, 4):
         disk, book = FakeDisk(at), Book()
-        life = Life(disk, tmp_path / str(at), book, seed=1)
+        life = Life(disk, book, seed=1)
         for delay in (0, 1_000, 60_000, 2 * HOUR_MS):
             life.send([delay + 10 * k for k in range(5)])
             life.sync()
@@ -410,13 +408,13 @@ def test_full_disk(tmp_path: Path) -> None:
         life.engine.close()
 
 
-def test_no_crash(tmp_path: Path) -> None:
+def test_no_crash() -> None:
     """The same workload, closed cleanly: the model holds, so the test above means something."""
     disk, book = FakeDisk(), Book()
-    life = Life(disk, tmp_path / "ids", book, seed=1)
+    life = Life(disk, book, seed=1)
     work(life)
     kinds = {event[1] for message in book.messages.values() for event in message.events}
     assert kinds == {"send", "lease", "ack", "nack", "cancel", "reschedule"}
     assert life.engine.upkeep.checkpoints == 7
     life.engine.close()
-    check(Life(disk, ids_for(tmp_path, "after", lost=False), book, seed=3))
+    check(Life(disk, book, seed=3))

@@ -7,7 +7,6 @@ acknowledged, and that the job meant, has been changed by it exactly as the job 
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -39,14 +38,14 @@ NEW_MS = START_MS + 50 * HOUR_MS
 class Life:
     """An engine on a fake disk, and what its clients were told."""
 
-    def __init__(self, disk: FakeDisk, ids: Path, told: Told) -> None:
+    def __init__(self, disk: FakeDisk, told: Told) -> None:
         self.told = told
         self.random = Random(5)
         limits = Limits(disk_reserve_bytes=0)
         self.engine = Engine(
             disk,
             "data",
-            Setup(random=Random(5), limits=limits, ids_path=str(ids)),
+            Setup(random=Random(5), limits=limits),
             now_ms=told.now_ms,
         )
 
@@ -176,20 +175,20 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "RANGE_ROWS", 16)
 
 
-def test_no_crash(tmp_path: Path) -> None:
+def test_no_crash() -> None:
     """The same workload without a crash, so that the others mean something."""
     disk, told = FakeDisk(), Told()
-    life = Life(disk, tmp_path / "ids", told)
+    life = Life(disk, told)
     work(life)
     assert all(life.engine.state.jobs.by_number[n].done == 40 for n in told.jobs.values())
     life.engine.close()
-    check(Life(disk, tmp_path / "ids", told))
+    check(Life(disk, told))
 
 
 @pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
-def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+def test_crash_at_file_operations(survival: Survival) -> None:
     """Cut at a seeded sample of all file operations."""
-    at = WORKLOAD.sample(tmp_path, survival)
-    cuts = WORKLOAD.crash_at(tmp_path, at, lambda _: survival)
+    at = WORKLOAD.sample(survival)
+    cuts = WORKLOAD.crash_at(at, lambda _: survival)
     begun = sum(len(told.jobs) for told in cuts)
     assert begun > SAMPLE, "many were cut while jobs ran"

@@ -7,7 +7,6 @@ says which of what the model knows has happened. Snapshots are made in process.
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -139,8 +138,8 @@ def test_against_a_model(
 class Script:
     """One small life: effects, messages, checkpoints and snapshots in a fixed order."""
 
-    def __init__(self, disk: FakeDisk, ids: Path) -> None:
-        self.disk, self.ids = disk, ids
+    def __init__(self, disk: FakeDisk) -> None:
+        self.disk = disk
         self.seen: dict[int, Any] = {0: {}}
         self.durable = 0
 
@@ -148,7 +147,7 @@ class Script:
         return Engine(
             self.disk,
             "data",
-            Setup(random=Random(3), limits=SMALL, ids_path=str(self.ids)),
+            Setup(random=Random(3), limits=SMALL),
             now_ms=1_700_000_000_000,
         )
 
@@ -173,13 +172,13 @@ class Script:
 
 
 @pytest.mark.parametrize("survival", ["nothing", "everything", "prefix", "sectors"])
-def test_crash_at_every_operation(tmp_path: Path, survival: Survival) -> None:
+def test_crash_at_every_operation(survival: Survival) -> None:
     """What was durable is there, once, whatever operation of the disk was the last."""
     whole = FakeDisk()
-    Script(whole, tmp_path / "whole").run()
+    Script(whole).run()
     for at in range(1, whole.count, 1 if survival == "sectors" else 3):
         disk = FakeDisk()
-        script = Script(disk, tmp_path / f"{survival}-{at}")
+        script = Script(disk)
         disk.crash_at = at
         with pytest.raises(DiskCrashed):
             script.run()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -47,14 +46,14 @@ class Told:
 class Life:
     """An engine on a fake disk."""
 
-    def __init__(self, disk: FakeDisk, ids: Path, told: Told) -> None:
+    def __init__(self, disk: FakeDisk, told: Told) -> None:
         self.told = told
         self.random = Random(5)
         limits = Limits(disk_reserve_bytes=0, segment_bytes_max=2_000)
         self.engine = Engine(
             disk,
             "data",
-            Setup(random=Random(5), limits=limits, ids_path=str(ids)),
+            Setup(random=Random(5), limits=limits),
             now_ms=told.now_ms,
         )
         self.calls = Transactions(self.engine)
@@ -195,29 +194,29 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 4)
 
 
-def test_no_crash(tmp_path: Path) -> None:
+def test_no_crash() -> None:
     """The same workload without a crash, so that the others mean something."""
     disk, told = FakeDisk(), Told()
-    life = Life(disk, tmp_path / "ids", told)
+    life = Life(disk, told)
     work(life)
     assert told.decided == {"early": "committed", "late": "committed", "aborted": "aborted"}
     assert life.calls.table.published_rows == 2 * PARTS * ROWS
     life.engine.close()
-    check(Life(disk, tmp_path / "ids", told))
+    check(Life(disk, told))
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)
-def test_crash_at_file_operations(survival: Survival, tmp_path: Path) -> None:
+def test_crash_at_file_operations(survival: Survival) -> None:
     """Cut at a seeded sample of all file operations."""
-    at = WORKLOAD.sample(tmp_path, survival)
-    cuts = WORKLOAD.crash_at(tmp_path, at, lambda _: survival)
+    at = WORKLOAD.sample(survival)
+    cuts = WORKLOAD.crash_at(at, lambda _: survival)
     committed = sum(len(told.decided) for told in cuts)
     assert committed > SAMPLE // 2, "many were cut behind a decision"
 
 
 @pytest.mark.drill
-def test_crash_at_every_file_operation(tmp_path: Path) -> None:
+def test_crash_at_every_file_operation() -> None:
     """The same without a sample."""
-    at = WORKLOAD.operations(tmp_path)
-    cuts = WORKLOAD.crash_at(tmp_path, at, lambda cut: SURVIVALS[cut % len(SURVIVALS)])
+    at = WORKLOAD.operations()
+    cuts = WORKLOAD.crash_at(at, lambda cut: SURVIVALS[cut % len(SURVIVALS)])
     assert sum(1 for _ in cuts) == len(at)

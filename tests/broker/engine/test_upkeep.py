@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from delaylog.broker.engine import id_rebuild
 from delaylog.broker.engine.saved_state import saved_epochs
 from delaylog.storage import id_index
-from delaylog.storage.layout import MessageState
+from delaylog.storage.id_filter import KeyArray
+from delaylog.storage.id_run import RunWriter
+from delaylog.storage.layout import Int64Array, MessageState
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000
@@ -251,23 +253,27 @@ def run_with_worker(work: Work) -> None:
 
 def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
     """An hour's ids and files go without a write, a sync or a removal on the loop's thread, and no
-    transaction of the id index is large."""
+    write of the id index is large."""
     host.send(300, delay=1_000, ids=[f"m{k}" for k in range(300)])
     host.advance(2_000)
     host.ack(host.receive(300))
     host.advance(3 * HOUR)
     host.checkpoint()
-    monkeypatch.setattr(id_index, "PART_FORGETS", 100)
+    monkeypatch.setattr(id_index, "SLICE_IDS", 100)
     here = threading.get_ident()
-    ids, fs = host.engine.state.ids, host.engine.state.fs
-    deletions: list[int] = []
+    fs = host.engine.state.fs
+    written: list[int] = []
+    add, finish = RunWriter.add, RunWriter.finish
 
-    def write(act) -> None:
-        assert threading.get_ident() != here, "a transaction is synced on the loop"
-        before = ids._env.stat()["entries"]
-        real_write(act)
-        if (left := ids._env.stat()["entries"]) < before:
-            deletions.append(before - left)
+    def counted(writer: RunWriter, keys: KeyArray, refs: Int64Array) -> None:
+        assert threading.get_ident() != here, "a run is written on the loop"
+        assert not refs.any(), "all of them are forgotten"
+        written.append(len(keys))
+        add(writer, keys, refs)
+
+    def synced(writer: RunWriter) -> None:
+        assert threading.get_ident() != here, "a run is synced on the loop"
+        finish(writer)
 
     def elsewhere(name: str):
         real = getattr(fs, name)
@@ -278,15 +284,15 @@ def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
 
         monkeypatch.setattr(fs, name, call)
 
-    real_write = ids._write
-    monkeypatch.setattr(ids, "_write", write)
+    monkeypatch.setattr(RunWriter, "add", counted)
+    monkeypatch.setattr(RunWriter, "finish", synced)
     for name in ("unlink", "remove_tree", "sync_folder"):
         elsewhere(name)
     for _ in range(3):
         host.sync()
         run_with_worker(host.engine.upkeep.checkpoint(lambda: host.now_ms))
     assert hour_folders(host) == []
-    assert deletions == [100, 100, 100]
+    assert written == [100, 100, 100]
 
 
 def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:

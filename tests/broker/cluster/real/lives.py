@@ -61,12 +61,10 @@ class Lives:
         oracle = WildOracle(lambda: self._wants(node), lambda target: self._transfer(node, target))
         disk = self.disks[node]
         disk.sync_seconds = self.random.choice((0.0, 0.002, 0.006))
-        ids = self.folder / f"ids{node}"
         try:
             life = Life(
                 cluster(node, SIZE),
                 disk,
-                ids,
                 self.network,
                 oracle,
                 seed=self.random.randrange(1 << 30),
@@ -114,7 +112,7 @@ class Lives:
         survival = self.random.choice(SURVIVALS)
         self.disks[node] = disk.on_again(survival, self.random.randrange(1 << 30))
         if self.random.random() < 0.15:
-            lose_ids(self.folder / f"ids{node}")
+            lose_ids(self.disks[node])
         if self.random.random() < 0.1:
             self.disks[node].crash_at = self.random.randrange(1, 80)
         pause = self.random.random() * 0.8 if seconds is None else seconds

@@ -6,9 +6,7 @@ Everything from the engine to replication is the real thing, put together as `pl
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -95,7 +93,6 @@ class Life:
         self,
         config: ClusterConfig,
         disk: ThreadedDisk,
-        ids: Path,
         network: Network,
         oracle: WildOracle,
         *,
@@ -137,7 +134,7 @@ class Life:
             return Engine(
                 disk,
                 FOLDER,
-                Setup(random=random, limits=LIMITS, ids_path=str(ids)),
+                Setup(random=random, limits=LIMITS),
                 now_ms=clock.now_ms(),
                 member=membership,
                 loaded=loaded,
@@ -189,7 +186,6 @@ class Life:
         node.background._io = _NoThread()  # type: ignore[assignment]
         if node.log_commits._thread._thread.is_alive():
             node.log_commits.stop()
-        node.engine.state.ids.close()
 
     async def stop(self) -> None:
         """As SIGTERM does it, once."""
@@ -212,8 +208,9 @@ class _NoThread:
         pass
 
 
-def lose_ids(ids: Path) -> None:
-    shutil.rmtree(ids, ignore_errors=True)
+def lose_ids(disk: ThreadedDisk) -> None:
+    if disk.exists(f"{FOLDER}/ids"):
+        disk.remove_tree(f"{FOLDER}/ids")
 
 
 def damage(disk: ThreadedDisk) -> list[str]:
