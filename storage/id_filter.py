@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.recent_ids import FEW, KeyArray
 
-KeyArray = npt.NDArray[np.uint64]
 BYTES_AN_ID: Final = 2
 COUNT_MIN: Final = 32_768
 """Fewer ids take as much memory as these."""
-FEW: Final = 16
-"""Up to so many keys are looked up one by one."""
 _BITS: Final = 5
 _PATTERNS: Final = 4_096
 _LOW: Final = np.uint64(_PATTERNS - 1)

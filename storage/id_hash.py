@@ -88,10 +88,13 @@ class IdHash:
             values = column.values(n)
             return np.array([one(value) if value else 0 for value in values], np.uint64)
         sizes = column.sizes(n)
+        longest, shortest = int(sizes.max()), int(sizes.min())
+        if longest == shortest:
+            return self._mixed(_words_of_one_size(column, n, longest), sizes)
         words = _words(column)
         starts = np.cumsum(sizes) - sizes
         counts = (sizes + _WORD - 1) // _WORD
-        most, least = int(counts.max()), int(sizes.min())
+        most = int(counts.max())
         if most <= _WORDS_FEW or most == int(counts.min()):
             hashes = self._alike(words, starts, sizes, most)
         else:
@@ -100,7 +103,7 @@ class IdHash:
             for number in np.flatnonzero(np.bincount(classes)).tolist():
                 at = np.flatnonzero(classes == number)
                 hashes[at] = self._alike(words, starts[at], sizes[at], int(_CLASSES[number]))
-        if least == 0:
+        if shortest == 0:
             hashes[sizes == 0] = 0
         return hashes
 
@@ -113,7 +116,11 @@ class IdHash:
     ) -> Hashes:
         """Hashes of ids that have at most `count` words each."""
         taken = words[starts[:, None] + _OFFSETS[:count]] & _MASKS[sizes, :count]
-        lanes = taken.astype(np.uint64) @ self._words[:count]
+        return self._mixed(taken, sizes)
+
+    def _mixed(self, taken: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> Hashes:
+        """Hashes of ids given as their words, one row each, and their sizes."""
+        lanes = taken.astype(np.uint64) @ self._words[: taken.shape[1]]
         lanes += sizes.astype(np.uint64)[:, None] * self._sizes + self._starts
         mixed: Hashes = (lanes[:, 0] & _UPPER) | (lanes[:, 1] >> _32)
         mixed = (mixed ^ (mixed >> _33)) * np.uint64(_MIX_1)
@@ -121,6 +128,13 @@ class IdHash:
         mixed ^= mixed >> _33
         np.maximum(mixed, 1, out=mixed)
         return mixed
+
+
+def _words_of_one_size(column: TextColumn, n: int, size: int) -> npt.NDArray[np.uint32]:
+    """The words of ids that are all of one size, filled up with zeros, one row each."""
+    padded = np.zeros((n, -(-size // _WORD) * _WORD), np.uint8)
+    padded[:, :size] = np.frombuffer(column.block, np.uint8).reshape(n, size)
+    return padded.view("<u4")
 
 
 def _words(column: TextColumn) -> npt.NDArray[np.uint32]:

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from delaylog.storage.columns import every
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.id_filter import IdFilter, KeyArray
+from delaylog.storage.id_filter import IdFilter
 from delaylog.storage.id_run import SLICE_IDS, IdRun, RunWriter
 from delaylog.storage.layout import Int64Array, RowArray, open_file, seal_parts
-from delaylog.storage.recent_ids import RecentIds
+from delaylog.storage.recent_ids import FEW, KeyArray, RecentIds
 from delaylog.storage.whole_files import read_file, replace_file
 
 Jobs = Generator[Callable[[], None], None, None]
@@ -53,7 +53,10 @@ with which the kernel maps the fifteen around it, and all of those count as resi
 def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
     """Topic and id hash as one number, never 0: the same id in two topics has two of them."""
     if isinstance(topics, int):
-        mixed: KeyArray = hashes ^ np.uint64(topics * _TOPIC_FACTOR & _ALL)
+        salt = topics * _TOPIC_FACTOR & _ALL
+        if len(hashes) <= FEW:
+            return np.array([each ^ salt or 1 for each in hashes.tolist()], np.uint64)
+        mixed: KeyArray = hashes ^ np.uint64(salt)
     else:
         mixed = hashes ^ topics.astype(np.uint64) * np.uint64(_TOPIC_FACTOR)
     np.maximum(mixed, _ONE, out=mixed)

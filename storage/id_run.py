@@ -22,8 +22,8 @@ from crc32c import crc32c
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.file_system import FileSystem
-from delaylog.storage.id_filter import KeyArray
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.recent_ids import KeyArray
 
 _HEADER: Final = struct.Struct("<IH2xQQIII28x")
 assert _HEADER.size == 64

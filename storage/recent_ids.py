@@ -187,6 +187,8 @@ class _Table:
             full[at] = False
             on = np.flatnonzero(full)
             left, keys, buckets = left[on], keys[on], buckets[on] + 1 & self._last
+        if len(places) == 1:
+            return places[0], slots[0]
         return np.concatenate(places), np.concatenate(slots)
 
     def _first_buckets(self, keys: KeyArray) -> Int64Array:
@@ -206,29 +208,32 @@ class _Table:
             rows = self._buckets[buckets]
             # The slot that has the key, else the first free one.
             inside = (rows == 0).argmax(axis=1)
+            taken = rows[:, -1] != 0
             hits = np.flatnonzero(rows == keys[:, None])
-            has_slot = rows[:, -1] == 0
             inside[hits >> _BUCKET_BITS] = hits & _BUCKET - 1
-            has_slot[hits >> _BUCKET_BITS] = True
-            at = np.flatnonzero(has_slot)
-            slots = (buckets[at] << _BUCKET_BITS) + inside[at]
-            # Of several keys that claim a slot one stays; the others see that it is not theirs.
-            self._keys[slots] = keys[at]
-            self._count(slots)
-            mine = self._keys[slots] == keys[at]
-            self._refs[slots[mine]] = refs[at[mine]]
-            on = np.flatnonzero(~has_slot)
-            if not every(mine):
-                on = np.sort(np.concatenate([on, at[~mine]]))
+            taken[hits >> _BUCKET_BITS] = False
+            at = np.flatnonzero(~taken)
+            on = self._claim((buckets[at] << _BUCKET_BITS) + inside[at], keys[at], refs[at])
+            if len(at) < len(keys) or len(on):
+                on = np.sort(np.concatenate([np.flatnonzero(taken), at[on]]))
             keys, refs = keys[on], refs[on]
-            buckets = buckets[on] + ~has_slot[on] & self._last
+            buckets = buckets[on] + taken[on] & self._last
 
-    def _count(self, slots: Int64Array) -> None:
-        """Count those of the slots that were free, each once."""
-        fresh = slots[self._refs[slots] == 0]
-        marks = np.arange(1, len(fresh) + 1)
-        self._refs[fresh] = marks
-        self.count += int(np.count_nonzero(self._refs[fresh] == marks))
+    def _claim(self, slots: Int64Array, keys: KeyArray, refs: Int64Array) -> Int64Array:
+        """Put keys into free slots, or their own ones; returns the places of those that must look
+        for another slot, since of several that claim one, one stays.
+        """
+        free = self._refs[slots] == 0
+        marks = np.arange(len(slots))
+        self._keys[slots], self._refs[slots] = keys, marks
+        first = self._refs[slots] == marks
+        self.count += int(np.count_nonzero(free & first))
+        if every(first):
+            self._refs[slots] = refs
+            return marks[:0]
+        mine = self._keys[slots] == keys
+        self._refs[slots[mine]] = refs[mine]
+        return np.flatnonzero(~mine)
 
     def leave(self, keys: KeyArray) -> None:
         """These keys are put elsewhere."""

@@ -145,7 +145,8 @@ def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
         return batch.body.block, size, None
     columns.append(batch.body)
     if all(isinstance(c.size, int) for c in columns):
-        return _side_by_side([(c.block, c.size) for c in columns if isinstance(c.size, int)], n)
+        alike = [(c.block, c.size) for c in columns if isinstance(c.size, int)]
+        return (*_side_by_side(alike, n), None)
     sizes = [c.sizes(n) for c in columns]
     total = np.sum(sizes, axis=0)
     starts = np.cumsum(total) - total
@@ -159,15 +160,17 @@ def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
     return data.tobytes(), total, starts
 
 
-def _side_by_side(columns: list[tuple[Block, int]], n: int) -> tuple[Block, Column, Int64Array]:
+def _side_by_side(columns: list[tuple[Block, int]], n: int) -> tuple[Block, int]:
     """The same when each column has values of one size: a table, filled column by column."""
     width = sum(size for _, size in columns)
+    if n == 1:
+        return b"".join(block for block, _ in columns), width
     table = np.empty((n, width), np.uint8)
     at = 0
     for block, size in columns:
         table[:, at : at + size] = np.frombuffer(block, np.uint8).reshape(n, size)
         at += size
-    return table.tobytes(), np.full(n, width, np.int64), np.arange(n, dtype=np.int64) * width
+    return table.tobytes(), width
 
 
 def place_rows(

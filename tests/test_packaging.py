@@ -70,7 +70,7 @@ def test_no_module_has_the_name_of_a_standard_one() -> None:
     """A file run as a script has its folder first on the path, and would hide the real module."""
     paths = python_files(*FOLDERS, "bench", "tests/drills")
     names = {path: path.parent.name if path.stem == "__init__" else path.stem for path in paths}
-    reserved = sys.stdlib_module_names | {"pytest", "numpy", "uvloop", "aiohttp", "lmdb"}
+    reserved = sys.stdlib_module_names | {"pytest", "numpy", "uvloop", "aiohttp"}
     clashes = [path for path, name in names.items() if name in reserved and name != "__main__"]
     assert clashes == []
 

@@ -81,16 +81,17 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
     """Match client-chosen ids against living messages and each other."""
     if batch.id.empty:
         return Merge()
-    sizes, hashes = batch.id.sizes(batch.n), id_hashes(batch, state.id_hash)
-    rows = np.flatnonzero(sizes)
+    hashes = id_hashes(batch, state.id_hash)
+    rows = np.flatnonzero(hashes)
     if len(rows) < batch.n:
-        sizes, hashes = sizes[rows], hashes[rows]
+        hashes = hashes[rows]
     origins = state.ids.get_column(topic.number, hashes)
     repeated = _has_repeats(hashes)
     if not (repeated or some(origins) or _expecting(topic)):
         # Nobody has any of these ids.
         return Merge()
-    living = _find(state, topic, batch, _Ids(hashes, origins, sizes))
+    ids = _Ids(hashes, origins, batch.id.sizes(batch.n)[rows])
+    living = _find(state, topic, batch, ids)
     first, last = _repeats(batch, rows, hashes) if repeated else (rows, rows)
     succeed = topic.settings.succeeds_leased(mode)
     merge = Merge()

@@ -48,9 +48,14 @@ from delaylog.storage.payloads import SendDecision
 
 def _clean_ids(column: TextColumn, n: int) -> bool:
     """Whether all ids of a column are legal; `check_packed` says what is wrong with one."""
-    if column_max(column.size) > ID_BYTES_MAX or not all_utf8(column, n):
+    if column_max(column.size) > ID_BYTES_MAX:
         return False
     raw = np.frombuffer(column.block, np.uint8)
+    if raw.min() >= ord(" ") and raw.max() < ord("~"):
+        # Nothing but ASCII, no control letter, and no id of the broker's own.
+        return True
+    if not all_utf8(column, n):
+        return False
     # U+0080 to U+009F are C2 80 to C2 9F.
     control = some(raw < 32) or some(raw == 127) or some((raw[:-1] == 0xC2) & (raw[1:] < 0xA0))
     sizes = column.sizes(n)
@@ -81,6 +86,8 @@ def _check_texts(batch: MessageBatch) -> None:
 def all_utf8(column: TextColumn, n: int) -> bool:
     """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
     raw = bytes(column.block)
+    if raw.isascii():
+        return True
     try:
         raw.decode()
     except UnicodeDecodeError:

@@ -49,7 +49,7 @@ def test_verify_and_dump(
     before = sorted(folder.rglob("*"))
     monkeypatch.setattr(os, "open", refuse_writers)
     assert main(["verify", str(folder)]) == 0, capsys.readouterr()
-    for pattern in ("tick", "checkpoint-*", "log/*.log", "hours/*/delay.log", "ids/data.mdb"):
+    for pattern in ("tick", "checkpoint-*", "log/*.log", "hours/*/delay.log", "ids/*"):
         for file in folder.glob(pattern):
             assert main(["dump", str(file)]) == 0, file
     assert sorted(folder.rglob("*")) == before

@@ -32,7 +32,7 @@ DATA = {
     "d/hours/2021-05-01T05Z/delay.index": b"rows",
     "d/tick": b"tick",
     "d/checkpoint-8": b"checkpoint",
-    "d/ids/data.mdb": b"ids",
+    "d/ids/index": b"ids",
 }
 ERROR = CorruptionError("a bad frame", path="d/log/0.log", position=7)
 

@@ -27,7 +27,7 @@ OLD = {
     "d/tick": b"old tick",
     "d/checkpoint-8": b"old checkpoint",
     "d/checkpoint-9": b"newer checkpoint",
-    "d/ids/data.mdb": b"old ids",
+    "d/ids/index": b"old ids",
 }
 KEPT = {"d/meta": b"promise", "d/vote": b"vote", "d/lock": b"", "d/damaged-x/log": b"aside"}
 NEW = {
