@@ -22,9 +22,10 @@ KeyArray = npt.NDArray[np.uint64]
 SLOTS_MIN: Final = 4_096
 FEW: Final = 16
 """Up to so many keys are looked up and put one by one: numpy's fixed price is about 10 us."""
-MOVED_A_ROW: Final = 2
-"""Slots of the old table that are moved for each row that is put: it is empty when four fifths of
-what makes the new one full have come, since that takes as many rows as 5/8 of the old slots."""
+MOVED_A_ROW: Final = 8
+"""Slots of the old table that are moved for each row that is put: it is empty when a fifth of what
+makes the new one full has come, since that takes as many rows as 5/8 of the old slots. While it is
+not, both tables are looked at."""
 OWED_ROWS: Final = 1_024
 """Slots are moved and touched for so many rows at a time: puts of few rows owe it until then."""
 TOUCHED_A_ROW: Final = 20
