@@ -1,7 +1,7 @@
 """The ids of an ended hour leave the id index, in jobs for a worker thread.
 
-Ids are hashes, so those of one stretch of rows lie all over the database. They are gathered and
-sorted by key first: then each job deletes a stretch of neighbours, which share pages.
+Ids are hashes, so those of one stretch of rows lie all over the index. They are gathered and
+sorted by key first: then each job looks up a stretch of neighbours, which share pages.
 """
 
 from __future__ import annotations

@@ -295,6 +295,29 @@ def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
     assert written == [100, 100, 100]
 
 
+def test_runs_of_ids_are_merged_beside_checkpoints(host) -> None:
+    """Due after some checkpoints, not while one runs; a stop gives a merge up, without a trace."""
+    engine, names = host.engine, [f"m{k}" for k in range(80)]
+    for k in range(4):
+        host.send(20, delay=HOUR, ids=names[20 * k : 20 * k + 20])
+        assert not engine.ids_due()
+        engine.run_inline(engine.upkeep.checkpoint(lambda: host.now_ms))
+    assert engine.ids_due()
+    engine.upkeep.checkpoint_running = True
+    assert not engine.ids_due()
+    engine.upkeep.checkpoint_running = False
+    asked: list[bool] = []
+    engine.run_inline(engine.ids_work(lambda: asked.append(True) or len(asked) > 1))
+    assert engine.ids_due()
+    engine.run_inline(engine.ids_work())
+    assert not engine.ids_due()
+    runs = [path.name for path in (host.folder / "ids").glob("*.ids")]
+    assert len(runs) == 1
+    host.crash()
+    assert engine.state.ids.set_aside == host.engine.state.ids.set_aside == ""
+    assert [host.state_of(name) for name in names] == [MessageState.WAITING] * 80
+
+
 def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
     """The hour takes rows again while the job that deletes its files has not run yet."""
     host.send(10, delay=1_000)
