@@ -106,11 +106,14 @@ class IdRun:
             self.rest()
 
     def check(self) -> Iterator[KeyArray]:
-        """The keys, part by part; then raises CorruptionError if a byte is not the one written."""
+        """Copies of the keys, part by part; then raises CorruptionError if a byte is not the one
+        written. No view of the map is alive then, so that it can be closed.
+        """
         keys_crc = refs_crc = 0
         for keys, refs in self.slices():
             keys_crc, refs_crc = crc32c(keys.data, keys_crc), crc32c(refs.data, refs_crc)
-            yield keys
+            yield keys.copy()
+        del keys, refs
         for crc, wanted, start in (
             (keys_crc, self._keys_crc, _HEADER.size),
             (refs_crc, self._refs_crc, self._refs_start),

@@ -264,6 +264,22 @@ def test_what_is_damaged_is_removed(tmp_path: Path, name: str, how: str) -> None
             (tmp_path / each).write_bytes(content)
 
 
+def test_damage_on_a_disk_whose_maps_are_exact() -> None:
+    """What was mapped is closed, also when the last byte of the last run is the wrong one."""
+    disk = FakeDisk()
+    disk.mkdir("ids")
+    ids = IdIndex(disk, "ids")
+    for number in (1, 2):
+        put_many(ids, fresh_hashes(100, number), 1)
+        flush(ids, number)
+    ids.close()
+    disk.flip("ids/2.ids", 8 * 64 + 8 * 1_600 - 1)
+    ids = IdIndex(disk, "ids")
+    assert "ids/2.ids" in ids.set_aside
+    assert ids.position == 0
+    ids.close()
+
+
 def test_an_index_of_an_earlier_release(tmp_path: Path) -> None:
     """LMDB's files give way: the rows have all that is in them."""
     for name in ("data.mdb", "lock.mdb"):
