@@ -10,7 +10,7 @@ release is made anew from the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.columns import every
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
 from delaylog.storage.id_filter import IdFilter
 from delaylog.storage.id_run import SLICE_IDS, IdRun, RunWriter
@@ -45,6 +45,8 @@ SIZE_MIN: Final = 16_384
 """Runs of fewer ids count as of one size."""
 FILTER_FILLED_MAX: Final = 1.5
 """A filter is made anew, at two bytes an id, when it holds more than so many times as many."""
+FILTER_SPARE_MAX: Final = 2
+"""And after a merge that leaves so many times fewer ids than it was given."""
 REST_TOUCHES: Final = 4_096
 """After so many look-ups in runs their pages are given back: each may have touched one of its own,
 with which the kernel maps the fifteen around it, and all of those count as resident."""
@@ -105,9 +107,12 @@ class IdIndex:
         self._fs = fs
         self._path = path
         self._recent = RecentIds()
-        self._flushing = RecentIds()
+        self._flushing: list[RecentIds] = []
+        """What was set aside, oldest first: several after a flush that was cut short."""
         self._filter = IdFilter(0)
         self._runs: list[IdRun] = []
+        self._number = 0
+        """Of the newest run that was begun; a number is used once."""
         self.position = 0
         """Every id of frames below this log position is stored."""
         self._touched = 0
@@ -115,10 +120,10 @@ class IdIndex:
         """Why an earlier index was removed at this start, if one was."""
         try:
             self._load()
-        except CorruptionError as error:
+        except (CorruptionError, DiskFailedError) as error:
             self.set_aside = str(error)
             self.close()
-            self._fs.remove_tree(path)
+            self._remove_files_but(())
             self._load()
 
     def _load(self) -> None:
@@ -135,12 +140,21 @@ class IdIndex:
         self._runs = open_runs(fs, path, stored)
         self._filter = IdFilter(sum(run.count for run in self._runs))
         for run in self._runs:
-            for keys in run.check():
+            for keys in run.check(fs):
                 self._filter.add(keys)
-        for name in sorted(names - {INDEX, *(f"{run.number}.ids" for run in self._runs)}):
-            # A flush or a merge was cut short.
-            fs.unlink(f"{path}/{name}")
+        self._remove_others()
+        self._number = max((run.number for run in self._runs), default=0)
         self.position = stored.position
+
+    def _remove_others(self) -> None:
+        """Remove what is not among the runs: a flush or a merge may have been cut short."""
+        self._remove_files_but([INDEX, *(f"{run.number}.ids" for run in self._runs)])
+
+    def _remove_files_but(self, kept: Collection[str]) -> None:
+        """Remove files of this index, and of that of earlier releases; others may be here."""
+        for name in sorted(set(self._fs.listdir(self._path)) - set(kept)):
+            if name.endswith((".ids", ".mdb")) or name.startswith(INDEX):
+                self._fs.unlink(f"{self._path}/{name}")
 
     # ------------------------------------------------------------------ look-ups and puts
 
@@ -166,9 +180,9 @@ class IdIndex:
         """A ref per hash, 0 where there is none."""
         keys = keys_of(topic, hashes)
         out = self._recent.get(keys)
-        if self._flushing.count:
+        for table in reversed(self._flushing):
             missing = np.flatnonzero(out == 0)
-            out[missing] = self._flushing.get(keys[missing])
+            out[missing] = table.get(keys[missing])
         if self._runs:
             passing = self._filter.passing(keys)
             if len(passing):
@@ -205,12 +219,9 @@ class IdIndex:
 
     def begin_flush(self) -> None:
         """Set the recent ids aside for `write_flush`; look-ups still find them."""
-        if self._flushing.count:
-            # An earlier flush was cut short.
-            self._flushing.put(*self._recent.columns())
-        else:
-            self._flushing = self._recent
-        self._recent = self._recent.successor()
+        if self._recent.count:
+            self._flushing.append(self._recent)
+            self._recent = self._recent.successor()
 
     def write_flush(self, position: int) -> None:
         """Store what was set aside, durably, all at once; for whoever has nothing beside it."""
@@ -221,12 +232,12 @@ class IdIndex:
     def flush_jobs(self, position: int) -> Jobs:
         """Store what was set aside, durably; the last job says up to where the index is whole."""
         box: list[tuple[KeyArray, Int64Array]] = []
-        yield lambda: box.append(_ordered(*self._flushing.columns()))
+        yield lambda: box.append(_newest(self._flushing))
         yield from self._push(*box.pop(), position)
 
     def end_flush(self) -> None:
         """Forget what is stored now."""
-        self._flushing = RecentIds()
+        self._flushing = []
 
     def _push(self, keys: KeyArray, refs: Int64Array, position: int) -> Jobs:
         """Store ids, given in the order of their keys, as the newest run."""
@@ -235,27 +246,29 @@ class IdIndex:
             parts = [slice(at, at + SLICE_IDS) for at in range(0, len(keys), SLICE_IDS)]
             jobs = [partial(_add, keys[part], refs[part]) for part in parts]
             yield from self._write(len(keys), jobs, runs)
-            fresh = refs != 0
-            yield from self._let_pass(keys if every(fresh) else keys[fresh], runs)
+            yield from self._let_pass(keys, runs)
         yield from self._keep(runs, position)
 
     def _write(
         self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[IdRun]
     ) -> Jobs:
         """Write a run by jobs, and put it behind the others if it holds anything."""
-        number = max((run.number for run in self._runs), default=0) + 1
+        self._number = number = self._number + 1
         path = run_path(self._path, number)
         writer = RunWriter(self._fs, path, room)
         try:
             for job in jobs:
                 yield partial(job, writer)
-            yield writer.finish
-            # The name of a run is durable before `index` says it.
-            yield partial(self._fs.sync_folder, self._path)
+            if writer.count:
+                yield writer.finish
+                # The name of a run is durable before `index` says it.
+                yield partial(self._fs.sync_folder, self._path)
+                runs.append(IdRun(self._fs, path, number, writer.count))
+        except DiskFullError:
+            self._fs.unlink(path)
+            raise
         finally:
             writer.close()
-        if writer.count:
-            runs.append(IdRun(self._fs, path, number, writer.count))
 
     def _let_pass(self, keys: KeyArray, runs: Sequence[IdRun]) -> Jobs:
         """Let ids that were stored pass the filter; it is made anew where it is too full."""
@@ -263,7 +276,10 @@ class IdIndex:
         if filter_.count + len(keys) <= filter_.capacity * FILTER_FILLED_MAX:
             for first in range(0, len(keys), SLICE_IDS):
                 yield partial(filter_.add, keys[first : first + SLICE_IDS])
-            return
+        else:
+            yield from self._make_filter(runs)
+
+    def _make_filter(self, runs: Sequence[IdRun]) -> Jobs:
         filter_ = IdFilter(sum(run.count for run in runs))
         for run in runs:
             for part, _ in run.slices():
@@ -280,11 +296,11 @@ class IdIndex:
             self._fs.sync_folder(self._path)
 
         yield write
-        gone = [run for run in self._runs if run not in runs]
+        for run in self._runs:
+            if run not in runs:
+                run.close()
         self._runs, self.position = runs, position
-        for run in gone:
-            run.close()
-            yield partial(self._fs.unlink, run_path(self._path, run.number))
+        yield self._remove_others
 
     # ------------------------------------------------------------------ merging and forgetting
 
@@ -295,11 +311,18 @@ class IdIndex:
 
     def _crowded(self) -> int | None:
         """Where the newest runs begin that are to be merged, if there are enough of them."""
-        sizes = [max(run.count, SIZE_MIN).bit_length() // 2 for run in self._runs]
-        start = len(sizes)
-        while start and sizes[start - 1] <= sizes[-1]:
-            start -= 1
-        return start if len(sizes) - start >= MERGED_RUNS else None
+        counts = [run.count for run in self._runs]
+        if len(counts) > 1 and sum(counts[1:]) >= counts[0]:
+            # What was forgotten leaves only with the oldest run. Growth doubles it each time.
+            return 0
+        sizes = [max(count, SIZE_MIN).bit_length() // 2 for count in counts]
+        for size in sorted(set(sizes)):
+            start = len(sizes)
+            while start and sizes[start - 1] <= size:
+                start -= 1
+            if len(sizes) - start >= MERGED_RUNS:
+                return start
+        return None
 
     def merge_jobs(self) -> Jobs:
         """Merge runs of alike sizes until there are few of them."""
@@ -314,34 +337,47 @@ class IdIndex:
             ]
             runs = self._runs[:start]
             yield from self._write(room, jobs, runs)
+            if sum(run.count for run in runs) * FILTER_SPARE_MAX <= self._filter.count:
+                yield from self._make_filter(runs)
             yield from self._keep(runs, self.position)
 
     def forget_jobs(self, owned: Sequence[OwnedIds]) -> Jobs:
         """Remove stored ids, durably, unless a newer message took the id."""
         if not owned:
             return
-        whole = np.concatenate(owned)
-        origins = whole["origin"].astype(np.int64)
-        keys, origins = _ordered(keys_of(whole["topic"], whole["id_hash"]), origins)
+        ordered: list[tuple[KeyArray, Int64Array]] = []
         gone: list[KeyArray] = []
+        forgotten: list[KeyArray] = []
 
-        def look(part: slice) -> None:
-            mine = keys[part]
-            gone.append(mine[self._look_up(mine) == origins[part]])
+        def order() -> None:
+            whole = np.concatenate(owned)
+            keys = keys_of(whole["topic"], whole["id_hash"])
+            ordered.append(_ordered(keys, whole["origin"].astype(np.int64)))
+
+        def look(keys: KeyArray, origins: Int64Array) -> None:
+            gone.append(keys[self._look_up(keys) == origins])
             self._rest()
 
+        yield order
+        keys, origins = ordered.pop()
         for first in range(0, len(keys), SLICE_IDS):
-            yield partial(look, slice(first, first + SLICE_IDS))
-        # A row that moved within its hour names the same message again.
-        forgotten = np.unique(np.concatenate(gone))
-        if len(forgotten):
-            yield from self._push(forgotten, np.zeros(len(forgotten), np.int64), self.position)
+            part = slice(first, first + SLICE_IDS)
+            yield partial(look, keys[part], origins[part])
+
+        def join() -> None:
+            # A row that moved within its hour names the same message again.
+            found = np.concatenate(gone)
+            forgotten.append(found[_lasts(found)])
+
+        yield join
+        if len(keys := forgotten[0]):
+            yield from self._push(keys, np.zeros(len(keys), np.int64), self.position)
 
     def clear(self) -> None:
         """Empty the index before a rebuild."""
         for job in self._keep([], 0):
             job()
-        self._recent, self._flushing, self._filter = RecentIds(), RecentIds(), IdFilter(0)
+        self._recent, self._flushing, self._filter = RecentIds(), [], IdFilter(0)
 
     def close(self) -> None:
         """Unmap the runs."""
@@ -350,9 +386,26 @@ class IdIndex:
         self._runs = []
 
 
+def _newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
+    """All that tables hold, in the order of the keys; of a key that comes twice the last one."""
+    if len(tables) == 1:
+        return _ordered(*tables[0].columns())
+    joined = RecentIds()
+    for table in tables:
+        joined.put(*table.columns())
+    return _ordered(*joined.columns())
+
+
 def _ordered(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array]:
     order = np.argsort(keys)
     return keys[order], refs[order]
+
+
+def _lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
+    """Which ascending keys are the last of their value."""
+    lasts = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=lasts[:-1])
+    return lasts
 
 
 def _add(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
@@ -377,8 +430,7 @@ def _merge(
         run.rest()
     order = np.argsort(keys, kind="stable")
     keys, refs = keys[order], refs[order]
-    kept = np.ones(len(keys), np.bool_)
-    kept[:-1] = keys[1:] != keys[:-1]
+    kept = _lasts(keys)
     if not keep_forgotten:
         kept &= refs != 0
     writer.add(keys[kept], refs[kept])

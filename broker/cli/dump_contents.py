@@ -63,14 +63,15 @@ def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
     """A line an id of a run: its topic and hash as one key, newest ref; null = it was forgotten."""
+    fs = ReadOnlyFileSystem()
     try:
-        with closing(IdRun(ReadOnlyFileSystem(), str(path))) as run:
+        with closing(IdRun(fs, str(path))) as run:
             yield from (
                 {"key": f"{key:016x}", "ref": ref_to_id(ref) if ref else None}
                 for keys, refs in run.slices()
                 for key, ref in zip(keys.tolist(), refs.tolist(), strict=True)
             )
-            for _ in run.check():
+            for _ in run.check(fs):
                 pass
     except CorruptionError as error:
         yield {"offset": error.position, "error": error.what}

@@ -417,7 +417,8 @@ class Engine:
 
     def ids_due(self) -> bool:
         """Runs of the id index are to be merged."""
-        return self.state.ids.crowded and not self.upkeep.checkpoint_running
+        upkeep = self.upkeep
+        return self.state.ids.crowded and not (upkeep.checkpoint_running or upkeep.short_of_space)
 
     def ids_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
         """Merge runs of the id index; a stop gives a merge up."""

@@ -116,7 +116,7 @@ def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[s
         for run in open_runs(fs, path, stored):
             report.files += 1
             report.bytes_read += run.size
-            for _ in run.check():
+            for _ in run.check(fs):
                 yield "ids"
             run.close()
     except CorruptionError as error:

@@ -1,7 +1,4 @@
-"""The real file system with a bound on what a folder's files take, and another program on it.
-
-The id index counts for nothing: a library of its own writes it, past this seam.
-"""
+"""The real file system with a bound on what a folder's files take, and another program on it."""
 
 from __future__ import annotations
 
@@ -50,8 +47,6 @@ class SmallDisk(OsFileSystem):
     def free_bytes(self, path: str) -> int:
         used = 0
         for place, _, names in os.walk(self.folder):
-            if os.path.basename(place) == "ids":
-                continue
             for name in names:
                 # Other threads rename and remove files meanwhile.
                 with suppress(FileNotFoundError):

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import id_index
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage import id_filter, id_index
+from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.file_system import File
 from delaylog.storage.id_filter import BYTES_AN_ID, COUNT_MIN
 from delaylog.storage.id_forgetting import owned_ids
 from delaylog.storage.id_hash import Hashes
@@ -202,6 +203,55 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ids.close()
 
 
+def merge(ids: IdIndex) -> None:
+    """Merge; an error of a job is thrown into the work, as whoever drives it does."""
+    jobs = ids.merge_jobs()
+    for job in jobs:
+        try:
+            job()
+        except DiskFullError as error:
+            jobs.throw(error)
+
+
+def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is forgotten after each flush is a small run, behind which the large ones are merged."""
+    monkeypatch.setattr(id_index, "SIZE_MIN", 16)
+    ids = IdIndex(FS, str(tmp_path))
+    for number in range(100):
+        hashes = fresh_hashes(1_000, number)
+        put_many(ids, hashes, 1)
+        flush(ids, number)
+        forget(ids, rows_of([(1, hashes[k], k + 1) for k in range(5)]))
+        merge(ids)
+        assert len(ids._runs) < 20, number
+    ids.close()
+
+
+def test_what_was_forgotten_takes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often ids come and go; and nothing is left when all of them have gone."""
+    monkeypatch.setattr(id_filter, "COUNT_MIN", 1)
+    ids = IdIndex(FS, str(tmp_path))
+    living: list[Hashes] = []
+    rows = 500
+    for number in range(120):
+        living.append(fresh_hashes(rows, number))
+        put_many(ids, living[-1], 1)
+        flush(ids, number)
+        if len(living) > 10 or number > 110:
+            gone = living.pop(0)
+            forget(ids, rows_of([(1, gone[k], k + 1) for k in range(rows)]))
+        merge(ids)
+        count = len(living) * rows
+        assert sum(run.count for run in ids._runs) <= 3 * count
+        assert ids._filter.size_bytes <= 3 * BYTES_AN_ID * count
+    for gone in living:
+        forget(ids, rows_of([(1, gone[k], k + 1) for k in range(rows)]))
+        merge(ids)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert ids._filter.size_bytes < 100
+    ids.close()
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Stored ids take two bytes each; new ids cost no look-up in the runs, few exceptions apart."""
     ids = IdIndex(FS, str(tmp_path))
@@ -294,6 +344,44 @@ def test_an_index_of_an_earlier_release(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.ids", "index"]
 
 
+def test_an_earlier_index_behind_a_link(tmp_path: Path) -> None:
+    """Only the files that an index has are removed from where it leads."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "lost+found").mkdir(parents=True)
+    (elsewhere / "data.mdb").write_bytes(b"lmdb")
+    (tmp_path / "ids").symlink_to(elsewhere)
+    ids = IdIndex(FS, str(tmp_path / "ids"))
+    ids.close()
+    assert [path.name for path in elsewhere.iterdir()] == ["lost+found"]
+
+
+class BadSector(UnsyncedFileSystem):
+    """Of which one file cannot be read behind its head."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        real = file.pread
+
+        def pread(size: int, offset: int) -> bytes:
+            if path.endswith("1.ids") and offset:
+                raise DiskFailedError(f"cannot read {path}")
+            return real(size, offset)
+
+        file.pread = pread  # type: ignore[method-assign]
+        return file
+
+
+def test_a_bad_sector_is_damage(tmp_path: Path) -> None:
+    ids = IdIndex(FS, str(tmp_path))
+    put_many(ids, fresh_hashes(1_000, 1), 1)
+    flush(ids, 1)
+    ids.close()
+    ids = IdIndex(BadSector(), str(tmp_path))
+    assert "cannot read" in ids.set_aside
+    assert (ids.position, list(tmp_path.iterdir())) == (0, [])
+    ids.close()
+
+
 def test_known_bytes(tmp_path: Path) -> None:
     """Part of the format of a data folder."""
     ids = IdIndex(FS, str(tmp_path))
@@ -363,6 +451,26 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
     assert ids.position == 200
     assert ids.get_column(1, first).tolist() == list(range(1, 1_001))
     assert ids.get_column(1, second).tolist() == list(range(5_000, 6_000))
+    ids.close()
+
+
+def test_a_merge_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    disk = SmallDisk(str(tmp_path), 1 << 20)
+    ids = IdIndex(disk, str(tmp_path / "ids"))
+    hashes = [fresh_hashes(1_000, number) for number in range(2)]
+    for number, each in enumerate(hashes):
+        put_many(ids, each, 1)
+        flush(ids, number)
+    before = sorted(path.name for path in (tmp_path / "ids").iterdir())
+    disk.others = disk.free_bytes("") - 20_000
+    with pytest.raises(DiskFullError):
+        merge(ids)
+    assert sorted(path.name for path in (tmp_path / "ids").iterdir()) == before
+    disk.others = 0
+    merge(ids)
+    assert [run.count for run in ids._runs] == [2_000]
+    for each in hashes:
+        assert ids.get_column(1, each).all()
     ids.close()
 
 
