@@ -42,7 +42,7 @@ MERGED_RUNS: Final = 4
 """So many neighbours of one size, or smaller, become one: a run is rewritten once for each factor
 of four by which the index grows."""
 SIZE_MIN: Final = 16_384
-"""Runs of fewer ids count as of one size."""
+"""Runs of fewer ids count as of one size, and are merged for their number alone."""
 FILTER_FILLED_MAX: Final = 1.5
 """A filter is made anew, at two bytes an id, when it holds more than so many times as many."""
 FILTER_SPARE_MAX: Final = 2
@@ -312,7 +312,7 @@ class IdIndex:
     def _crowded(self) -> int | None:
         """Where the newest runs begin that are to be merged, if there are enough of them."""
         counts = [run.count for run in self._runs]
-        if len(counts) > 1 and sum(counts[1:]) >= counts[0]:
+        if len(counts) > 1 and sum(counts[1:]) >= max(counts[0], SIZE_MIN):
             # What was forgotten leaves only with the oldest run. Growth doubles it each time.
             return 0
         sizes = [max(count, SIZE_MIN).bit_length() // 2 for count in counts]

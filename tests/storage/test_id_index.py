@@ -230,6 +230,7 @@ def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.M
 def test_what_was_forgotten_takes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often ids come and go; and nothing is left when all of them have gone."""
     monkeypatch.setattr(id_filter, "COUNT_MIN", 1)
+    monkeypatch.setattr(id_index, "SIZE_MIN", 1)
     ids = IdIndex(FS, str(tmp_path))
     living: list[Hashes] = []
     rows = 500
@@ -454,7 +455,10 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
     ids.close()
 
 
-def test_a_merge_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_merge_on_a_full_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(id_index, "SIZE_MIN", 1)
     disk = SmallDisk(str(tmp_path), 1 << 20)
     ids = IdIndex(disk, str(tmp_path / "ids"))
     hashes = [fresh_hashes(1_000, number) for number in range(2)]
