@@ -16,7 +16,7 @@ from delaylog.broker.engine.finding import find_origins
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns import some
+from delaylog.storage.columns import distinct, some
 from delaylog.storage.layout import MessageState
 
 HOLDERS_MAX: Final = 4_096
@@ -25,7 +25,8 @@ HOLDERS_MAX: Final = 4_096
 
 def end_late_holders(state: EngineState, topic: Topic, group: Group, now_ms: int) -> None:
     """End holders past their ttl. Called every few seconds."""
-    origins = np.array(group.gate.holders(HOLDERS_MAX), np.int64)
+    # One that keeps a key and has a successor is a holder twice, and ends once.
+    origins = distinct(np.array(group.gate.holders(HOLDERS_MAX), np.int64))
     if len(origins) == 0:
         return
     found = find_origins(state, origins, topic, now_ms, group)

@@ -46,6 +46,21 @@ def test_a_retry_that_no_filter_wants_ends_by_its_ttl(
     host.check_counts()
 
 
+def test_who_keeps_a_key_and_has_a_successor_ends_once(host: Any) -> None:
+    """Ended twice, it counted twice, and its hour was taken for empty while others lived in it."""
+    host.configure(backoff={"first_ms": 0})
+    host.send([b"old"], ids=["a"], key=b"k", key_size=1, ttl_ms=1_000)
+    held = host.receive()
+    host.send([b"new"], ids=["a"], key=b"k", key_size=1, merge="replace")
+    host.nack(held)
+    host.advance(1_000)
+    retire(host)
+    counts = host.topic.default.counts
+    assert (counts.dead, counts.living) == (1, 1)
+    host.check_counts()
+    assert host.bodies() == [b"new"]
+
+
 def test_a_predecessor_that_no_filter_wants_ends_by_its_ttl(host: Any) -> None:
     host.configure(backoff={"first_ms": 0}, merge_leased="successor")
     host.send([b"old"], ids=["a"], tags=b"x", tags_size=1, ttl_ms=1_000)
