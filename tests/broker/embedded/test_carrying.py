@@ -15,6 +15,7 @@ from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import ALL
 
 BODIES: Final[dict[str, Any]] = {
+    "ackAndReceive": {"receipts": []},
     "send": {"body": "x"},
     "ack": {"receipts": []},
     "nack": {"receipts": []},
