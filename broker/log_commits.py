@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Final, Protocol
 
 from delaylog.broker.group_commit import DISK_RETRY_SECONDS, GroupCommit
+from delaylog.broker.inline_syncs import InlineSyncs
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.sync_times import SyncTimes
 from delaylog.storage.errors import DiskFullError
@@ -63,6 +64,8 @@ class LogCommits(GroupCommit):
         self._syncing_to = self._syncing_from = 0
         self.sync_times = SyncTimes()
         """How long recent jobs of the log thread took."""
+        self._inline = InlineSyncs()
+        self._handed_at = 0.0
         self._scheduled = False
         self._written_position = 0
         self.position: Callable[[], int] = self._own_position
@@ -118,18 +121,36 @@ class LogCommits(GroupCommit):
             else:
                 self.kick()
         elif not self.disk_full:
-            if not self._syncing and self._log.pending_size <= WRITE_AHEAD_BYTES:
-                self.write_through()
-            self.kick()
+            if self._syncing or self._log.pending_size > WRITE_AHEAD_BYTES:
+                self.kick()
+            elif self.write_through() and len(self.waiters) == 1 and self._inline.pay:
+                self._sync_inline()
+            else:
+                self.kick()
+
+    def _sync_inline(self) -> None:
+        self._begin()
+        error: Exception | None = None
+        began = perf_counter()
+        try:
+            self._log.sync()
+        except Exception as failure:
+            error = failure
+        self._inline.done(perf_counter() - began)
+        self._synced(error, monotonic())
 
     def kick(self) -> None:
         """Have the log thread write and sync what is appended, unless it is at it."""
         if not self._syncing:
-            self._syncing = True
-            self._syncing_to = self._log.end_position
-            self._syncing_from = self._log.durable_position
-            self.sync_times.begin(monotonic())
+            self._begin()
+            self._handed_at = perf_counter()
             self._thread.kick()
+
+    def _begin(self) -> None:
+        self._syncing = True
+        self._syncing_to = self._log.end_position
+        self._syncing_from = self._log.durable_position
+        self.sync_times.begin(monotonic())
 
     def is_syncing(self, position: int) -> bool:
         """Whether the job under way makes everything durable up to there, and is not done."""
@@ -152,7 +173,11 @@ class LogCommits(GroupCommit):
         # An end that fails half-way closes the loop while the last job may still run: a trace of
         # that would stand behind the line that says what failed.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._synced, error, monotonic())
+            self._loop.call_soon_threadsafe(self._job_ended, error, monotonic())
+
+    def _job_ended(self, error: BaseException | None, ended: float) -> None:
+        self._inline.handed(perf_counter() - self._handed_at)
+        self._synced(error, ended)
 
     def _synced(self, error: BaseException | None, ended: float) -> None:
         self._syncing = False

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from delaylog.broker import log_commits
+from delaylog.broker.inline_syncs import ROW_MIN, SELDOM
 from delaylog.broker.log_commits import LogCommits
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.file_system import File, OsFileSystem
 from delaylog.storage.physical_log import PhysicalLog
 
 
 class Run:
     """A log with its commits, and a node that does no more than tell who waits."""
 
-    def __init__(self, folder: Path, fsync: str) -> None:
-        self.log = PhysicalLog(OsFileSystem(), str(folder / "log"))
+    def __init__(self, folder: Path, fsync: str, disk: OsFileSystem) -> None:
+        self.log = PhysicalLog(disk, str(folder / "log"))
         assert list(self.log.recover(0, 0)) == []
         self.fatal: list[BaseException] = []
         self.fail = self.fatal.append
@@ -42,9 +45,39 @@ class Run:
         return self.log.end_position
 
 
-def run(folder: Path, fsync: str, test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+class WatchedDisk(OsFileSystem):
+    """Notes for each fdatasync whether the main thread, where the loop runs, did it. Its clock is
+    the one that syncs are timed by.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(log_commits, "perf_counter", lambda: self.now_s)
+        self.now_s = 0.0
+        self.by_loop: list[bool] = []
+        self.takes_s = 0.0
+        self.error: Exception | None = None
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+
+        def fdatasync() -> None:
+            self.by_loop.append(current_thread() is main_thread())
+            self.now_s += self.takes_s
+            if self.error is not None:
+                raise self.error
+
+        file.fdatasync = fdatasync  # type: ignore[method-assign]
+        return file
+
+
+def run(
+    folder: Path,
+    fsync: str,
+    test: Callable[[Run], Coroutine[Any, Any, None]],
+    disk: OsFileSystem | None = None,
+) -> None:
     async def main() -> None:
-        it = Run(folder, fsync)
+        it = Run(folder, fsync, disk or OsFileSystem())
         async with asyncio.timeout(20):
             await test(it)
         it.commits.stop()
@@ -66,6 +99,60 @@ def test_safe_is_what_is_synced(tmp_path: Path) -> None:
         assert told == [None]
 
     run(tmp_path, "always", test)
+
+
+def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a row of quick syncs; one that is slow holds it up once, and makes the row longer."""
+    disk = WatchedDisk(monkeypatch)
+
+    async def test(it: Run) -> None:
+        async def commit(times: int = 1, callers: int = 1) -> list[bool]:
+            """Whether the loop did each sync."""
+            disk.by_loop.clear()
+            for _ in range(times):
+                position = it.append()
+                for _ in range(callers - 1):
+                    it.commits.when_durable(position, lambda error: None)
+                await it.commits.durable(position)
+            assert it.log.durable_position == it.log.end_position
+            return list(disk.by_loop)
+
+        assert await commit(2 * ROW_MIN) == [False] * ROW_MIN + [True] * ROW_MIN
+        assert await commit(callers=2) == [False]
+        assert await commit() == [True]
+        disk.takes_s = 0.5
+        assert await commit() == [True]
+        disk.takes_s = 0.0
+        assert not any(await commit(2 * ROW_MIN))
+        assert all(await commit(SELDOM))
+        disk.takes_s = 0.5
+        assert await commit() == [True]
+        disk.takes_s = 0.0
+        assert await commit(ROW_MIN + 1) == [False] * ROW_MIN + [True]
+
+    run(tmp_path, "always", test, disk)
+
+
+def test_an_error_of_a_sync_by_the_loop_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = WatchedDisk(monkeypatch)
+
+    async def test(it: Run) -> None:
+        for _ in range(ROW_MIN):
+            await it.commits.durable(it.append())
+        disk.error = DiskFailedError("it fails")
+        told: list[BaseException | None] = []
+        it.commits.when_durable(it.append(), told.append)
+        await asyncio.sleep(0.05)
+        assert disk.by_loop[-1]
+        assert told == []
+        assert [str(error) for error in it.fatal] == ["it fails"]
+        it.fatal.clear()
+
+    run(tmp_path, "always", test, disk)
 
 
 def test_by_dial_safe_is_what_is_written(tmp_path: Path) -> None:
