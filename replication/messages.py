@@ -36,9 +36,7 @@ class FolderIdentity(NamedTuple):
     version: int
     """Of the configuration that the folder's log holds."""
     history: bytes
-    """16 bytes that only logs of the same origin and end share; what a restore put behind them is
-    left out.
-    """
+    """16 bytes that only logs of the same origin and end share, the last epoch left out."""
     remembered: int
     """The receiver's newest incarnation that the sender has met as a voter."""
     learner: int

@@ -242,8 +242,11 @@ class Visitor:
 
 
 def history_of(entries: tuple[tuple[int, int], ...], end: int, members: tuple[int, ...]) -> bytes:
-    """16 bytes that are the same for two logs only if they have the same frames, and their nodes
-    have the same members.
+    """16 bytes that are the same for two logs only if they have the same frames, the newest
+    leadership left out, and their nodes have the same members.
+
+    A restored backup ends in a leadership of its own, at the same place in each copy.
     """
-    said = repr((entries, end, members)).encode()
+    begin = entries[-1][1] if entries else 0
+    said = repr((entries[:-1], begin, end, members)).encode()
     return hashlib.sha256(said).digest()[:CLUSTER_ID_SIZE]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import MetaFile
 
@@ -82,7 +81,7 @@ class Joining:
         meta.save(meta.meta)
         return True
 
-    def enter_known(self, mine: Heard, files: MemberFiles, make_id: Callable[[], bytes]) -> bool:
+    def enter_known(self, mine: Heard, meta: MetaFile, make_id: Callable[[], bytes]) -> bool:
         """In a cluster that is said to be new, become a voter or a learner by what the others hold.
 
         False while a node has not been heard.
@@ -98,7 +97,7 @@ class Joining:
                 "another node holds a different log, or its cluster file has other members: this "
                 "node joins as a learner"
             )
-            files.meta.save(files.meta.meta)
+            meta.save(meta.meta)
             return True
         cluster = self._known_id()
         # With a node of feature level 1 the id comes later, by the log.
@@ -106,8 +105,7 @@ class Joining:
             if min([self._node, *self._others]) != self._node:
                 return False
             cluster = make_id()
-        meta = files.drop_own_epoch()
-        files.meta.save(replace(meta.readmitted(), cluster=cluster))
+        meta.save(replace(meta.meta.readmitted(), cluster=cluster))
         log.info(
             "all members hold the same: this node begins as a voter of the new cluster %s",
             cluster.hex() or "without an id",

@@ -7,7 +7,7 @@ the whole log and the epochs in it. Both share the files that are opened here.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
@@ -23,7 +23,6 @@ from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
@@ -61,43 +60,11 @@ class MemberFiles:
         return self.replica.durable_end
 
     def history(self, members: tuple[int, ...]) -> bytes:
-        """Identifies the history of this log; see `FolderIdentity`.
-
-        `drop_own_epoch` does not change it.
-        """
-        entries, end = self._led()
+        """Identifies the history of this log; see `FolderIdentity`."""
+        entries = self.replica.epochs.entries()
         # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
         gone = sum(start < self.physical.first_position for _, start in entries)
-        return history_of(entries[max(gone - 1, 0) :], end, members)
-
-    def _led(self) -> tuple[EpochEntries, int]:
-        """The leaderships of the log, and its end, without those that were only begun at its end,
-        by a restore or by a broker that served alone and was told nothing.
-        """
-        entries, end = self.replica.epochs.entries(), self.replica.end
-        while entries:
-            start = entries[-1][1]
-            if end - start != FRAME_HEADER_SIZE or start < self.committed:
-                break
-            entries, end = entries[:-1], start
-        return entries, end
-
-    def drop_own_epoch(self) -> Meta:
-        """Cut the leadership that a restore of this folder has begun, before it takes part.
-
-        Each node's restore draws an epoch of its own. A log that ends in one which no other node
-        has would count as the newest, and what the others had committed without it would be lost.
-        Its number stays promised, by the meta that this returns.
-        """
-        meta, (epoch, _), (_, end) = self.meta.meta, self.last_begin, self._led()
-        if end == self.replica.end:
-            return meta
-        self.replica.cut(end)
-        newest, led = self.slots.newest, self.replica.epochs.last_epoch
-        if newest is not None and newest.epoch > led:
-            self.slots.write(replace(newest, epoch=led))
-            self.slots.sync()
-        return meta.promise(epoch)
+        return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
 
     @property
     def last_begin(self) -> tuple[int, int]:
