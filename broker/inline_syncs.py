@@ -29,8 +29,8 @@ class InlineSyncs:
         self._done = 0
 
     @property
-    def pay(self) -> bool:
-        """Whether the next one is likely to be quick."""
+    def likely_quick(self) -> bool:
+        """Whether the loop may do the next sync."""
         return self._quick >= self._row
 
     def handed(self, seconds: float) -> None:

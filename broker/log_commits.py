@@ -123,7 +123,7 @@ class LogCommits(GroupCommit):
         elif not self.disk_full:
             if self._syncing or self._log.pending_size > WRITE_AHEAD_BYTES:
                 self.kick()
-            elif self.write_through() and len(self.waiters) == 1 and self._inline.pay:
+            elif self.write_through() and len(self.waiters) == 1 and self._inline.likely_quick:
                 self._sync_inline()
             else:
                 self.kick()

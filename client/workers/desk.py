@@ -265,9 +265,10 @@ class Desk:
         return None if port in self._alone else self._settling.take_acks(port)
 
     def not_carried(self, acks: Settlement, error: BaseException, now_s: float) -> bool:
-        """The receive failed: they are made by themselves; whether the receive is to be, too.
+        """The call of acks and a receive failed: the acks are sent alone.
 
-        A broker that says no may be of a release that knows no such call.
+        Returns whether the receive is to be sent alone as well: a broker that refuses the call may
+        be of a release that does not know it.
         """
         port, refused = acks.port, isinstance(error, Exception) and is_refusal(error)
         if refused:

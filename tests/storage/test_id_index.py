@@ -49,6 +49,16 @@ def flush(ids: IdIndex, position: int) -> None:
     ids.end_flush()
 
 
+def merge(ids: IdIndex) -> None:
+    """Merge; an error of a job is thrown into the work, as whoever drives it does."""
+    jobs = ids.merge_jobs()
+    for job in jobs:
+        try:
+            job()
+        except DiskFullError as error:
+            jobs.throw(error)
+
+
 def forget(ids: IdIndex, rows: RowArray) -> None:
     for job in ids.forget_jobs([owned_ids(rows, hour=0)]):
         job()
@@ -72,8 +82,7 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
                 assert ids.position == ref
                 assert ids.recent_count == 0
             elif step == "merge":
-                for job in ids.merge_jobs():
-                    job()
+                merge(ids)
                 assert not ids.crowded
             elif step == "forget":
                 flush(ids, ref)
@@ -175,8 +184,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         model[places] = np.arange(len(places)) + number * 1_000 + 1
         ids.put(1, everything[places], model[places])
         flush(ids, number)
-        for job in ids.merge_jobs():
-            job()
+        merge(ids)
     assert len(ids._runs) <= 12
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["index", *(f"{run.number}.ids" for run in ids._runs)]
@@ -193,24 +201,13 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(4):
         put(ids, 3, number + 1, 1)
         flush(ids, number)
-    for job in ids.merge_jobs():
-        job()
+    merge(ids)
     assert [run.count for run in ids._runs] == [int((~gone).sum()) + 4]
     ids.close()
     ids = IdIndex(FS, str(tmp_path))
     assert (ids.set_aside, ids.position) == ("", 3)
     assert (ids.get_column(1, everything) == model).all()
     ids.close()
-
-
-def merge(ids: IdIndex) -> None:
-    """Merge; an error of a job is thrown into the work, as whoever drives it does."""
-    jobs = ids.merge_jobs()
-    for job in jobs:
-        try:
-            job()
-        except DiskFullError as error:
-            jobs.throw(error)
 
 
 def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
