@@ -30,10 +30,18 @@ from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
 
 RESTORING: Final = "restoring"
 _ALLOWED: Final = frozenset({LOCK, HOLD, "lost+found"})
-EPOCHS_AHEAD_MIN: Final = TAG_COUNT // 4
-EPOCHS_AHEAD_MAX: Final = TAG_COUNT * 3 // 4
-"""By how many leaderships a restored broker goes ahead of the backup. The broker that it replaces
-went on after the backup: ids and receipts it gave out since then must not name other messages."""
+_EPOCHS_AHEAD_MIN: Final = TAG_COUNT // 4
+_EPOCHS_AHEAD_MAX: Final = TAG_COUNT * 3 // 4
+
+
+def epoch_ahead(epoch: int, drawn: int) -> int:
+    """An epoch far ahead of a backup's, or a survivor's; `drawn` = any number, drawn at random.
+
+    The broker that is replaced may have gone on: ids and receipts that it has given out since then
+    must not name other messages.
+    """
+    ahead = _EPOCHS_AHEAD_MIN + drawn % (_EPOCHS_AHEAD_MAX - _EPOCHS_AHEAD_MIN)
+    return epoch + (ahead << EPOCH_NODE_BITS)
 
 
 def restore_unfinished(data_dir: str) -> bool:
@@ -158,8 +166,7 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     if found is None:
         raise BackupError("the backup's tick cannot be read: the backup is damaged")
     record, sequence = found
-    ahead = random.randrange(EPOCHS_AHEAD_MIN, EPOCHS_AHEAD_MAX)
-    epoch = record.epoch + (ahead << EPOCH_NODE_BITS)
+    epoch = epoch_ahead(record.epoch, random.getrandbits(64))
     frame, size = encode_frame(
         FrameKind.EPOCH_BEGIN,
         [],

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import MetaFile
 
@@ -81,7 +82,7 @@ class Joining:
         meta.save(meta.meta)
         return True
 
-    def enter_known(self, mine: Heard, meta: MetaFile, make_id: Callable[[], bytes]) -> bool:
+    def enter_known(self, mine: Heard, files: MemberFiles, make_id: Callable[[], bytes]) -> bool:
         """In a cluster that is said to be new, become a voter or a learner by what the others hold.
 
         False while a node has not been heard.
@@ -89,6 +90,7 @@ class Joining:
         The node with the smallest index draws the cluster's id, unless another has one already; the
         others take over what they hear.
         """
+        meta = files.meta
         new = is_new(mine, self._others, self._heard) if self._new_cluster else None
         if new is None:
             return False
@@ -105,6 +107,8 @@ class Joining:
             if min([self._node, *self._others]) != self._node:
                 return False
             cluster = make_id()
+        if cluster:
+            files.begin_alike(cluster)
         meta.save(replace(meta.meta.readmitted(), cluster=cluster))
         log.info(
             "all members hold the same: this node begins as a voter of the new cluster %s",

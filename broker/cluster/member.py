@@ -231,7 +231,7 @@ class ClusterMember:
             return
         mine = Heard(self._hello(), self.folders.identity(self.config.node))
         if self._joining.enter_known(
-            mine, self._files.meta, lambda: secrets.token_bytes(CLUSTER_ID_SIZE)
+            mine, self._files, lambda: secrets.token_bytes(CLUSTER_ID_SIZE)
         ):
             self._begin()
             # The others wait for the id of the new cluster.

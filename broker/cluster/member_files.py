@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
 from delaylog.broker.cluster.folders import history_of
@@ -23,6 +24,7 @@ from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.tick_slots import TickSlots
@@ -46,6 +48,8 @@ class MemberFiles:
     """Position of the newest checkpoint: all frames before it are committed."""
     committed: int
     """End of the frames that are known to be committed, by a checkpoint or the tick."""
+    before_last_ms: int
+    """Time of the last frame but one."""
     fresh: bool
     """Whether there was no meta file: this folder is not part of the cluster yet."""
 
@@ -65,6 +69,27 @@ class MemberFiles:
         # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
         gone = sum(start < self.physical.first_position for _, start in entries)
         return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
+
+    def begin_alike(self, cluster: bytes) -> None:
+        """Replace the leadership that a restore has begun by one that all founders of this cluster,
+        which has this id, begin alike.
+
+        Each node's restore draws an epoch, and a log that ends in the greatest counts as the newest
+        one: what a majority without its node had committed would be lost. A crash in here leaves a
+        log that is not the other founders', so the node becomes a learner.
+        """
+        (led, _), (_, begin) = ((0, 0), (0, 0), *self.replica.epochs.entries())[-2:]
+        bare = self.replica.end - begin == FRAME_HEADER_SIZE and begin >= self.committed
+        if not led or not bare:
+            return
+        epoch = epoch_ahead(led, int.from_bytes(cluster))
+        tick = self.ticks.tick._replace(epoch=epoch)
+        self.replica.cut(begin)
+        self.replica.append_begin(tick, self.before_last_ms)
+        self.physical.write_pending()
+        self.physical.sync()
+        self.ticks.write(tick)
+        self.slots.sync()
 
     @property
     def last_begin(self) -> tuple[int, int]:
@@ -113,15 +138,19 @@ def open_member(
         configuration = Configuration.decode(saved[0].get("members", b""))
     replica = PhysicalReplicaLog(physical, slots, entries, configuration)
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
+    before_last_ms = last_ms = 0 if saved is None else saved[0]["told_ms"]
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
+        before_last_ms, last_ms = last_ms, frame.header.leader_time_ms
     # A learner without a log, whose data were set aside, is told the members by the log to come.
     if replica.epochs.configuration is None and not fresh and (meta.meta.voter or replica.end):
         _check_founders(meta.meta, config, f"{folder}/{META}")
     ticks = SlotTicks(slots, physical)
     # A tick covers committed frames only, and outlives the process that took it.
     committed = max(start, min(ticks.tick.position, replica.end))
-    return MemberFiles(physical, replica, slots, ticks, meta, start, committed, fresh)
+    return MemberFiles(
+        physical, replica, slots, ticks, meta, start, committed, before_last_ms, fresh
+    )
 
 
 def new_learner(config: ClusterConfig) -> Meta:

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
 
-from delaylog.broker.backup.restoring import EPOCHS_AHEAD_MAX, EPOCHS_AHEAD_MIN
+from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
@@ -59,9 +59,9 @@ def recover_alone(
     with closing(_open(fs, folder, config, random.getrandbits(63) | 1)) as files:
         found = _survivor(files, config.node)
         before = _members(files)
-        ahead = random.randrange(EPOCHS_AHEAD_MIN, EPOCHS_AHEAD_MAX)
         known = max(files.meta.meta.promised_epoch, files.last_begin[0])
-        epoch = make_epoch(epoch_counter(known) + ahead, config.node)
+        ahead = epoch_ahead(known, random.getrandbits(64))
+        epoch = make_epoch(epoch_counter(ahead), config.node)
         cluster = random.randbytes(CLUSTER_ID_SIZE)
         after = Configuration(
             (config.node,),

@@ -61,6 +61,16 @@ class _MetaFile:
         self.saved.append(meta.voter)
 
 
+class Files:
+    """A folder's."""
+
+    def __init__(self, meta: _MetaFile) -> None:
+        self.meta = meta
+
+    def begin_alike(self, cluster: bytes) -> None:
+        assert not self.meta.saved, "a crash before that leaves a folder that is not a voter's"
+
+
 def made_id() -> bytes:
     return b"the id of node 1"
 
@@ -82,10 +92,10 @@ def test_in_a_new_cluster_all_others_are_heard_first(end: int) -> None:
     """A voter if the last one holds nothing either, else a learner."""
     meta, mine = _MetaFile(), joining(1)
     for peer in (hello(2), hello(3, end=end)):
-        assert not mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
+        assert not mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
         assert meta.saved == []
         mine.hear(peer.hello.node, peer)
-    assert mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
+    assert mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
     assert meta.saved == [end == 0]
 
 
@@ -94,14 +104,14 @@ def test_the_first_node_draws_the_clusters_id_and_the_others_take_it_over() -> N
     one, two = joining(1), joining(2)
     for peer in (2, 3):
         one.hear(peer, folder(1))
-    assert one.enter_known(folder(1), first, made_id)  # type: ignore[arg-type]
+    assert one.enter_known(folder(1), Files(first), made_id)  # type: ignore[arg-type]
     assert first.meta.cluster == made_id()
     for peer in (1, 3):
         two.hear(peer, folder(1))
-    assert not two.enter_known(folder(1), second, made_id)  # type: ignore[arg-type]
+    assert not two.enter_known(folder(1), Files(second), made_id)  # type: ignore[arg-type]
     assert second.saved == [], "node 1 has no id yet"
     two.hear(1, folder(1, cluster=7))
-    assert two.enter_known(folder(1), second, made_id)  # type: ignore[arg-type]
+    assert two.enter_known(folder(1), Files(second), made_id)  # type: ignore[arg-type]
     assert second.meta.cluster == bytes([7]) * 16
     assert second.meta.voter
 
@@ -111,7 +121,7 @@ def test_an_id_that_somebody_has_is_taken_over_by_the_first_node_too() -> None:
     meta, one = _MetaFile(), joining(1)
     one.hear(2, folder(1, cluster=7))
     one.hear(3, folder(1))
-    assert one.enter_known(folder(1), meta, made_id)  # type: ignore[arg-type]
+    assert one.enter_known(folder(1), Files(meta), made_id)  # type: ignore[arg-type]
     assert meta.meta.cluster == bytes([7]) * 16
 
 
@@ -119,7 +129,7 @@ def test_nobody_is_believed_where_the_cluster_is_not_new() -> None:
     meta, mine = _MetaFile(), joining(1, new_cluster=False)
     mine.hear(2, hello(2))
     mine.hear(3, hello(3))
-    assert not mine.enter_known(hello(1), meta, made_id)  # type: ignore[arg-type]
+    assert not mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
     assert meta.saved == []
 
 
