@@ -72,8 +72,12 @@ class KnownMembers:
         before = configuration if self._followed is None else self._followed
         self._followed = configuration
         self.config = self.config.following(configuration)
-        # A removed node is dropped once its removal is committed.
-        self._addresses |= self.config.peers
+        # A removed node is dropped once its removal is committed. A node that is behind in the log
+        # keeps the connections that it has: it catches up over one of them.
+        before_and_now = [self._addresses, self.config.peers]
+        if self._is_behind(configuration):
+            before_and_now.reverse()
+        self._addresses = before_and_now[0] | before_and_now[1]
         self._member.transport.set_addresses(self._addresses)
         self._parted = False
         if configuration.version > self._removed_by and self.config.node in configuration.nodes:
@@ -91,22 +95,27 @@ class KnownMembers:
     def _part(self, replication: ReplicationNode) -> None:
         """Once a configuration is committed, tell the nodes that it removes, and drop them. Nodes
         that are away are told when they connect.
+
+        A node that is behind in the log drops nobody: who is no member yet may lead by now.
         """
-        configuration = replication.configuration
+        configuration, transport = replication.configuration, self._member.transport
+        if self._is_behind(configuration):
+            if self._parted:
+                self._parted = False
+                self._addresses = self._member.file.peers | self._addresses
+                transport.set_addresses(self._addresses)
+            return
         if self._parted or not self._is_committed(replication):
             return
         self._parted = True
-        transport = self._member.transport
-        back = {peer for peer in configuration.removed if self._is_newer(peer, configuration)}
         farewell = encode_status(Status(removed=True, version=configuration.version))
-        gone = {*configuration.removed} - back
+        gone = {*configuration.removed}
         for peer in transport.connected() & gone:
             transport.send(peer, farewell)
         transport.flush()
         transport.set_removed(gone, farewell)
-        kept = {peer: self._addresses[peer] for peer in back if peer in self._addresses}
         if configuration.version:
-            self._addresses = {**self.config.peers, **kept}
+            self._addresses = {**self.config.peers}
         transport.set_addresses(self._addresses)
 
     def said(self) -> dict[str, Any]:
@@ -140,12 +149,11 @@ class KnownMembers:
         if gone:
             meta.save(meta.meta.has_forgotten(gone))
 
-    def _is_newer(self, peer: int, configuration: Configuration) -> bool:
-        """Whether a node that this configuration removed knows a later one: it was let in again,
-        and this node, which is behind in the log, may need it to catch up.
-        """
-        folder = self._member.transport.folder_of(peer)
-        return folder is not None and folder.version > configuration.version
+    def _is_behind(self, configuration: Configuration) -> bool:
+        """Whether another node knows a later configuration than this one."""
+        transport = self._member.transport
+        folders = [transport.folder_of(peer) for peer in transport.connected()]
+        return any(each and each.version > configuration.version for each in folders)
 
     def hear(self, status: Status) -> None:
         """Another node has told its status."""

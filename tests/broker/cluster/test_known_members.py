@@ -1,0 +1,125 @@
+"""Whom a node connects to while it reads, in its log, how the members changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cluster.config import load_cluster
+from delaylog.broker.cluster.known_members import KnownMembers
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.messages import Message
+
+
+class Transport:
+    """Connections that are open; `versions` = the configurations that the others know."""
+
+    def __init__(self, versions: dict[int, int]) -> None:
+        self.versions = versions
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self.removed: set[int] = set()
+        self.told: list[int] = []
+
+    def connected(self) -> frozenset[int]:
+        return frozenset(self.versions)
+
+    def folder_of(self, peer: int) -> SimpleNamespace | None:
+        return SimpleNamespace(version=self.versions[peer]) if peer in self.versions else None
+
+    def set_addresses(self, addresses: dict[int, tuple[str, int]]) -> None:
+        self.addresses = {**addresses}
+
+    def set_removed(self, removed: set[int], _: Message) -> None:
+        self.removed = {*removed}
+
+    def send(self, peer: int, _: Message) -> None:
+        self.told.append(peer)
+
+    def flush(self) -> None:
+        pass
+
+
+def contact(node: int, port: int = 0) -> dict[str, str]:
+    return {"peer": f"127.0.0.1:{port or 7000 + node}", "http": f"127.0.0.1:{8000 + node}"}
+
+
+def configuration(version: int, *voters: int, **more: Any) -> Configuration:
+    contacts = {node: contact(node) for node in voters}
+    return Configuration(voters, version=version, contacts=contacts, **more)
+
+
+class Reader:
+    """Node 2 with a cluster file of five, whose log comes from others."""
+
+    def __init__(self, folder: Path, versions: dict[int, int]) -> None:
+        (folder / "secret").write_text(bytes(range(32)).hex())
+        (folder / "secret").chmod(0o600)
+        lines = ['cluster = "three"', 'secret_file = "secret"']
+        for node in range(1, 6):
+            lines += [f"[members.{node}]", f'name = "n{node}"']
+            lines += [f'{name} = "{value}"' for name, value in contact(node).items()]
+        path = folder / "cluster.toml"
+        path.write_text("\n".join(lines))
+        self.transport = Transport(versions)
+        self.replication = SimpleNamespace(configuration=Configuration(()), commit=0)
+        epochs = SimpleNamespace(configurations=lambda _: [])
+        meta = SimpleNamespace(meta=SimpleNamespace(met={}, learners={}, cluster=b"x" * 16))
+        files = SimpleNamespace(
+            replica=SimpleNamespace(epochs=epochs), meta=meta, last_begin=(1, 100)
+        )
+        file = load_cluster(str(path), node="2")
+        member = SimpleNamespace(
+            transport=self.transport, file=file, files=files, replication=self.replication
+        )
+        self.known = KnownMembers(member, file)  # type: ignore[arg-type]
+
+    def reads(self, configuration: Configuration, *, committed: bool) -> set[int]:
+        """The nodes that it would connect to, itself included."""
+        self.replication.configuration = configuration
+        self.replication.commit = 101 if committed else 99
+        self.known.follow(self.replication)  # type: ignore[arg-type]
+        self.known._part(self.replication)  # type: ignore[arg-type]
+        return {*self.transport.addresses}
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_blank_node_keeps_a_leader_that_its_first_members_did_not_know(
+    tmp_path: Path, committed: bool
+) -> None:
+    """The founders' configuration comes first, and is committed long since."""
+    reader = Reader(tmp_path, dict.fromkeys((1, 3, 4, 5), 7))
+    assert reader.reads(configuration(1, 1, 2, 3), committed=committed) == {1, 2, 3, 4, 5}
+    removed = {"removed": (4,)}
+    assert reader.reads(configuration(5, 1, 2, 3, **removed), committed=committed) == {
+        1,
+        2,
+        3,
+        4,
+        5,
+    }
+    assert (reader.transport.told, reader.transport.removed) == ([], set())
+    found = reader.reads(configuration(7, 1, 2, 4, removed=(3, 5)), committed=True)
+    assert (found, reader.transport.removed) == ({1, 2, 4}, {3, 5})
+    assert {*reader.transport.told} == {3, 5}
+
+
+def test_a_node_that_is_behind_takes_no_address_of_before(tmp_path: Path) -> None:
+    """The cluster file that it was started with has the address of today."""
+    reader = Reader(tmp_path, {1: 7, 4: 7})
+    before = configuration(1, 1, 2, 3)
+    before.contacts[1] = contact(1, 9999)
+    reader.reads(before, committed=True)
+    assert reader.transport.addresses[1] == ("127.0.0.1", 7001)
+
+
+def test_a_node_that_hears_that_it_is_behind_connects_to_all_of_its_file(tmp_path: Path) -> None:
+    """When it started nobody was there to say so."""
+    reader = Reader(tmp_path, {})
+    old = configuration(1, 1, 2, 3)
+    assert reader.reads(old, committed=True) == {1, 2, 3}
+    reader.transport.versions[1] = 7
+    assert reader.reads(old, committed=True) == {1, 2, 3, 4, 5}
+    assert reader.reads(configuration(7, 1, 2, 4), committed=True) == {1, 2, 4}
