@@ -9,7 +9,7 @@ are decided by the engine, not here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
@@ -96,6 +96,15 @@ class MessageBatch:
     wire: Block = b""
     id_hashes: npt.NDArray[np.uint64] | None = None
     """Set by whoever needs them first."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What batches that are joined have in common: their columns and their merge."""
+        return (
+            self.merge,
+            *(getattr(self, name) is None for name in _NUMERIC),
+            *(getattr(self, name).empty for name in _TEXT),
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -257,6 +266,34 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     if (batch.producer is None) != (batch.sequence is None):
         raise BatchError("producer and sequence come together", field="sequence")
     return batch
+
+
+def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
+    """One batch of the rows of several that have one shape, and no producer."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    rows = [batch.n for batch in batches]
+    fields: dict[str, Any] = {"n": sum(rows)}
+    if first.merge is not None:
+        fields["merge"] = first.merge
+    for name in _NUMERIC:
+        if getattr(first, name) is not None:
+            fields[name] = _joined([getattr(batch, name) for batch in batches], rows)
+    for name, (block_name, _) in _TEXT.items():
+        columns = [getattr(batch, name) for batch in batches]
+        if not columns[0].empty:
+            fields[f"{name}_size"] = _joined([column.size for column in columns], rows)
+            fields[block_name] = b"".join([column.block for column in columns])
+    return decode_send(encode_send(fields), rows_max=fields["n"])
+
+
+def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
+    """One column below another."""
+    first = columns[0]
+    if isinstance(first, int) and all(isinstance(each, int) and each == first for each in columns):
+        return first
+    return np.concatenate([expand(column, n) for column, n in zip(columns, rows, strict=True)])
 
 
 def encode_send(columns: Mapping[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 import numpy as np
@@ -15,8 +15,12 @@ from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.writes import send_batch
 from delaylog.broker.engine.model import SendResult
+from delaylog.broker.waiters import TopicKey
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import BATCH_VERSION
+from delaylog.storage.batch import BATCH_VERSION, MessageBatch
+
+if TYPE_CHECKING:
+    from delaylog.broker.node import Node
 
 SHARED_ROWS_MIN: Final = 256
 """Batches of at least so many rows take turns with single sends: each may take a millisecond."""
@@ -27,10 +31,6 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
-    if batch.n >= SHARED_ROWS_MIN:
-        await node.turn_for_large()
-    elif node.crowded:
-        await node.room()
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:
@@ -38,8 +38,11 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
                 "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
             )
         batch.producer, batch.sequence = key_producer(ctx, key), 0
-    result = send_batch(node, ctx.topic_key, batch, node.clock.now_ms())
-    await node.standing.safe(result.position, acks)
+    if batch.n >= SHARED_ROWS_MIN:
+        await node.turn_for_large()
+    elif node.crowded:
+        await node.room()
+    result = await send_whole(node, ctx.topic_key, batch, acks)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
         return ctx.answer(_counted(batch.n, result))
     results = result.results
@@ -51,6 +54,18 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
         "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
     }
     return ctx.bulk_answer(msgpack.packb(fields))
+
+
+async def send_whole(
+    node: Node, key: TopicKey, batch: MessageBatch, acks: Acks | None
+) -> SendResult:
+    """Send a batch; returns when it is as safe as `acks` says."""
+    if batch.n < SHARED_ROWS_MIN and batch.producer is None:
+        result, first = await node.turn.sends.send(key, batch, acks)
+        return result.part(first, batch.n)
+    result = send_batch(node, key, batch, node.clock.now_ms())
+    await node.standing.safe(result.position, acks)
+    return result
 
 
 def _counted(n: int, result: SendResult) -> dict[str, Any]:

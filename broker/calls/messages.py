@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_body
+from delaylog.broker.calls.batch_sends import RESULT_NAMES, key_producer, send_body, send_whole
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.deliveries import NOTHING, bulk_delivery, message_objects
@@ -26,8 +26,8 @@ from delaylog.broker.calls.shapes import (
     parse_receive,
     receive_call,
 )
-from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.writes import Settling, send_singles
+from delaylog.broker.calls.single_sends import Single, build_wire
+from delaylog.broker.calls.writes import Settling
 from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.groups import Group
 from delaylog.broker.engine.merging import REJECTED
@@ -35,7 +35,7 @@ from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.receiving import Asked, peek
 from delaylog.broker.engine.settling import Receipts
 from delaylog.replication.leader import Acks
-from delaylog.storage.batch import BATCH_VERSION, unpack_map
+from delaylog.storage.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.batch import take_int as take_batch_int
 from delaylog.storage.calls.shapes import ACKS, RECEIVE
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
@@ -113,9 +113,8 @@ async def _send_keyed(
     scalars: dict[str, object] = {}
     if key is not None:
         scalars = {"producer": key_producer(ctx, key), "sequence": 0}
-    result = send_singles(node, ctx.topic_key, singles, merge, **scalars)
-    await node.standing.safe(result.position, acks)
-    return result
+    wire = build_wire(singles, node.clock.now_ms(), merge, **scalars)
+    return await send_whole(node, ctx.topic_key, decode_send(wire, rows_max=len(singles)), acks)
 
 
 # --------------------------------------------------------------------------- receive

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
+import numpy as np
+
 from delaylog.broker.engine.errors import DiskFullRefusal, EngineError, NotLeadingError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.quotas import QuotaError
+from delaylog.storage.errors import MemberError
 
 Item = TypeVar("Item")
 
@@ -16,12 +19,14 @@ _ALIKE: Final = ("rate", "pending")
 
 
 def send_apart(
-    items: list[Item], send: Callable[[list[Item]], SendResult]
+    items: list[Item],
+    send: Callable[[list[Item]], SendResult],
+    rows: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[tuple[list[Item], SendResult | Exception]]:
     """Send what was merged; halves of it where it is refused, until it is clear whose it is.
 
-    Gives each part that went through, in its order, with its result, and each that did not with
-    why.
+    `rows` = how many an item has in the batch. Gives each part that went through, in its order,
+    with its result, and each that did not with why.
     """
     parts = [items]
     while parts:
@@ -30,7 +35,7 @@ def send_apart(
             result = send(part)
         except Exception as error:
             alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
-            if alike and (split := _apart(part, error)):
+            if alike and (split := _apart(part, error, rows)):
                 # What is no new message needs no quota: it goes first, and by itself.
                 parts += split
                 continue
@@ -39,7 +44,7 @@ def send_apart(
                 parts += [part[half:], part[:half]]
                 continue
             yield part, error
-            if alike:
+            if alike and rows(part[0]) == 1:
                 for rest in parts:
                     yield rest, error
                 return
@@ -47,12 +52,17 @@ def send_apart(
         yield part, result
 
 
-def _apart(items: list[Item], error: Exception) -> list[list[Item]]:
-    """The new messages of what a quota refused, and the others; nothing unless there are both."""
+def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> list[list[Item]]:
+    """Items with new messages of what a quota refused, and the others; nothing unless there are
+    both.
+    """
     fresh = getattr(error, "fresh", None)
-    if fresh is None or not 0 < len(fresh) < len(items):
+    if fresh is None:
         return []
-    new = set(fresh.tolist())
+    owners = np.repeat(np.arange(len(items)), [rows(item) for item in items])
+    new = set(owners[fresh].tolist())
+    if not 0 < len(new) < len(items):
+        return []
     return [
         [item for at, item in enumerate(items) if at in new],
         [item for at, item in enumerate(items) if at not in new],
@@ -62,4 +72,4 @@ def _apart(items: list[Item], error: Exception) -> list[list[Item]]:
 def _may_be_of_one(error: Exception) -> bool:
     """Whether a refusal may be about some of the messages only."""
     of_all = (DiskFullRefusal, NotLeadingError)
-    return isinstance(error, EngineError) and not isinstance(error, of_all)
+    return isinstance(error, EngineError | MemberError) and not isinstance(error, of_all)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.batch import Column, encode_send
+from delaylog.storage.batch import Column, MessageBatch, encode_send
 from delaylog.storage.message_fields import put_columns
 
 Item = TypeVar("Item")
@@ -26,6 +26,16 @@ class Single:
     fields: Mapping[str, Any] | None = None
     """Packed (`message_fields.pack_fields`); None: only body and time are set."""
     merge: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Its rows in a batch."""
+        return 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that count against the limit of a request."""
+        return len(self.body)
 
     @property
     def id(self) -> bytes:
@@ -75,22 +85,21 @@ def build_wire(
 
 
 def frames(
-    items: Iterable[Item], limits: Limits, single_of: Callable[[Item], Single]
+    items: Iterable[Item], limits: Limits, part_of: Callable[[Item], Single | MessageBatch]
 ) -> Iterator[list[Item]]:
     """Neighbours that may share a frame: of one merge, and no more than one request may be."""
-    part: list[Item] = []
-    size, merge = 0, None
+    some: list[Item] = []
+    size = rows = 0
+    merge = None
     for item in items:
-        single = single_of(item)
-        size += len(single.body)
-        if part and (
-            single.merge != merge
-            or size > limits.request_bytes_max
-            or len(part) >= limits.bulk_rows_max
+        part = part_of(item)
+        size, rows = size + part.size_bytes, rows + part.n
+        if some and (
+            part.merge != merge or size > limits.request_bytes_max or rows > limits.bulk_rows_max
         ):
-            yield part
-            part, size = [], len(single.body)
-        merge = single.merge
-        part.append(item)
-    if part:
-        yield part
+            yield some
+            some, size, rows = [], part.size_bytes, part.n
+        merge = part.merge
+        some.append(item)
+    if some:
+        yield some

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.receives import ReceiveMerger
+from delaylog.broker.calls.send_merger import SendMerger
 from delaylog.broker.calls.settles import SettleMerger
-from delaylog.broker.calls.singles import SingleMerger
 
 if TYPE_CHECKING:
     from delaylog.broker.node import Node
@@ -16,6 +16,6 @@ class Turn:
     """The calls of a node that are merged."""
 
     def __init__(self, node: Node) -> None:
-        self.sends = SingleMerger(node)
+        self.sends = SendMerger(node)
         self.receives = ReceiveMerger(node)
         self.settles = SettleMerger(node)

@@ -147,6 +147,14 @@ class SendResult:
         """What became of a row."""
         return self.results if isinstance(self.results, int) else int(self.results[row])
 
+    def part(self, first: int, n: int) -> SendResult:
+        """The rows of one sender."""
+        if n == len(self.refs):
+            return self
+        rows = slice(first, first + n)
+        results = self.results if isinstance(self.results, int) else self.results[rows]
+        return SendResult(self.refs[rows], self.deliver_at_ms[rows], results, self.position)
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

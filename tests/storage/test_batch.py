@@ -6,6 +6,7 @@ byte; arbitrary bytes and arbitrary msgpack.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -14,7 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send, expand
+from delaylog.storage.batch import (
+    MessageBatch,
+    TextColumn,
+    decode_send,
+    encode_send,
+    expand,
+    join_batches,
+)
 from delaylog.storage.errors import BatchError
 
 ROWS_MAX = 100
@@ -101,6 +109,55 @@ def test_round_trip(made: tuple[int, dict[str, Any]]) -> None:
     assert batch.producer == columns.get("producer")
     assert batch.sequence == columns.get("sequence")
     assert batch.merge == columns.get("merge")
+
+
+def rows_of(batch: MessageBatch) -> list[tuple[Any, ...]]:
+    """Each row's values."""
+    columns = [getattr(batch, name) for name in (*TIMES, *NUMBERS)]
+    numbers = [[None] * batch.n if c is None else expand(c, batch.n).tolist() for c in columns]
+    texts = [getattr(batch, name).values(batch.n) for name in TEXTS]
+    return list(zip(*numbers, *texts, strict=True))
+
+
+def part_of(batch: MessageBatch, rows: slice, *, arrays: bool) -> MessageBatch:
+    """Some rows of a batch; `arrays` = with columns of arrays only."""
+    fields: dict[str, Any] = {"n": len(range(batch.n)[rows])}
+    for name in (*TIMES, *NUMBERS):
+        column = getattr(batch, name)
+        if column is not None:
+            arrays_needed = arrays or not isinstance(column, int)
+            fields[name] = expand(column, batch.n)[rows] if arrays_needed else column
+    for name, block in TEXTS.items():
+        values = getattr(batch, name).values(batch.n)[rows]
+        fields[block] = b"".join(values)
+        fields[f"{name}_size"] = np.array([len(value) for value in values])
+    if batch.merge is not None:
+        fields["merge"] = batch.merge
+    return decode_send(encode_send(fields), rows_max=ROWS_MAX)
+
+
+@given(batches(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_parts_of_one_shape_are_joined(
+    made: tuple[int, dict[str, Any]], data: st.DataObject
+) -> None:
+    """What comes out is what one sender would have sent, the log's bytes included."""
+    n, columns = made
+    whole = decode_send(
+        encode_send({k: v for k, v in columns.items() if k not in ("producer", "sequence")}),
+        rows_max=ROWS_MAX,
+    )
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, n - 1)) if n > 1 else st.just(set()))), n]
+    parts = [
+        part_of(whole, slice(start, end), arrays=data.draw(st.booleans()))
+        for start, end in pairwise(cuts)
+    ]
+    alike = [part for part in parts if part.shape == parts[0].shape]
+    joined = join_batches(alike)
+    wanted = [row for part in alike for row in rows_of(part)]
+    assert rows_of(joined) == wanted
+    assert rows_of(decode_send(joined.wire, rows_max=ROWS_MAX)) == wanted
+    assert (joined.merge, joined.producer) == (whole.merge, None)
 
 
 HOSTILE = {

@@ -1,4 +1,4 @@
-"""Single sends of one turn go as one batch, and what is refused is refused one by one.
+"""Sends of one turn go as one batch, and what is refused is refused one by one.
 
 The merger runs over a real engine; a host of our own stands for the node, so that what is merged
 is exactly what a test sends in one turn.
@@ -12,10 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
+from delaylog.broker.calls.send_merger import Part, SendMerger
 from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.singles import SingleMerger
 from delaylog.broker.engine import Engine, Limits, TopicSettings
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.quotas import QuotaError
@@ -23,6 +24,7 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.position_waiters import Told
 from delaylog.broker.turn_shares import TurnShares
 from delaylog.replication.leader import Acks
+from delaylog.storage.batch import MessageBatch, decode_send, encode_send
 from delaylog.storage.file_system import OsFileSystem
 
 NOW_MS = 450_000 * 3_600_000
@@ -61,15 +63,19 @@ class Stub:
         self.asked.append((self.frames, acks))
         call(self.wait_error)
 
-    def send(self, *singles: Single, acks: tuple[Acks | None, ...] = ()) -> list[Any]:
+    def send(self, *parts: Part, acks: tuple[Acks | None, ...] = ()) -> list[Any]:
         """Send in one turn; 0 or the error of each."""
-        asked = acks or (None,) * len(singles)
+        asked = acks or (None,) * len(parts)
+        answers = self.answers(*zip(parts, asked, strict=True))
+        return [each if isinstance(each, Exception) else 0 for each in answers]
+
+    def answers(self, *parts: tuple[Part, Acks | None]) -> list[Any]:
+        """Send in one turn; the answer or the error of each."""
 
         async def main() -> list[Any]:
-            merger = SingleMerger(self)  # type: ignore[arg-type]
-            sends = [merger.send(KEY, *each) for each in zip(singles, asked, strict=True)]
-            answers = await asyncio.gather(*sends, return_exceptions=True)
-            return [each if isinstance(each, Exception) else 0 for each in answers]
+            merger = SendMerger(self)  # type: ignore[arg-type]
+            sends = [merger.send(KEY, *each) for each in parts]
+            return await asyncio.gather(*sends, return_exceptions=True)
 
         return asyncio.run(main())
 
@@ -89,6 +95,57 @@ def stub(tmp_path: Path) -> Iterator[Stub]:
 
 def plain(count: int, size: int = 1) -> list[Single]:
     return [Single(b"x" * size, 0, True) for _ in range(count)]
+
+
+def bulk(*ids: bytes, **more: Any) -> MessageBatch:
+    """A batch of messages with these ids; an empty one is none."""
+    columns = {"n": len(ids), "delay_ms": 0, "body_size": 1, "bodies": b"x" * len(ids)}
+    if any(ids):
+        columns |= {"id": b"".join(ids), "id_size": np.array([len(id_) for id_ in ids])}
+    return decode_send(encode_send(columns | more), rows_max=1_000)
+
+
+def test_batches_of_a_turn_are_a_frame_for_each_shape(stub: Stub) -> None:
+    """Each caller finds its own rows."""
+    sent = [bulk(b"", b""), bulk(b"a"), bulk(b""), bulk(b"b", b"a", b"c"), bulk(b"a", merge="keep")]
+    answers = stub.answers(*((part, None) for part in sent))
+    assert stub.frames == 3
+    own = [result.part(first, part.n) for (result, first), part in zip(answers, sent, strict=True)]
+    assert [len(each.refs) for each in own] == [2, 1, 1, 3, 1]
+    assert [[each.code(row) for row in range(len(each.refs))] for each in own] == [
+        [0, 0],
+        [0],
+        [0],
+        [0, 1, 0],
+        [1],
+    ]
+    (first,) = own[1].refs.tolist()
+    assert [own[3].refs.tolist()[1], *own[4].refs.tolist()] == [first, first]
+    refs = [ref for each in own for ref in each.refs.tolist()]
+    assert len(set(refs)) == len(refs) - 2
+
+
+@pytest.mark.parametrize("quota", ["rate", "pending"])
+def test_a_quota_takes_whole_batches(stub: Stub, quota: str) -> None:
+    """One that is too large for what is left is refused whole; a smaller one behind it comes in."""
+    stub.configure(**({"rate": 5} if quota == "rate" else {"pending": 50}))
+    assert stub.send(*plain(40)) == [0] * 40
+    answers = stub.send(bulk(*[b""] * 8), bulk(*[b""] * 8), bulk(b"", b""), bulk(b""))
+    assert [each == 0 for each in answers] == [True, False, True, False]
+    assert isinstance(answers[1], QuotaError)
+
+
+def test_a_batch_that_repeats_ids_needs_no_quota(stub: Stub) -> None:
+    stub.configure(pending=3)
+    assert stub.send(bulk(b"a", b"b", b"c")) == [0]
+    answers = stub.send(bulk(b"c", b"d"), bulk(b"a", b"b"), bulk(b"e"))
+    assert [each == 0 for each in answers] == [False, True, False]
+
+
+def test_a_batch_with_a_mistake_harms_no_other(stub: Stub) -> None:
+    answers = stub.send(bulk(b"a", b"b"), bulk(b"c", b"~d"), bulk(b"e"))
+    assert [each == 0 for each in answers] == [True, False, True]
+    assert answers[1].item == 1, "the row of its own body"
 
 
 def test_a_turn_is_a_frame_for_each_acks(stub: Stub) -> None:
