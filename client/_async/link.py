@@ -63,7 +63,7 @@ class AsyncLink:
         """End messages of this shard, with a result each, and lease what is ready, as `receive`."""
         doubts: list[Exception] = []
         receipts = [message.receipt for message in messages]
-        call = message_calls.ack_and_receive(
+        call = message_calls.ack_and_receive_batch(
             self.places, wanted, receipts, max=max, lease_ms=lease_ms
         )
         answered, columns = await self.carry(call.again(), doubts=doubts)

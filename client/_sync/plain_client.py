@@ -77,6 +77,7 @@ class PlainClient(BrokerCalls):
     # Receiving and settling
 
     receive = carried(messages.receive)
+    ack_and_receive = carried(messages.ack_and_receive)
     receive_bulk = carried(messages.receive_columns)
     peek = carried(messages.peek)
 

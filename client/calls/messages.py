@@ -112,8 +112,38 @@ def receive(
 ) -> Call[Received]:
     """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
     call = request("receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members)
+    return replace(call, extra_s=answer_wait_s(wait_ms)).read(_received)
+
+
+def _received(answer: Any) -> Received:
+    return Received(list(map(Delivered.of, answer["messages"])), answer["now_ms"])
+
+
+def ack_and_receive(
+    places: Places,
+    /,
+    topic: str,
+    receipts: Sequence[str],
+    *,
+    max: int = 1,
+    wait_ms: int = 0,
+    **members: Any,
+) -> Call[tuple[list[str], Received]]:
+    """Settle for good, then lease what is ready, as `ack` and `receive` do, in one request.
+
+    The acks are safe before anything is waited for.
+    """
+    call = request(
+        "ackAndReceive",
+        places,
+        topic,
+        receipts=list(receipts),
+        max=max,
+        wait_ms=wait_ms,
+        **members,
+    )
     return replace(call, extra_s=answer_wait_s(wait_ms)).read(
-        lambda answer: Received(list(map(Delivered.of, answer["messages"])), answer["now_ms"])
+        lambda answer: (list(answer["results"]), _received(answer))
     )
 
 
@@ -154,7 +184,7 @@ def receive_batch(
     return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
 
 
-def ack_and_receive(
+def ack_and_receive_batch(
     places: Places, /, wanted: Wanted, receipts: Sequence[str], *, max: int, lease_ms: int
 ) -> Call[tuple[list[str], ReceivedBatch]]:
     """End messages by their receipts, and lease up to `max` that are ready now, as columns."""

@@ -137,6 +137,15 @@ def test_receive_reads_messages_and_the_brokers_clock() -> None:
     assert script.json == {"max": 3, "wait_ms": 10, "group": "g", "lease_ms": 100}
 
 
+def test_ack_and_receive_reads_both() -> None:
+    script = Script({"results": ["done", "gone"], "messages": [MESSAGE], "now_ms": 6})
+    results, got = play(script, lambda c: c.ack_and_receive("t", ["r", "s"], max=2, wait_ms=5))
+    assert results == ["done", "gone"]
+    assert (got.now_ms, [message.body for message in got.messages]) == (6, ["hé".encode()])
+    assert script.seen[0][1].endswith("/topics/t/ack_and_receive")
+    assert script.json == {"receipts": ["r", "s"], "max": 2, "wait_ms": 5}
+
+
 def test_a_lease_of_unsaid_length_is_the_topics() -> None:
     async def scene(client: AsyncPlainClient) -> None:
         await client.receive("t")

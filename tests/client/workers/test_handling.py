@@ -42,13 +42,13 @@ def test_what_is_handled_is_acked(live: Live, kind: Kind) -> None:
 def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes one message at a time makes about one call for each."""
     together: list[int] = []
-    works, real = Works(kind, live), messages.ack_and_receive
+    works, real = Works(kind, live), messages.ack_and_receive_batch
 
     def counted(places: Any, wanted: Any, receipts: list[str], **asked: Any) -> Any:
         together.append(len(receipts))
         return real(places, wanted, receipts, **asked)
 
-    monkeypatch.setattr(messages, "ack_and_receive", counted)
+    monkeypatch.setattr(messages, "ack_and_receive_batch", counted)
     # On a machine that stalls acks would go by themselves.
     monkeypatch.setattr(settling, "GATHER_S", 1.0)
 
