@@ -39,6 +39,7 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.node import Node
+from delaylog.broker.quiet_log import QuietLog
 from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
@@ -120,6 +121,7 @@ class ClusterMember:
         )
         self._places = FollowerPlaces(files.physical.first_position)
         self._silent = False
+        self._quiet = QuietLog(log)
         self.quarantined: str | None = None
         """Why this node takes no part any more, though it runs."""
         self._end_to_come = 0
@@ -354,7 +356,7 @@ class ClusterMember:
             self._quarantine(error)
         except DiskFullError as error:
             # Nothing was promised, nothing said: it is asked for again.
-            log.error("the disk is full: %s", error)
+            self._quiet.tell("full disk", "the disk is full: %s", error)
             self.fitness.make_room()
         except Exception as error:
             # Logs that differ, a disk that fails: nothing more may be said by this node.
