@@ -24,7 +24,7 @@ from wire import BULK_TYPE
 from workers import run_apart
 
 from delaylog.client import AsyncClient, Client
-from delaylog.client.bulk import encode_send
+from delaylog.client.wire.bulk import encode_send
 
 BODY: Final = b"x" * BODY_BYTES
 # Due after the bench: what is measured is sending.

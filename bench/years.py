@@ -91,7 +91,7 @@ def clock_behind(brokers: Brokers, behind_ms: int) -> Iterator[tuple[ServerProce
     with brokers.folder() as folder:
         clock = folder / CLOCK
         clock.write_text(str(-behind_ms))
-        node = [sys.executable, "-m", "delaylog.broker.drills.stepped_node", str(clock)]
+        node = [sys.executable, "-m", "delaylog.broker.drills.faults.stepped_node", str(clock)]
         with Brokers([*FEW_FILES, *node], brokers.data_root).on(folder) as broker:
             yield broker, folder
 

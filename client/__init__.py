@@ -44,7 +44,7 @@ from delaylog.client.models import (
 )
 from delaylog.client.sending.outbox import OutboxFull
 from delaylog.client.sending.sending import AsyncSending, Sending, ThreadSending
-from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard
+from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.retry import Retry
 

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.client.bulk import Int64Array, ReceivedBatch, ref_to_id
+from delaylog.client.wire.bulk import Int64Array, ReceivedBatch, ref_to_id
 
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 

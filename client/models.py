@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 
-from delaylog.storage.message_fields import SendFields
+from delaylog.storage.messages.message_fields import SendFields
 
 T = TypeVar("T")
 TagsMode = Literal["any", "all"]

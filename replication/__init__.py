@@ -11,7 +11,7 @@ from delaylog.replication.errors import (
     WireError,
 )
 from delaylog.replication.events import Role
-from delaylog.replication.leader import Acks
+from delaylog.replication.leading.leader import Acks
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.oracle import LeaderOracle, StaticOracle

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import msgpack
 
 from delaylog.replication.errors import ClusterError
-from delaylog.storage.batch import Block
 from delaylog.storage.layout import EPOCH_NODE_BITS
+from delaylog.storage.messages.batch import Block
 
 NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
 CLUSTER_SIZES: Final = (1, 3, 5, 7)

@@ -15,7 +15,7 @@ from delaylog.replication.epochs import EpochTable
 from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 
 
 class ReplicaLog(Protocol):

@@ -15,7 +15,7 @@ from delaylog.replication.messages import Ack, Append, Message, Reject, Takeover
 from delaylog.replication.raw_frames import RawFrame, split_frames
 from delaylog.replication.replica import Replica
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 
 
 class Follower:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 
 
 class Hello(NamedTuple):

@@ -25,9 +25,9 @@ import msgpack
 
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
-from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import open_file, seal_file
-from delaylog.storage.whole_files import read_file, replace_file
 
 META_MAGIC: Final = 0x454D4C44  # "DLME"
 META_FORMAT: Final = 1

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from random import Random
 
-from delaylog.replication.campaign import Campaign
-from delaylog.replication.candidate import Candidate, Change
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore
 from delaylog.replication.epochs import epoch_node
@@ -27,8 +25,10 @@ from delaylog.replication.events import (
     Truncated,
 )
 from delaylog.replication.follower import Follower
-from delaylog.replication.leader import Leader
-from delaylog.replication.leadership import Leadership
+from delaylog.replication.leading.campaign import Campaign
+from delaylog.replication.leading.candidate import Candidate, Change
+from delaylog.replication.leading.leader import Leader
+from delaylog.replication.leading.leadership import Leadership
 from delaylog.replication.messages import (
     Ack,
     Append,

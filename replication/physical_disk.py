@@ -15,13 +15,13 @@ from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochEntries, EpochTable
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import NO_TICK, EpochTick
-from delaylog.storage.batch import Block
-from delaylog.storage.frames import Frame
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.levels import FIRST_LEVEL, decode_level
-from delaylog.storage.log_reader import frames_in
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.frames import Frame
+from delaylog.storage.log.levels import FIRST_LEVEL, decode_level
+from delaylog.storage.log.log_reader import frames_in
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
+from delaylog.storage.messages.batch import Block
 
 READ_KEPT_BYTES: Final = 1 << 20
 """What was read last is kept up to this size."""

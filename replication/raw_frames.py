@@ -11,10 +11,10 @@ from typing import NamedTuple
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError, PeerError
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.batch import Block
-from delaylog.storage.frames import check_header, frame_crc
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
-from delaylog.storage.levels import KNOWN_LEVEL, decode_level, is_known
+from delaylog.storage.log.frames import check_header, frame_crc
+from delaylog.storage.log.levels import KNOWN_LEVEL, decode_level, is_known
+from delaylog.storage.messages.batch import Block
 
 
 class RawFrame(NamedTuple):

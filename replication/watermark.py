@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from delaylog.storage.frames import Tick
+from delaylog.storage.log.frames import Tick
 
 
 class EpochTick(NamedTuple):

@@ -67,9 +67,9 @@ from delaylog.replication.messages import (
 )
 from delaylog.replication.meta import INCARNATIONS_MAX
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.batch import Block
-from delaylog.storage.frames import PAYLOAD_BYTES_MAX
 from delaylog.storage.layout import FRAME_HEADER_SIZE
+from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.messages.batch import Block
 
 MAGIC: Final = 0x5244  # "DR"
 VERSION: Final = 1

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from delaylog.storage.columns.packing import packed_parts, unpacked_members
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
-from delaylog.storage.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
-from delaylog.storage.packing import packed_parts, unpacked_members
-from delaylog.storage.whole_files import read_file, replace_file
+from delaylog.storage.log.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")

@@ -8,10 +8,10 @@ from time import time
 
 import hiredis
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.keyspace.session import Session
 
 
 class Connection:

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.files.file_system import File, FileSystem
 
 PART_BYTES: Final = 256 << 10
 SYNC_BYTES: Final = 32 << 20

@@ -16,8 +16,9 @@ import numpy as np
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.extents import extents_upto, read_extents
-from delaylog.storage.file_system import File, FileSystem
+from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.files.whole_files import size_of
+from delaylog.storage.hours.extents import extents_upto, read_extents
 from delaylog.storage.layout import (
     EXTENT_HOLE,
     EXTENT_SIZE,
@@ -26,7 +27,6 @@ from delaylog.storage.layout import (
     STATE_ENTRY_SIZE,
     RowArray,
 )
-from delaylog.storage.whole_files import size_of
 
 _INDEX: Final = "delay.index"
 _ROW_FILES: Final = frozenset({_INDEX, "delay.log", "extents"})

@@ -14,9 +14,9 @@ from typing import Final
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import FileEntry
-from delaylog.storage.file_system import File, FileSystem
-from delaylog.storage.frames import Frame, Tick
-from delaylog.storage.log_reader import (
+from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.log.frames import Frame, Tick
+from delaylog.storage.log.log_reader import (
     Durable,
     judge_tail,
     scan_segment,

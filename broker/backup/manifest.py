@@ -13,8 +13,8 @@ from typing import Any, Final
 import orjson
 from crc32c import crc32c
 
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.whole_files import read_file
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.whole_files import read_file
 
 MANIFEST: Final = "backup.json"
 FORMAT: Final = 1

@@ -18,15 +18,15 @@ from typing import Final
 
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
-from delaylog.broker.config import ConfigError
-from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.folder_lock import LOCK, lock_folder
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.frames import Stamp, encode_frame
+from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
-from delaylog.storage.log_reader import segment_bases, segment_name
-from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
+from delaylog.storage.log.frames import Stamp, encode_frame
+from delaylog.storage.log.log_reader import segment_bases, segment_name
+from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
 RESTORING: Final = "restoring"
 _ALLOWED: Final = frozenset({LOCK, HOLD, "lost+found"})

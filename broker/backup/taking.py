@@ -22,33 +22,33 @@ from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.whose import cluster_of, node_of
-from delaylog.broker.config import ConfigError
-from delaylog.broker.engine.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.engine.keyspace_files import base_of
-from delaylog.broker.engine.saved_state import log_needed
-from delaylog.broker.folder_lock import LOCK, held_retention
+from delaylog.broker.cluster.members.whose import cluster_of, node_of
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.keyspace.keyspace_files import base_of
+from delaylog.broker.engine.upkeep.saved_state import log_needed
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.process.folder_lock import LOCK, held_retention
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
     checkpoint_names,
     decode_checkpoint,
 )
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.far_tier import run_sizes
-from delaylog.storage.file_system import FILE_MODE, FileSystem, make_folder, parent_of
-from delaylog.storage.frames import Tick
-from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.hour_table import HourTable
+from delaylog.storage.files.file_system import FILE_MODE, FileSystem, make_folder, parent_of
+from delaylog.storage.files.whole_files import read_file
+from delaylog.storage.hours.far.far_tier import run_sizes
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     TICK_SLOT_SIZE,
     TICK_SLOT_STRIDE,
     hour_name,
 )
-from delaylog.storage.log_reader import Durable
-from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
-from delaylog.storage.whole_files import read_file
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.log_reader import Durable
+from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
 FAR: Final = "hours/far"
 TRIES: Final = 5

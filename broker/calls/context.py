@@ -16,14 +16,14 @@ import orjson
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.waiters import TopicKey
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import READ
-from delaylog.storage.members import Shape
+from delaylog.storage.messages.members import Shape
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.routing import Route
-    from delaylog.broker.node import Node
+    from delaylog.broker.host.node import Node
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"

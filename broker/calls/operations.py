@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from delaylog.broker.calls import (
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.handlers import (
     archive,
     claims,
     clock,
@@ -19,8 +21,6 @@ from delaylog.broker.calls import (
     topics,
     transactions,
 )
-from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.context import Context
 
 Handler: TypeAlias = Callable[[Context], Awaitable[Answer | Stream]]
 

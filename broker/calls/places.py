@@ -11,8 +11,8 @@ from typing import Any, Final
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
-from delaylog.broker.engine.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.storage.calls.shapes import GROUP
 
 GROUPS_NAMED: Final = 10

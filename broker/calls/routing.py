@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from delaylog.broker.calls.operations import HANDLERS, Handler
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.waiters import TopicKey
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
 from delaylog.storage.calls.table import ALL

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.groups import DEFAULT_NAME
+from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.batch import BATCH_VERSION
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
-from delaylog.storage.members import INT64_MAX
-from delaylog.storage.message_fields import (
+from delaylog.storage.messages.batch import BATCH_VERSION
+from delaylog.storage.messages.members import INT64_MAX
+from delaylog.storage.messages.message_fields import (
     BODY,
     BODY_BASE64,
     DELAY_MS,

@@ -16,11 +16,11 @@ from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.local import held_folder
 from delaylog.broker.cli.remote import emit, given
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
-from delaylog.broker.cluster.recovering import Survivor, look_at_survivor, recover_alone
+from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
 from delaylog.storage.calls.shapes import MEMBERS_CONTACT
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5

@@ -17,7 +17,7 @@ from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
 from delaylog.client.errors import ApiError, ClientError
-from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.wire.leader_route import LeaderRoute
 
 ANSWER_S: Final = 5.0
 """A node that takes longer for its status does not answer."""

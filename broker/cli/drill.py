@@ -13,9 +13,9 @@ import orjson
 
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.config import ConfigError
 from delaylog.broker.drills.report import result_text
 from delaylog.broker.drills.run import prepare, run_drill
+from delaylog.broker.host.config import ConfigError
 
 
 def drill_command(args: argparse.Namespace) -> int:

@@ -37,16 +37,15 @@ from delaylog.broker.cli.dump_transactions import (
     saved_transactions,
     transaction_members,
 )
-from delaylog.broker.config import ConfigError
-from delaylog.broker.engine.keyspace_files import Reader, position_of_name
-from delaylog.broker.engine.keyspace_pieces import piece_of
+from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
+from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
+from delaylog.broker.host.config import ConfigError
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
-from delaylog.storage.batch import decode_send
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
-from delaylog.storage.file_system import File, ReadOnlyFileSystem
-from delaylog.storage.frames import Frame
+from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     HOUR_SECONDS,
@@ -57,10 +56,11 @@ from delaylog.storage.layout import (
     MessageState,
     ref_to_id,
 )
-from delaylog.storage.log_reader import scan_segment
-from delaylog.storage.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
-from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.tick_slots import decode_slot
+from delaylog.storage.log.frames import Frame
+from delaylog.storage.log.log_reader import scan_segment
+from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
+from delaylog.storage.log.tick_slots import decode_slot
+from delaylog.storage.messages.batch import decode_send
 
 _REFS_SHOWN = 5
 _EFFECTS_SHOWN = 20

@@ -16,13 +16,13 @@ import numpy as np
 import orjson
 
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.config import ConfigError
+from delaylog.broker.host.config import ConfigError
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File, ReadOnlyFileSystem
-from delaylog.storage.id_index import read_stored
-from delaylog.storage.id_run import IdRun
+from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.ids.id_index import read_stored
+from delaylog.storage.ids.id_run import IdRun
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
-from delaylog.storage.records import split_record
+from delaylog.storage.messages.records import split_record
 
 Lines = Iterator[dict[str, Any]]
 _PART_ROWS: Final = 1_024

@@ -14,8 +14,9 @@ import numpy as np
 
 from delaylog.broker.cli.dump_contents import Lines, record_members
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File, ReadOnlyFileSystem
-from delaylog.storage.hour_table import HourTable
+from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.hours.far.sorted_run import RunFacts, SortedRun
+from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import (
     INDEX_BITS,
     INDEX_ENTRY,
@@ -32,7 +33,6 @@ from delaylog.storage.layout import (
     hour_name,
     ref_to_id,
 )
-from delaylog.storage.sorted_run import RunFacts, SortedRun
 
 _PART_RECORDS: Final = 4_096
 

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.storage.batch import Block
-from delaylog.storage.payloads import unpack
-from delaylog.storage.transaction_frames import (
+from delaylog.storage.log.payloads import unpack
+from delaylog.storage.log.transaction_frames import (
     ENDED_SIZE,
     PART,
     RESULTS,
     EndedTransaction,
     PublishDecision,
 )
+from delaylog.storage.messages.batch import Block
 
 _ENDED_SHOWN: Final = 20
 

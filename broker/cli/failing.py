@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from delaylog.broker.backup.manifest import BackupError
-from delaylog.broker.config import ConfigError
 from delaylog.broker.drills.kinds import DrillError
+from delaylog.broker.host.config import ConfigError
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,

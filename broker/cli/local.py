@@ -21,11 +21,11 @@ from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress, scaled
-from delaylog.broker.config import ConfigError
-from delaylog.broker.folder_lock import LOCK
 from delaylog.broker.history import RULES, run_check
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.process.folder_lock import LOCK
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.file_system import FILE_MODE, OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import FILE_MODE, OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 

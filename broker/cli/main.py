@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from delaylog.broker.cli.failing import INTERRUPTED, WRONG, fail, is_expected, wants_json
 from delaylog.broker.cli.parser import make_parser
-from delaylog.broker.config import load_config
-from delaylog.broker.logs import set_up_logs
+from delaylog.broker.host.config import load_config
+from delaylog.broker.host.watch.logs import set_up_logs
 
 LOCAL: Final = {
     **dict.fromkeys(("check", "verify", "backup", "restore"), "local"),
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     if verb == "serve":
         config = load_config(vars(args))
         set_up_logs(config.log_level, config.log_format)
-        from delaylog.broker.serve import serve
+        from delaylog.broker.host.serve import serve
 
         return serve(config)
     if verb in LOCAL:

@@ -10,11 +10,11 @@ import shtab
 
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
-from delaylog.broker.config import OPTIONS
 from delaylog.broker.drills.kinds import DRILLS
+from delaylog.broker.host.config import OPTIONS
 from delaylog.storage.calls import shapes
-from delaylog.storage.members import Choice, Flag, Int, Member, TextList, TextMap
-from delaylog.storage.message_fields import BACKOFF, DELIVER_AT_MS, FIELDS, TAGS, Field
+from delaylog.storage.messages.members import Choice, Flag, Int, Member, TextList, TextMap
+from delaylog.storage.messages.message_fields import BACKOFF, DELIVER_AT_MS, FIELDS, TAGS, Field
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

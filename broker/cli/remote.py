@@ -12,13 +12,19 @@ import orjson
 
 from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.config import ConfigError
+from delaylog.broker.host.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
 from delaylog.storage.calls.shapes import NEW_DELAY_MS, RECEIVE
 from delaylog.storage.errors import MemberError
-from delaylog.storage.members import Member
-from delaylog.storage.message_fields import BY_NAME, DELIVER_AT_MS, FIELDS, from_text, pack_fields
+from delaylog.storage.messages.members import Member
+from delaylog.storage.messages.message_fields import (
+    BY_NAME,
+    DELIVER_AT_MS,
+    FIELDS,
+    from_text,
+    pack_fields,
+)
 
 _LINES_A_CALL = 1_000
 WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)

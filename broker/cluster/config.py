@@ -57,7 +57,7 @@ from delaylog.replication.configuration import (
     Contact,
 )
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.leader import Acks
+from delaylog.replication.leading.leader import Acks
 
 SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from delaylog.replication.leader import Leader
+from delaylog.replication.leading.leader import Leader
 
 
 def furthest(leader: Leader) -> int | None:

@@ -14,21 +14,22 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.candidacy import Candidacy
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
-from delaylog.broker.cluster.folders import Folders, StaleFolderError
 from delaylog.broker.cluster.handover import Handover, furthest
-from delaylog.broker.cluster.joining import Heard, Joining
-from delaylog.broker.cluster.known_members import KnownMembers
-from delaylog.broker.cluster.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_standing import MemberStanding
-from delaylog.broker.cluster.member_watch import MemberWatch
-from delaylog.broker.cluster.metrics import MemberCounts
-from delaylog.broker.cluster.node_status import STATUS_EVERY_MS, Status, Statuses, encode_status
+from delaylog.broker.cluster.members.folders import Folders, StaleFolderError
+from delaylog.broker.cluster.members.joining import Heard, Joining
+from delaylog.broker.cluster.members.known_members import KnownMembers
+from delaylog.broker.cluster.members.node_status import (
+    STATUS_EVERY_MS,
+    Status,
+    Statuses,
+    encode_status,
+)
 from delaylog.broker.cluster.oracles import MemberOracle
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.paced_sync import PacedSync
@@ -37,9 +38,13 @@ from delaylog.broker.cluster.retention import FollowerPlaces, log_needed
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.watch.boot_clock import boot_ms
+from delaylog.broker.cluster.watch.leader_sight import LeaderSight
+from delaylog.broker.cluster.watch.member_watch import MemberWatch
+from delaylog.broker.cluster.watch.metrics import MemberCounts
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.node import Node
-from delaylog.broker.quiet_log import QuietLog
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.errors import LostCommitError, PeerError
 from delaylog.replication.events import (
@@ -68,7 +73,7 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.levels import FIRST_LEVEL, IDENTITIES, KNOWN_LEVEL
+from delaylog.storage.log.levels import FIRST_LEVEL, IDENTITIES, KNOWN_LEVEL
 from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02

@@ -13,9 +13,9 @@ from typing import Final
 from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
-from delaylog.broker.cluster.folders import history_of
-from delaylog.broker.cluster.whose import META
-from delaylog.broker.engine.saved_state import saved_epochs
+from delaylog.broker.cluster.members.folders import history_of
+from delaylog.broker.cluster.members.whose import META
+from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError
@@ -23,11 +23,11 @@ from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
-from delaylog.storage.space_reserve import RESERVE, SpaceReserve
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20
 """The cache of recent frames, which are still to be sent to followers or applied here."""

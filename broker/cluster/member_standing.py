@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delaylog.broker.cluster.leader_sight import LeaderSight
-from delaylog.broker.cluster.operator_calls import OperatorCalls
+from delaylog.broker.cluster.members.operator_calls import OperatorCalls
 from delaylog.broker.cluster.pace import Pace
 from delaylog.broker.cluster.safe_sends import SafeSends
 from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.watch.leader_sight import LeaderSight
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.node import Node
-from delaylog.broker.position_waiters import Told, told
-from delaylog.replication.leader import Acks
+from delaylog.broker.host.commits.position_waiters import Told, told
+from delaylog.broker.host.node import Node
+from delaylog.replication.leading.leader import Acks
 
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember

@@ -13,7 +13,7 @@ from delaylog.broker.cluster.secret import KeyUse
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.oracle import LeaderOracle, StaticOracle
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
 
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember

@@ -10,23 +10,24 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
+from delaylog.broker.cluster.members.whose import META
 from delaylog.broker.cluster.oracles import make_oracle, require_oracle
 from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.cluster.whose import META
-from delaylog.broker.config import Config, ConfigError
-from delaylog.broker.engine import Engine, Membership
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace
-from delaylog.broker.node import Node
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.membership import Membership
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.config import Config, ConfigError
+from delaylog.broker.host.node import Node
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
-from delaylog.storage.file_system import FileSystem, OsFileSystem
+from delaylog.storage.files.file_system import FileSystem, OsFileSystem
 
 LEAVE_TRIES: Final = 2
 """A hand-over that nobody took is tried again, with another node, before the node just leaves."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from delaylog.replication.leader import Leader
+from delaylog.replication.leading.leader import Leader
 
 LOG_KEPT_BYTES: Final = 1 << 30
 """Log that a checkpoint has made superfluous is kept for slower followers up to this."""

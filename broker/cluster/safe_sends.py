@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.position_waiters import PositionWaiters, Told
-from delaylog.replication.leader import Acks, Leader
+from delaylog.broker.host.commits.position_waiters import PositionWaiters, Told
+from delaylog.replication.leading.leader import Acks, Leader
 
 ALL_SECONDS: Final = 5.0
 """How long a send with acks=all waits for the slowest voter."""

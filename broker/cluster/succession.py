@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace
-from delaylog.broker.node import Node
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.host.node import Node
 from delaylog.replication.events import Serving
 
 LAG_BYTES_MAX: Final = 512 << 10

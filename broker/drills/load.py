@@ -19,7 +19,7 @@ from delaylog.broker.drills.follow import Answered, AttemptFailed, NotDone, Refu
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.timeline import Served, Timeline, wall_ms
 from delaylog.broker.history import HistoryRecorder, body_hash
-from delaylog.client.bulk import (
+from delaylog.client.wire.bulk import (
     BULK_TYPE,
     ReceivedBatch,
     decode_received,

@@ -9,19 +9,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from delaylog.broker.drills.blanks import blank_node
-from delaylog.broker.drills.clocks import SteppedTrio, clock_step
 from delaylog.broker.drills.compare import compare
-from delaylog.broker.drills.disks import need_strace, slow_disk
+from delaylog.broker.drills.faults.blanks import blank_node
+from delaylog.broker.drills.faults.clocks import SteppedTrio, clock_step
+from delaylog.broker.drills.faults.disks import need_strace, slow_disk
+from delaylog.broker.drills.faults.kills import kill_leader, restart_all
+from delaylog.broker.drills.faults.namespaces import NetworkTrio, own_network
+from delaylog.broker.drills.faults.partition import partition
+from delaylog.broker.drills.faults.pauses import stop_leader
+from delaylog.broker.drills.faults.planned import hand_over
 from delaylog.broker.drills.follow import Route
 from delaylog.broker.drills.judging import judge
-from delaylog.broker.drills.kills import kill_leader, restart_all
 from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.load import Load
-from delaylog.broker.drills.namespaces import NetworkTrio, own_network
-from delaylog.broker.drills.partition import partition
-from delaylog.broker.drills.pauses import stop_leader
-from delaylog.broker.drills.planned import hand_over
 from delaylog.broker.drills.report import result_object
 from delaylog.broker.drills.rounds import Fault, Stage
 from delaylog.broker.drills.timeline import wall_ms

@@ -5,12 +5,12 @@ Read `node` first: the engine without an event loop. `calls` has each call as a 
 `broker/calls`.
 """
 
-from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError
 from delaylog.broker.embedded.opening import open_async_broker, open_broker
+from delaylog.broker.host.config import ConfigError
 
 __all__ = [
     "AsyncEmbeddedBroker",

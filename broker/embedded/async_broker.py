@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.calls import Steps
 from delaylog.broker.embedded.clocks import ManualClock
-from delaylog.broker.embedded.driving import LoopDriver
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.broker.embedded.sendings import EmbeddedSending
+from delaylog.broker.embedded.waits.driving import LoopDriver
+from delaylog.broker.embedded.waits.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import SendKeywords
-from delaylog.client.receiving import Wanted
+from delaylog.client.shards.receiving import Wanted
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient

@@ -20,13 +20,13 @@ from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
-from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
-from delaylog.client.receiving import Wanted
-from delaylog.client.sharding import ByKey, Shard, Topology
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.sharding import ByKey, Shard, Topology
+from delaylog.client.wire.bulk import SendAnswer, Texts
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
 from delaylog.broker.embedded.calls import Steps
-from delaylog.broker.embedded.driving import run
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.broker.embedded.sendings import SoonSending, SoonSendings, within
+from delaylog.broker.embedded.waits.driving import run
+from delaylog.broker.embedded.waits.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import SendKeywords, Sent
-from delaylog.client.receiving import Wanted
+from delaylog.client.shards.receiving import Wanted
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient

@@ -22,13 +22,13 @@ from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
-from delaylog.client.bulk import SendAnswer, Texts
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
-from delaylog.client.receiving import Wanted
-from delaylog.client.sharding import ByKey, Shard, Topology
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.sharding import ByKey, Shard, Topology
+from delaylog.client.wire.bulk import SendAnswer, Texts
 
 T = TypeVar("T")
 

@@ -10,12 +10,11 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar, Unpack
 
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receive
-from delaylog.broker.calls.writes import Settling
+from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.steps import Step
-from delaylog.client.bulk import SendAnswer, Texts, encode_send
+from delaylog.broker.embedded.waits.steps import Step
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import IdInUse
@@ -26,9 +25,10 @@ from delaylog.client.models import (
     Sent,
     Settled,
 )
-from delaylog.client.receiving import Wanted
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
-from delaylog.client.settling import Verb
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.settling import Verb
+from delaylog.client.wire.bulk import SendAnswer, Texts, encode_send
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]

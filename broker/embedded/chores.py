@@ -1,4 +1,4 @@
-"""Runs the chores of an embedded broker (`broker/chores.py` says which are due).
+"""Runs the chores of an embedded broker (`broker/host/chores.py` says which are due).
 
 A server runs them on its loop, between requests. Here a thread runs them: slices under the lock,
 I/O jobs outside of it. Under a manual clock there is no such thread: the thread that moves the
@@ -14,9 +14,9 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.chores import TICK_MS, Chore, Chores
-from delaylog.broker.group_commit import DISK_RETRY_SECONDS
-from delaylog.broker.slices import run_slice
+from delaylog.broker.host.chores import TICK_MS, Chore, Chores
+from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
+from delaylog.broker.host.slices import run_slice
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
 

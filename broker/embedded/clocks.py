@@ -12,7 +12,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from delaylog.broker.clock import BrokerClock
+from delaylog.broker.host.clock import BrokerClock
 
 START_MS: Final = 1_767_225_600_000
 """Default start of a manual clock: the beginning of 2026 (UTC)."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from delaylog.broker.calls.receives import Looked, lease, waiting_key
-from delaylog.broker.calls.settles import outcomes
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.writes import Settling, send_singles
+from delaylog.broker.calls.turn.receives import Looked, lease, waiting_key
+from delaylog.broker.calls.turn.settles import outcomes
+from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.calls.turn.writes import Settling, send_singles
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import SendResult, Settlement
-from delaylog.broker.engine.settling import Receipts
-from delaylog.broker.waiters import TopicKey
-from delaylog.replication.leader import Acks
+from delaylog.broker.host.waiters import TopicKey
+from delaylog.replication.leading.leader import Acks
 
 if TYPE_CHECKING:
-    from delaylog.broker.node import Node
+    from delaylog.broker.host.node import Node
 
 
 class DirectSends:

@@ -11,30 +11,30 @@ from typing import TypeAlias
 
 import numpy as np
 
-from delaylog.broker.calls.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
-from delaylog.broker.calls.handing_out import hand_out
+from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.settles import outcomes
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.single_sends import Single, build_wire, frames
-from delaylog.broker.calls.writes import Settling, send_batch
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.settles import outcomes
+from delaylog.broker.calls.turn.single_sends import Single, build_wire, frames
+from delaylog.broker.calls.turn.writes import Settling, send_batch
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
-from delaylog.broker.embedded.steps import Begun, Safe
+from delaylog.broker.embedded.waits.steps import Begun, Safe
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.sending import check_batch
-from delaylog.broker.engine.settling import Receipts
-from delaylog.broker.waiters import TopicKey
-from delaylog.client.bulk import ReceivedBatch, SendAnswer, received
-from delaylog.client.checks import check_topic
+from delaylog.broker.engine.send.sending import check_batch
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
-from delaylog.client.settling import Share, joined, listed, shares
-from delaylog.storage.batch import decode_send
+from delaylog.client.shards.settling import Share, joined, listed, shares
+from delaylog.client.wire.bulk import ReceivedBatch, SendAnswer, received
+from delaylog.client.wire.checks import check_topic
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
 from delaylog.storage.layout import ref_to_id
+from delaylog.storage.messages.batch import decode_send
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Final, cast
 from delaylog.broker.embedded.chores import ChoreRunner
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError, why_closed
-from delaylog.broker.embedded.commits import ThreadCommits
 from delaylog.broker.embedded.direct import DirectTurn
 from delaylog.broker.embedded.in_process import register
-from delaylog.broker.embedded.steps import Job, Pause, Safe
-from delaylog.broker.embedded.waiting import Waiting
-from delaylog.broker.engine import Engine
-from delaylog.broker.folder_lock import retention_held
-from delaylog.broker.position_waiters import Told
-from delaylog.broker.slices import drive
-from delaylog.broker.space import Space
-from delaylog.broker.standing import Alone
+from delaylog.broker.embedded.waits.commits import ThreadCommits
+from delaylog.broker.embedded.waits.steps import Job, Pause, Safe
+from delaylog.broker.embedded.waits.waiting import Waiting
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.slices import drive
+from delaylog.broker.host.standing import Alone
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
-    from delaylog.broker.node import Node
+    from delaylog.broker.host.node import Node
 
 _TURNS_MAX: Final = 64
 """Slices of releases that one call makes before it goes on; the next one makes more."""

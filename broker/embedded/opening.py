@@ -11,24 +11,24 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypedDict, Unpack, overload
 
-from delaylog.broker import descriptors
 from delaylog.broker.calls.routing import TOPIC_NAME
-from delaylog.broker.config import ConfigError
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
-from delaylog.broker.embedded.commits import DIALS
 from delaylog.broker.embedded.in_process import is_open_here
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.broker.engine import Engine
+from delaylog.broker.embedded.waits.commits import DIALS
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.folder_kind import check_folder
-from delaylog.broker.folder_lock import lock_folder
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.spare_descriptors import hold_spares
-from delaylog.storage.unsynced_files import UnsyncedFileSystem
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.process.folder_kind import check_folder
+from delaylog.broker.host.process.folder_lock import lock_folder
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.spare_descriptors import hold_spares
+from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 
 MANUAL_CHECKPOINT_MS: Final = 86_400_000
 """A clock that is moved by hand passes a month in a moment: checkpoints come by its days."""

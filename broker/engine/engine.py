@@ -10,39 +10,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from delaylog.broker.engine.claims import expire_claims, left_over, settle_left_over
-from delaylog.broker.engine.clock_steps import jump_ahead, set_back
-from delaylog.broker.engine.compaction import Compactor
-from delaylog.broker.engine.dispatching import Dispatcher
-from delaylog.broker.engine.jobs import Jobs
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace, load_keyspace
-from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
+from delaylog.broker.engine.apply.raising import raise_level
+from delaylog.broker.engine.apply.reading_log import follow, replay
+from delaylog.broker.engine.control.jobs import Jobs
+from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
+from delaylog.broker.engine.deliver.settling import expire_leases
+from delaylog.broker.engine.deliver.waking import wake_paced
+from delaylog.broker.engine.dispatch.dispatching import Dispatcher
+from delaylog.broker.engine.dispatch.ticks import tick_is_noted, write_durable_end, write_tick
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, load_keyspace
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
-from delaylog.broker.engine.raising import raise_level
-from delaylog.broker.engine.reading_log import follow, replay
-from delaylog.broker.engine.retiring import look_after_groups, retire_unused
-from delaylog.broker.engine.settings import TopicSettings
-from delaylog.broker.engine.settling import expire_leases
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.engine.starting import stand_at
 from delaylog.broker.engine.state import EngineState, Files
-from delaylog.broker.engine.ticks import tick_is_noted, write_durable_end, write_tick
-from delaylog.broker.engine.topics import get_or_make_topic, put_topic
+from delaylog.broker.engine.topics.changing import get_or_make_topic, put_topic
+from delaylog.broker.engine.topics.retiring import look_after_groups, retire_unused
+from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.transactions.deciding import end_overdue
 from delaylog.broker.engine.transactions.publishing import Publisher
-from delaylog.broker.engine.upkeep import Upkeep
-from delaylog.broker.engine.waking import wake_paced
+from delaylog.broker.engine.upkeep.checkpoints import Upkeep
+from delaylog.broker.engine.upkeep.compaction import Compactor
+from delaylog.broker.engine.upkeep.starting import stand_at
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.file_system import FileSystem, parent_of
-from delaylog.storage.hour_store import HourStore
-from delaylog.storage.id_index import IdIndex
+from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.files.reserved_files import ReservedFileSystem
+from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
+from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import HOUR_MS
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.reserved_files import ReservedFileSystem
-from delaylog.storage.space_reserve import RESERVE, SpaceReserve
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.work import Work, until
 from delaylog.wheel import TimingWheel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from delaylog.storage.frames import PAYLOAD_BYTES_MAX
-from delaylog.storage.physical_log import SEGMENT_BYTES_MAX
+from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX
 
 TIME_MS_MAX: Final = 50 * 366 * 86_400_000
 """No limit of time is longer: hours of a ref end in the year 2089 (storage/layout.py)."""

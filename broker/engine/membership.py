@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 
 
 @dataclass(frozen=True)

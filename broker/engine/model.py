@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.rate_meter import RateMeter
-from delaylog.broker.engine.settings import TopicSettings
-from delaylog.broker.engine.token_bucket import TokenBucket
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.topics.rate_meter import RateMeter
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.layout import (
     STATE_ENTRY,
     Int64Array,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from delaylog.broker.engine.keyspace_snapshots import SnapshotRunner
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.limits import Limits
 
 

@@ -17,31 +17,30 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.claim_table import ClaimTable
+from delaylog.broker.engine.control.job_table import JobTable
+from delaylog.broker.engine.deliver.claim_table import ClaimTable
+from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
-from delaylog.broker.engine.job_table import JobTable
-from delaylog.broker.engine.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace_pieces import Pieces
-from delaylog.broker.engine.leases import LeaseTable
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Activity, Topic
-from delaylog.broker.engine.producers import ProducerTable
-from delaylog.broker.engine.series import Series
-from delaylog.broker.engine.settings import TopicSettings
-from delaylog.broker.engine.topic_names import TopicNames
-from delaylog.broker.engine.topic_packing import PackedTopics
+from delaylog.broker.engine.send.producers import ProducerTable
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
+from delaylog.broker.engine.topics.series import Series
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.broker.engine.topics.topic_names import TopicNames
+from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.storage.batch import Block
-from delaylog.storage.columns import among, distinct
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.frames import Tick
-from delaylog.storage.hot_seconds import HotSeconds
-from delaylog.storage.hour_store import HourStore
-from delaylog.storage.id_hash import UNKEYED, IdHash
-from delaylog.storage.id_index import IdIndex
+from delaylog.storage.columns.questions import among, distinct
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.hours.hot_seconds import HotSeconds
+from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     HOUR_SHIFT,
@@ -50,9 +49,10 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.levels import FIRST_LEVEL
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.run_file import RunFile
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.levels import FIRST_LEVEL
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.messages.batch import Block
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, TimingWheel
 
@@ -124,7 +124,7 @@ class EngineState:
         self.keyspace_pieces = Pieces()
         """What frames have begun of effects that are not whole yet; empty while this node leads."""
         self.level = FIRST_LEVEL
-        """The log's feature level; see storage/levels.py."""
+        """The log's feature level; see storage/log/levels.py."""
         self.id_key = b""
         """Key of the hashes of ids; b"" = hashed without one, as in a log of release 0.1.0."""
         self.id_hash = UNKEYED

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.old_effects import apply_old
 from delaylog.broker.keyspace.registry import WORDS, Args, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.running.executor import Executor
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.keyspace import Keyspace

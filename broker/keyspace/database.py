@@ -10,13 +10,13 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delaylog.broker.keyspace.errors import wrong_type
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.keyspace import Keyspace
-    from delaylog.broker.keyspace.session import Session
+    from delaylog.broker.keyspace.running.session import Session
 
 Kind = TypeVar("Kind", HashValue, ListValue, SetValue, SortedSetValue, StreamValue)
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import Value
+from delaylog.broker.keyspace.values.kinds import Value
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 DATABASES: Final = 16
 _FREE_AT_ONCE: Final = 256

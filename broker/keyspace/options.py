@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.registry import Args
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 
 class Option(NamedTuple):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 
 if TYPE_CHECKING:
-    from delaylog.broker.keyspace.run import Run
+    from delaylog.broker.keyspace.running.run import Run
 
 Args: TypeAlias = list[bytes]
 Function: TypeAlias = "Callable[[Run, Args], Reply]"

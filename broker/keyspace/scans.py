@@ -18,14 +18,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX, CommandError
-from delaylog.broker.keyspace.globs import Match, matcher
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args
 from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.values.globs import Match, matcher
 
 if TYPE_CHECKING:
     from delaylog.broker.keyspace.database import Kind
-    from delaylog.broker.keyspace.run import Run
+    from delaylog.broker.keyspace.running.run import Run
 
 _OFFSET_BITS: Final = 32
 _NUMBER_BITS: Final = 20

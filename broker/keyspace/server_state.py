@@ -12,7 +12,7 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from delaylog.broker.keyspace.session import Session
+    from delaylog.broker.keyspace.running.session import Session
 
 RATE_MS: Final = 1_000
 """Commands a second are the mean since a look that is at least so long ago."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from delaylog.broker.cluster.secret import check_private
-from delaylog.broker.config import ConfigError
+from delaylog.broker.host.config import ConfigError
 from delaylog.replication.errors import ClusterError
 
 TOKEN_CHARS_MIN: Final = 8

@@ -18,16 +18,16 @@ from delaylog.broker.keyspace.encoding import (
     encode,
     encode_into,
 )
-from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN
 from delaylog.broker.keyspace.registry import only_reads
 from delaylog.broker.keyspace.replies import ErrorReply
-from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN
+from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.parsing import CommandParser
 from delaylog.broker.resp.reply_writer import ReplyWriter
 
 if TYPE_CHECKING:
-    from delaylog.broker.keyspace.executor import Executor
     from delaylog.broker.keyspace.registry import Args
+    from delaylog.broker.keyspace.running.executor import Executor
     from delaylog.broker.resp.face import RespFace
 
 COMMANDS_A_SLICE: Final = 256

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from delaylog.broker import descriptors
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.keyspace.commands.configuration import value_of
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.process import descriptors
+from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import MOVED_AWAY, NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
+from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.keyspace.session import Session
-from delaylog.broker.node import Node
 from delaylog.broker.resp.accounts import FailedLogins
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.facts import address_text, listens, tell
@@ -33,7 +33,7 @@ from delaylog.broker.resp.restoring import Restoring
 from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import DISTRUSTED
-from delaylog.storage.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits this long while a cluster changes its leader."""

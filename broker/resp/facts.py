@@ -9,11 +9,11 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from delaylog import __version__
+from delaylog.broker.host.process.process_memory import resident_bytes
 from delaylog.broker.keyspace.server_state import Facts, ServerState
-from delaylog.broker.process_memory import resident_bytes
 
 if TYPE_CHECKING:
-    from delaylog.broker.node import Node
+    from delaylog.broker.host.node import Node
     from delaylog.broker.resp.parsing import RequestLimits
 
 

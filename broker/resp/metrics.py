@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.running.executor import Executor
 
 
 class RespMetrics(Collector):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.replies import ErrorReply
-from delaylog.broker.node import Node
 from delaylog.storage.errors import DISTRUSTED
 
 _BUG: Final = ErrorReply(b"ERR internal error; the server's log says which. Nothing was done")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-from delaylog.broker.config import ConfigError, RespConfig
+from delaylog.broker.host.config import ConfigError, RespConfig
+from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.node import Node
 from delaylog.broker.resp.accounts import read_accounts
 from delaylog.broker.resp.face import RespFace
 

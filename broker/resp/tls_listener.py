@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from delaylog.broker.accepting import accept_all
-from delaylog.broker.quiet_log import QuietLog
+from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.watch.quiet_log import QuietLog
 
 HANDSHAKE_SECONDS: Final = 5.0
 """A connection whose handshake takes longer is closed."""

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
 from delaylog.storage.errors import StorageError
 
 if TYPE_CHECKING:

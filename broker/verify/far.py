@@ -8,10 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.verify.report import Report
-from delaylog.storage.columns import every, rising
+from delaylog.storage.columns.questions import every, rising
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.far_tier import named_runs
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.hours.far.far_tier import named_runs
+from delaylog.storage.hours.far.sorted_run import BLOCK_ROWS, RunFacts, SortedRun, run_size
+from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_BITS,
@@ -21,8 +23,6 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.sorted_run import BLOCK_ROWS, RunFacts, SortedRun, run_size
-from delaylog.storage.state_seal import broken
 
 FAR: Final = "hours/far"
 _SLICE_BLOCKS: Final = 16

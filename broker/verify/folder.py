@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
-from delaylog.broker.cluster.whose import META, node_of
-from delaylog.broker.engine.groups import Group
-from delaylog.broker.engine.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.engine.keyspace_files import base_of
+from delaylog.broker.cluster.members.whose import META, node_of
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.keyspace.keyspace_files import base_of
+from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -29,13 +29,13 @@ from delaylog.storage.checkpoint import (
     checkpoint_names,
     read_checkpoint,
 )
-from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.hour_table import HourTable
-from delaylog.storage.id_hash import IdHash
-from delaylog.storage.id_index import INDEX, open_runs, read_stored
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_table import HourTable
+from delaylog.storage.ids.id_hash import IdHash
+from delaylog.storage.ids.id_index import INDEX, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -45,7 +45,7 @@ from delaylog.storage.layout import (
     hour_name,
     hour_of_name,
 )
-from delaylog.storage.tick_slots import decode_slot
+from delaylog.storage.log.tick_slots import decode_slot
 
 T = TypeVar("T")
 _KNOWN = frozenset(

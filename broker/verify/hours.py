@@ -15,11 +15,14 @@ from crc32c import crc32c
 
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.second_index import judge_second_index
-from delaylog.storage.columns import every
-from delaylog.storage.extents import whole_extent
-from delaylog.storage.file_system import File, FileSystem
-from delaylog.storage.hour_rewrite import path_of
-from delaylog.storage.id_hash import IdHash
+from delaylog.storage.columns.questions import every
+from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.files.whole_files import read_file
+from delaylog.storage.hours.extents import whole_extent
+from delaylog.storage.hours.hour_rewrite import path_of
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.states.state_seal import broken
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_HOLE,
@@ -38,10 +41,7 @@ from delaylog.storage.layout import (
     group_of_name,
     head_sizes,
 )
-from delaylog.storage.rows import seconds_of
-from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.state_seal import broken
-from delaylog.storage.whole_files import read_file
+from delaylog.storage.messages.rows import seconds_of
 
 IsRow = Callable[[Int64Array], np.ndarray]
 """Mask of the refs that name a row the log knows."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator
 
-from delaylog.broker.engine.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace_files import FOLDER, Reader, position_of_name
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, Reader, position_of_name
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
 
 
 def verify_keyspace(

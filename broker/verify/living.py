@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from delaylog.broker.engine.groups import DEFAULT_GROUP, Group
-from delaylog.broker.engine.saved_state import fill_group
-from delaylog.storage.file_system import File, FileSystem
-from delaylog.storage.hour_rewrite import path_of
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.upkeep.saved_state import fill_group
+from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.hours.hour_rewrite import path_of
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,

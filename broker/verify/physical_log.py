@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.frames import Frame
+from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.levels import decode_level
-from delaylog.storage.log_reader import (
+from delaylog.storage.log.frames import Frame
+from delaylog.storage.log.levels import decode_level
+from delaylog.storage.log.log_reader import (
     Durable,
     judge_tail,
     scan_segment,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from delaylog.storage.hours.second_index import rebuild
 from delaylog.storage.layout import (
     FILE_HEADER,
     FILE_HEADER_SIZE,
@@ -20,8 +21,7 @@ from delaylog.storage.layout import (
     Int64Array,
     RowArray,
 )
-from delaylog.storage.rows import seconds_of
-from delaylog.storage.second_index import rebuild
+from delaylog.storage.messages.rows import seconds_of
 
 ReadRows = Callable[[int, int], RowArray]
 """Rows first..last of the delay index."""

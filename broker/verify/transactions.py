@@ -9,7 +9,7 @@ import numpy as np
 
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
-from delaylog.storage.transaction_frames import PART, PartArray
+from delaylog.storage.log.transaction_frames import PART, PartArray
 
 
 def verify_staged(saved: list[Mapping[str, Any]], log: LogRange, report: Report) -> None:

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from delaylog.broker import descriptors
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, Context, HeldContext
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
-from delaylog.broker.metrics import CONTENT_TYPE, Metrics
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.web.answering import response_of, response_to
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL

@@ -9,7 +9,7 @@ from aiohttp import StreamReader, web
 
 from delaylog.broker.calls.context import Context, too_large
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
 from delaylog.broker.web.body_budget import BodyBudget
 
 READ_SECONDS_MAX: Final = 30

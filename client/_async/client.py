@@ -22,21 +22,21 @@ from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
-from delaylog.client.bulk import SendAnswer, SendColumns, Texts, encode_send
 from delaylog.client.calls.places import Places
-from delaylog.client.checks import check_text, check_whole
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
-from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.message import Message
 from delaylog.client.models import ReceiveKeywords, Settled, SettleTimes
 from delaylog.client.options import ClientOptions, split_options
-from delaylog.client.patience import Patience
-from delaylog.client.receiving import Wanted
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
-from delaylog.client.settling import Share, Verb, joined, listed, shares
-from delaylog.client.sharding import ByKey, Shard, Sharding, Topology
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
+from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
+from delaylog.client.wire.bulk import SendAnswer, SendColumns, Texts, encode_send
+from delaylog.client.wire.checks import check_text, check_whole
+from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.patience import Patience
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")

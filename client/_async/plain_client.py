@@ -15,9 +15,9 @@ from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
-from delaylog.client.exchanging import FAILOVER_S
-from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.options import ConnectionOptions
+from delaylog.client.wire.exchanging import FAILOVER_S
+from delaylog.client.wire.leader_route import LeaderRoute
 
 if TYPE_CHECKING:
     from delaylog.client._async.transport import AsyncTransport

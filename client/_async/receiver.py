@@ -27,7 +27,7 @@ from delaylog.client._async.concurrency import (
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import ClientError
 from delaylog.client.message import Message
-from delaylog.client.receiving import (
+from delaylog.client.shards.receiving import (
     ANSWER_S,
     PAUSE_S_MAX,
     REPOLL_S,
@@ -39,8 +39,8 @@ from delaylog.client.receiving import (
     cannot_be,
     verdict,
 )
-from delaylog.client.settling import by_shard
-from delaylog.client.sharding import Topology
+from delaylog.client.shards.settling import by_shard
+from delaylog.client.shards.sharding import Topology
 
 Poll: TypeAlias = "Task[tuple[list[Message], float]]"
 

@@ -18,7 +18,8 @@ from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ShardsFailed
-from delaylog.client.merging import (
+from delaylog.client.models import TopicInfo, TopicSettings
+from delaylog.client.shards.merging import (
     merged_forecast,
     merged_group,
     merged_groups,
@@ -28,8 +29,7 @@ from delaylog.client.merging import (
     nothing_to_tell,
     purged,
 )
-from delaylog.client.models import TopicInfo, TopicSettings
-from delaylog.client.sharding import Topology
+from delaylog.client.shards.sharding import Topology
 
 
 class AsyncTopicCalls:

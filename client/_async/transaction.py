@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Self, Unpack
 
 from delaylog.client._async.plain_client import AsyncPlainClient
-from delaylog.client.bulk import SendColumns, Texts, rows_of
-from delaylog.client.checks import check_list
 from delaylog.client.errors import ClientError
-from delaylog.client.staged_bodies import StagedBodies
+from delaylog.client.wire.bulk import SendColumns, Texts, rows_of
+from delaylog.client.wire.checks import check_list
+from delaylog.client.wire.staged_bodies import StagedBodies
 
 
 class AsyncTransaction:

@@ -17,9 +17,9 @@ import aiohttp
 from yarl import URL
 
 from delaylog.client.calls.call import Call
-from delaylog.client.checks import check_connection
 from delaylog.client.errors import AnswerLost, ClientError, NotReached
-from delaylog.client.exchanging import (
+from delaylog.client.wire.checks import check_connection
+from delaylog.client.wire.exchanging import (
     CALL_TIMEOUT_S,
     FAILOVER_S,
     Answer,
@@ -29,8 +29,8 @@ from delaylog.client.exchanging import (
     Pause,
     exchange,
 )
-from delaylog.client.leader_route import LeaderRoute
-from delaylog.client.tokens import authorization
+from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.tokens import authorization
 
 T = TypeVar("T")
 WHOLE_BYTES_MAX: Final = 1 << 20

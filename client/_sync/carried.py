@@ -16,7 +16,7 @@ from delaylog.client._sync.link import Link
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError
-from delaylog.client.over_shards import OverShards, Shape
+from delaylog.client.shards.over_shards import OverShards, Shape
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,15 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from delaylog.client._sync.link import Link
-from delaylog.client.by_ids import ByIds
 from delaylog.client.calls import control
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.checks import check_keywords
-from delaylog.client.due import due_members
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
-from delaylog.client.merging import merged
 from delaylog.client.models import (
     Changed,
     DueKeywords,
@@ -31,10 +27,14 @@ from delaylog.client.models import (
     SettleKeywords,
     list_query,
 )
-from delaylog.client.over_shards import list_failed
-from delaylog.client.receiving import Wanted, bearable, verdict
-from delaylog.client.settling import Verb
-from delaylog.client.sharding import Topology
+from delaylog.client.shards.by_ids import ByIds
+from delaylog.client.shards.merging import merged
+from delaylog.client.shards.over_shards import list_failed
+from delaylog.client.shards.receiving import Wanted, bearable, verdict
+from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.sharding import Topology
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.due import due_members
 
 R = TypeVar("R")
 T = TypeVar("T")

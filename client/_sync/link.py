@@ -11,18 +11,18 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from delaylog.client.bulk import ReceivedBatch, SendAnswer
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError
-from delaylog.client.exact_tags import split_by_tags
-from delaylog.client.exchanging import OnRepeat
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled, SettleTimes
-from delaylog.client.receiving import HowMuch, Wanted
-from delaylog.client.settling import Share, Verb, results_of, shares
-from delaylog.client.sharding import Shard
+from delaylog.client.shards.receiving import HowMuch, Wanted
+from delaylog.client.shards.settling import Share, Verb, results_of, shares
+from delaylog.client.shards.sharding import Shard
+from delaylog.client.wire.bulk import ReceivedBatch, SendAnswer
+from delaylog.client.wire.exact_tags import split_by_tags
+from delaylog.client.wire.exchanging import OnRepeat
 
 if TYPE_CHECKING:
     from delaylog.client._sync.transport import Transport

@@ -17,9 +17,9 @@ from delaylog.client._sync.broker_calls import BrokerCalls
 from delaylog.client._sync.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
-from delaylog.client.exchanging import FAILOVER_S
-from delaylog.client.leader_route import LeaderRoute
 from delaylog.client.options import ConnectionOptions
+from delaylog.client.wire.exchanging import FAILOVER_S
+from delaylog.client.wire.leader_route import LeaderRoute
 
 if TYPE_CHECKING:
     from delaylog.client._sync.transport import Transport

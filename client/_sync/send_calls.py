@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from delaylog.client._sync.link import Link
-from delaylog.client.checks import check_topic
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.models import NewMessage, SendKeywords, Sent
 from delaylog.client.sending.choosing import Choosing
@@ -23,6 +22,7 @@ from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
+from delaylog.client.wire.checks import check_topic
 
 
 class SendCalls(Choosing[ThreadSender]):

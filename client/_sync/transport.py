@@ -19,9 +19,9 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from delaylog.client.calls.call import Call
-from delaylog.client.checks import check_connection
 from delaylog.client.errors import AnswerLost, ClientError, NotReached
-from delaylog.client.exchanging import (
+from delaylog.client.wire.checks import check_connection
+from delaylog.client.wire.exchanging import (
     CALL_TIMEOUT_S,
     FAILOVER_S,
     Answer,
@@ -31,9 +31,9 @@ from delaylog.client.exchanging import (
     Pause,
     exchange,
 )
-from delaylog.client.http_answer import AnswerReader, MalformedAnswer
-from delaylog.client.leader_route import LeaderRoute
-from delaylog.client.tokens import authorization
+from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer
+from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.tokens import authorization
 
 T = TypeVar("T")
 READ_BYTES: Final = 64 << 10

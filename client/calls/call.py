@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-from delaylog.client.bulk import BULK_TYPE
 from delaylog.client.errors import AnswerLost
+from delaylog.client.wire.bulk import BULK_TYPE
 
 JSON_TYPE: Final = "application/json"
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Unpack
 
-from delaylog.client.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.checks import check_word
+from delaylog.client.wire.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
+from delaylog.client.wire.checks import check_word
 
 ACTIONS: Final = ("cancel", "reschedule", "replay")
 _PAGES: Final = {"messages": "listMessages", "dead": "listDead"}

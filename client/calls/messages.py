@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack, get_args
 
-from delaylog.client.bulk import (
+from delaylog.client.calls.call import (
+    BULK_FORM,
+    JSON_TYPE,
+    Call,
+    Form,
+    json_call,
+)
+from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import path_of, request
+from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.settling import Verb
+from delaylog.client.wire.bulk import (
     BULK_TYPE,
     Numbers,
     ReceivedBatch,
@@ -23,19 +35,7 @@ from delaylog.client.bulk import (
     encode_send,
     encode_settle,
 )
-from delaylog.client.calls.call import (
-    BULK_FORM,
-    JSON_TYPE,
-    Call,
-    Form,
-    json_call,
-)
-from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import path_of, request
-from delaylog.client.checks import answer_wait_s, check_keywords, check_sendable, check_word
-from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
-from delaylog.client.receiving import Wanted
-from delaylog.client.settling import Verb
+from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")

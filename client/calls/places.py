@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from delaylog.client.calls.call import segment
-from delaylog.client.checks import check_namespace
+from delaylog.client.wire.checks import check_namespace
 
 
 class Places:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from delaylog.client.bulk import BULK_TYPE, SendColumns, Texts, encode_send
 from delaylog.client.calls.call import JSON_TYPE, Call, Form
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import request
+from delaylog.client.wire.bulk import BULK_TYPE, SendColumns, Texts, encode_send
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 

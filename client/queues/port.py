@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from delaylog.client.models import Settled
-from delaylog.client.settling import Verb
+from delaylog.client.shards.settling import Verb
 from delaylog.client.surface import QueueClient
 
 

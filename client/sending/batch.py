@@ -14,12 +14,12 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, cast
 
-from delaylog.client.bulk import REJECTED, SendAnswer, ref_to_id
 from delaylog.client.errors import IdInUse
 from delaylog.client.models import Sent
 from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
-from delaylog.storage.batch import encode_send
-from delaylog.storage.message_fields import put_columns
+from delaylog.client.wire.bulk import REJECTED, SendAnswer, ref_to_id
+from delaylog.storage.messages.batch import encode_send
+from delaylog.storage.messages.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
 RESULTS: Final = ("created", "kept", "replaced", "rejected")

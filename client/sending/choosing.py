@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from delaylog.client.sharding import Topology
+from delaylog.client.shards.sharding import Topology
 
 
 class Sender(Protocol):

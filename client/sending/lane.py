@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
-from delaylog.client.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
 
 RETRY_FOR_S_MAX: Final = 500.0
 """A broker remembers sequences for ten minutes: the last repeat has to arrive well before."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.client.bulk import SendAnswer
-from delaylog.client.checks import check_topic
 from delaylog.client.errors import NotReached
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
 from delaylog.client.sending.row import Kind, Row
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.checks import check_topic
 
 ENOUGH_ROWS: Final = 1_000
 """A batch of so many is complete if at most the one under way stands before it: so there is a next

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaylog.client.checks import check_seconds, check_whole
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.hooks import Hooks
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.producers import Producers
+from delaylog.client.wire.checks import check_seconds, check_whole
 
 _log = logging.getLogger("delaylog.client")
 

@@ -11,10 +11,10 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
-from delaylog.client.checks import INT64_MAX
-from delaylog.client.due import due_of
 from delaylog.client.models import NewMessage, SendKeywords
-from delaylog.storage.message_fields import MERGE_MODES, SendFields, pack_fields
+from delaylog.client.wire.checks import INT64_MAX
+from delaylog.client.wire.due import due_of
+from delaylog.storage.messages.message_fields import MERGE_MODES, SendFields, pack_fields
 
 _MERGES: Final = (None, *MERGE_MODES)
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import ClientError
-from delaylog.client.exchanging import OnRepeat
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.lane_set import LaneSet
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row
 from delaylog.client.sending.sending import ThreadSending
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchanging import OnRepeat
 
 _log = logging.getLogger("delaylog.client")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypedDict
 
-from delaylog.client.checks import check_seconds, check_text, check_texts, check_topic
 from delaylog.client.models import TagsMode
-from delaylog.client.receiving import Wanted
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.wire.checks import check_seconds, check_text, check_texts, check_topic
 from delaylog.client.workers.backoff import Backoff
 
 Handler = Callable[[Any], Any]

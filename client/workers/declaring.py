@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
-from delaylog.client.checks import check_topic
+from delaylog.client.wire.checks import check_topic
 from delaylog.client.workers.consumer import Consumer, ConsumerOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from delaylog.client import settling as client_settling
 from delaylog.client.models import SettleTimes
+from delaylog.client.shards import settling as client_settling
 from delaylog.client.workers.held import Held
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from delaylog.replication.raftos_oracle.refusals import RefusalCounts
 from delaylog.replication.raftos_oracle.roster import Address, Roster
 from delaylog.replication.raftos_oracle.settings import OracleSettings, make_cryptor
 from delaylog.replication.raftos_oracle.term_file import TermFile
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
 
 VOTE_NAME = "vote"
 """The file in the data folder that keeps term and vote."""

@@ -16,9 +16,9 @@ from raftos.storage import FileStorage
 
 from delaylog.replication.errors import TermFileDamagedError
 from delaylog.replication.raftos_oracle.roster import Roster
-from delaylog.storage.file_system import FileSystem, parent_of
+from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import open_file, seal_file
-from delaylog.storage.whole_files import read_file, replace_file
 
 TERM_MAGIC: Final = 0x4F564C44  # "DLVO"
 TERM_MAX: Final = (1 << 48) - 1

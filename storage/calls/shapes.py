@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.storage.members import (
+from delaylog.storage.messages.members import (
     INT64_MAX,
     Choice,
     Flag,
@@ -23,7 +23,7 @@ from delaylog.storage.members import (
     Text,
     TextList,
 )
-from delaylog.storage.message_fields import (
+from delaylog.storage.messages.message_fields import (
     BODY,
     BODY_BASE64,
     DELAY_MS,

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from delaylog.broker import serve
 from delaylog.broker.cli.main import main
-from delaylog.storage import file_system
+from delaylog.broker.host import serve
 from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.files import file_system
 
 
 class Fault:

@@ -16,8 +16,8 @@ from pathlib import Path
 # This is a program: what it needs of the tests is two folders up, behind all packages.
 sys.path.append(str(Path(__file__).parents[2]))
 
-from delaylog.broker import serve
 from delaylog.broker.cli.main import main
+from delaylog.broker.host import serve
 from tests.storage.small_disk import SmallDisk
 
 

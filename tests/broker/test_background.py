@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.background import Background
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.background import Background
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.work import Work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.broker.clock import BrokerClock
+from delaylog.broker.host.clock import BrokerClock
 
 
 class Clocks:

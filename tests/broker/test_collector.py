@@ -11,7 +11,7 @@ import sys
 PROGRAM = """
 import gc
 from time import thread_time
-from delaylog.broker import collector
+from delaylog.broker.host.process import collector
 
 collector.PASS_SECONDS_MAX = {limit}
 before = len(gc.get_objects())

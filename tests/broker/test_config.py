@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.config import OPTIONS, Config, ConfigError, load_config, parse_address
+from delaylog.broker.host.config import OPTIONS, Config, ConfigError, load_config, parse_address
 
 
 def write(folder: Path, text: str | bytes) -> str:

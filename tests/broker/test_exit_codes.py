@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.config import ConfigError
-from delaylog.broker.exit_codes import ExitCode, exit_code
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.exit_codes import ExitCode, exit_code
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,
@@ -25,11 +25,11 @@ from delaylog.storage.errors import (
     NewerFormatError,
     NoDescriptorError,
 )
-from delaylog.storage.file_system import raise_disk_error
+from delaylog.storage.files.file_system import raise_disk_error
 
 BROKEN = """#!{python}
 import sys
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
 def fail(self):
     if self.engine.state.by_number:
         raise KeyError("planted")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.waiters import Waiters
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.host.waiters import Waiters
 
 TOPIC = ("default", "t")
 KEY = ((*TOPIC, "default"), None)

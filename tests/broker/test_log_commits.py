@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker import log_commits
-from delaylog.broker.inline_syncs import ROW_MIN, SELDOM
-from delaylog.broker.log_commits import LogCommits
+from delaylog.broker.host.commits import log_commits
+from delaylog.broker.host.commits.inline_syncs import ROW_MIN, SELDOM
+from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.file_system import File, OsFileSystem
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.files.file_system import File, OsFileSystem
+from delaylog.storage.log.physical_log import PhysicalLog
 
 
 class Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from delaylog.broker.loop_lag import BOUNDS, LoopLag, StallTrace
+from delaylog.broker.host.watch.loop_lag import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
 
 TICK_SECONDS = 0.05

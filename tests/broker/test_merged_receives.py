@@ -11,21 +11,22 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.handing_out import hand_out
-from delaylog.broker.calls.receives import ReceiveMerger
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.writes import Settling
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine, Limits
-from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.receives import ReceiveMerger
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settings import TopicSettings
-from delaylog.broker.engine.settling import Receipts
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.node import Node
-from delaylog.storage.batch import decode_send, encode_send
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.messages.batch import decode_send, encode_send
 
 KEY = ("default", "t")
 LONG_MS = 20_000

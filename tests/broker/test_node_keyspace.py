@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine, Limits
-from delaylog.broker.engine.keyspace_files import FOLDER, SnapshotTask
-from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed, SnapshotRunner
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed, SnapshotRunner
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.keyspace.values import HashValue
-from delaylog.broker.node import Node
-from delaylog.broker.snapshot_child import ChildRun
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.values.kinds import HashValue
+from delaylog.storage.files.file_system import OsFileSystem
 
 LIMITS = Limits(
     disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000, keyspace_retry_ms=100

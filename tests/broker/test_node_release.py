@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.dispatching import RELEASE_MAX
-from delaylog.broker.engine.sending import send
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.engine.dispatch.dispatching import RELEASE_MAX
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.node import Node
-from delaylog.storage.batch import decode_send, encode_send
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.messages.batch import decode_send, encode_send
 
 
 def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Path) -> None:

@@ -15,21 +15,23 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.engine import Engine, Limits, Membership
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace_files import FOLDER, LoadedKeyspace
-from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, LoadedKeyspace
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.node import Node
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import File, OsFileSystem
-from delaylog.storage.frames import Tick
+from delaylog.storage.files.file_system import File, OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.work import Work
 
 NOW_MS = 1_700_000_000_000

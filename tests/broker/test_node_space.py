@@ -15,18 +15,20 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker import chores
-from delaylog.broker import node as node_module
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine, Limits, control
-from delaylog.broker.engine.finding import find_origins
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.node import Node
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.broker.host import chores
+from delaylog.broker.host import node as node_module
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
 from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.hours.states.state_column import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.messages.batch import decode_send, encode_send
 from delaylog.storage.work import Work
 from tests.storage.small_disk import SmallDisk
 

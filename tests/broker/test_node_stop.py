@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.node import Node
-from delaylog.broker.standing import Alone
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.standing import Alone
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.work import Work
 
 

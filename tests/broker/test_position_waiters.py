@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.broker.position_waiters import PositionWaiters, Told
+from delaylog.broker.host.commits.position_waiters import PositionWaiters, Told
 
 
 class Leaving(Exception):

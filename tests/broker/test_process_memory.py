@@ -8,7 +8,7 @@ import sys
 # A heap with holes: every second block is freed, so that nothing can go back from its end.
 PROGRAM = """
 import time
-from delaylog.broker import process_memory
+from delaylog.broker.host.process import process_memory
 process_memory.tune()
 blocks = [bytearray(200_000) for _ in range(1_000)]
 small = [bytearray(2_000) for _ in range(1_000)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delaylog.broker.quiet_log import REPEAT_S, QuietLog
+from delaylog.broker.host.watch.quiet_log import REPEAT_S, QuietLog
 
 
 def test_once_in_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

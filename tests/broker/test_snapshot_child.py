@@ -12,15 +12,15 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.keyspace_files import FOLDER, SnapshotTask, snapshot_name
-from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, snapshot_name
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
-from delaylog.broker.snapshot_child import ChildRun
+from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 
 @pytest.fixture

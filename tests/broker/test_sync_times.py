@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.broker.sync_times import (
+from delaylog.broker.host.commits.sync_times import (
     KEPT_SECONDS,
     SAMPLES_MIN,
     STALLED_SECONDS,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker import turn_shares
-from delaylog.broker.turn_shares import GAP_TURNS, TurnShares
+from delaylog.broker.host import turn_shares
+from delaylog.broker.host.turn_shares import GAP_TURNS, TurnShares
 
 
 class Turns:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from delaylog.broker.waiters import Waiters
+from delaylog.broker.host.waiters import Waiters
 
 KEY = ("default", "t")
 Body = Callable[[Waiters], Awaitable[None]]

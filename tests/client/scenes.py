@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 from aiohttp import web
 
-from delaylog.client.bulk import BULK_TYPE
+from delaylog.client.wire.bulk import BULK_TYPE
 
 
 async def deaf_url() -> str:

@@ -9,10 +9,10 @@ import msgpack
 import pytest
 
 from delaylog.client._async.receiver import AsyncReceiver
-from delaylog.client.bulk import decode_received
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.receiving import Gathering, Wanted
-from delaylog.client.sharding import ByKey, Topology
+from delaylog.client.shards.receiving import Gathering, Wanted
+from delaylog.client.shards.sharding import ByKey, Topology
+from delaylog.client.wire.bulk import decode_received
 
 WANTED = Wanted("t", None, (), "any", False, ())
 

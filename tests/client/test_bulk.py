@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client import bulk
-from delaylog.storage.batch import decode_send
+from delaylog.client.wire import bulk
+from delaylog.storage.messages.batch import decode_send
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 REFS = st.lists(I64, max_size=20)

@@ -18,9 +18,9 @@ from delaylog.client import (
     ReplayFailed,
     SettleFailed,
 )
-from delaylog.client.by_ids import ByIds
 from delaylog.client.errors import api_error
 from delaylog.client.models import Settled
+from delaylog.client.shards.by_ids import ByIds
 from tests.client.scenes import drained, not_ready, play
 
 AWAY = NotReached("http://b:1: refused")

@@ -20,9 +20,9 @@ from delaylog.client import (
 )
 from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client._sync.transaction import Transaction
-from delaylog.client.bulk import encode_send
-from delaylog.client.checks import answer_wait_s
 from delaylog.client.queues import DynoMessage, DynoQueue
+from delaylog.client.wire.bulk import encode_send
+from delaylog.client.wire.checks import answer_wait_s
 
 NOBODY = "http://127.0.0.1:9"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client.due import due_members, due_of
+from delaylog.client.wire.due import due_members, due_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE = EPOCH.replace(tzinfo=None)

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
-from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.threaded import Threaded
 
 NOT_READY = {"code": "not_ready", "detail": "no leader"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client.http_answer import HEAD_BYTES_MAX, AnswerReader, MalformedAnswer
+from delaylog.client.wire.http_answer import HEAD_BYTES_MAX, AnswerReader, MalformedAnswer
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: x\r\n\r\nhello"
 CHUNKS = (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.client import NotReached, Settled
-from delaylog.client.bulk import BulkError, decode_received, ref_to_id
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.settling import SettleFailed, joined, shares
+from delaylog.client.shards.settling import SettleFailed, joined, shares
+from delaylog.client.wire.bulk import BulkError, decode_received, ref_to_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 TAG = st.text(

@@ -8,7 +8,7 @@ import pytest
 
 from delaylog.client import AnswerLost, BadRequest, DiskFull, NotReached
 from delaylog.client.errors import ApiError, api_error
-from delaylog.client.patience import FIRST_PAUSE_S, PAUSE_MAX_S, Patience
+from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, Patience
 
 
 class HandClock:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
-from delaylog.client.bulk import BULK_TYPE
+from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.threaded import Threaded
 
 MESSAGE = {

@@ -8,8 +8,8 @@ from typing import Any, cast
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client.errors import AnswerLost
 from delaylog.client.message import Message
-from delaylog.client.receiving import Wanted
-from delaylog.client.sharding import ByKey, Topology
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.test_async_receiver import leased
 
 WANTED = Wanted("t")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client.sharding import ByKey, BySlot, RoundRobin, Shard, Sharding, Topology
+from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard, Sharding, Topology
 
 THREE = ("http://a:1", "http://b:1", "http://c:1")
 TEXT = st.text(min_size=1, max_size=20)

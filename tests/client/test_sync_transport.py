@@ -25,7 +25,7 @@ import pytest
 from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
 from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
-from delaylog.client.leader_route import LeaderRoute
+from delaylog.client.wire.leader_route import LeaderRoute
 
 TOKEN = "s3cret-token"
 SAID = b'{"said": 1}'

@@ -21,7 +21,7 @@ from delaylog.client import (
     TooLate,
     TopicSettings,
 )
-from delaylog.client.bulk import BULK_TYPE
+from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.scenes import deaf_url, drained, leased, play
 
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN

@@ -14,7 +14,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.client.models import NewMessage
 from delaylog.storage.errors import MemberError
-from delaylog.storage.message_fields import FIELDS, MERGE, TAGS, Field
+from delaylog.storage.messages.message_fields import FIELDS, MERGE, TAGS, Field
 from tests.broker.web.test_arrow_bodies import stream
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from delaylog.broker.history import HistoryRecorder, body_hash
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, ClientError, NotReached
-from delaylog.client.bulk import DONE, REJECTED, ref_to_id
+from delaylog.client.wire.bulk import DONE, REJECTED, ref_to_id
 
 RESULTS = ("created", "kept", "replaced", "rejected")
 EXPECTED_CODES = frozenset({"too_late", "unknown", "not_ready"})

@@ -16,10 +16,10 @@ import numpy as np
 
 from delaylog.client import NotReached
 from delaylog.client._async.link import AsyncLink
-from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost
-from delaylog.client.exchanging import OnRepeat
 from delaylog.client.sending.lane import Attempt
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchanging import OnRepeat
 
 
 @contextmanager

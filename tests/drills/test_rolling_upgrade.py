@@ -23,7 +23,7 @@ from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.rounds import Stage, Strike
 from delaylog.broker.drills.timeline import wall_ms
 from delaylog.broker.drills.trio import NODES, Trio
-from delaylog.storage.levels import KNOWN_LEVEL
+from delaylog.storage.log.levels import KNOWN_LEVEL
 
 HERE = Path(__file__).parents[2]
 OLD = "014a240"

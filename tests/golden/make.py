@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from delaylog.broker.engine import Limits
+from delaylog.broker.engine.limits import Limits
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.broker.engine.conftest import Host
 from tests.golden import scene

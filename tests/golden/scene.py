@@ -13,15 +13,16 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine import claims, topics
-from delaylog.broker.engine.archiving import apply_archive
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Order
-from delaylog.broker.engine.jobs import begin_job
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control.job_table import Order
+from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.deliver import claims
+from delaylog.broker.engine.deliver.settling import Receipts, ack
 from delaylog.broker.engine.model import MessageState
-from delaylog.broker.engine.settling import Receipts, ack
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.upkeep.archiving import apply_archive
 from delaylog.broker.keyspace.encoding import encode
-from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine import claim_calls
 from tests.broker.engine.keyspace_work import execute, snapshot

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import Limits
-from delaylog.storage.batch import decode_send
+from delaylog.broker.engine.limits import Limits
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log_reader import frames_in
-from delaylog.storage.payloads import SendDecision, unpack
-from delaylog.storage.rows import place_rows
+from delaylog.storage.log.log_reader import frames_in
+from delaylog.storage.log.payloads import SendDecision, unpack
+from delaylog.storage.messages.batch import decode_send
+from delaylog.storage.messages.rows import place_rows
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.broker.engine.conftest import Host
 from tests.golden import scene

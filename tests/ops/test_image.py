@@ -24,7 +24,7 @@ import yaml
 
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cluster.config import SECRET_VARIABLE, load_cluster
-from delaylog.broker.config import OPTIONS, Config, ConfigError, load_config
+from delaylog.broker.host.config import OPTIONS, Config, ConfigError, load_config
 
 ROOT: Final = Path(__file__).parents[2]
 OPS: Final = ROOT / "ops"

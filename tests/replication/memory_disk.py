@@ -15,8 +15,8 @@ from delaylog.replication.epochs import EpochTable
 from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import NO_TICK, EpochTick
-from delaylog.storage.frames import Stamp, encode_frame
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
+from delaylog.storage.log.frames import Stamp, encode_frame
 
 ROW = struct.Struct("<II")
 """A frame of the tests holds one message: its number and the second it is due in."""

@@ -13,15 +13,15 @@ from functools import partialmethod
 from typing import Any
 from unittest.mock import patch
 
-from delaylog.replication import campaign
-from delaylog.replication.campaign import Campaign
-from delaylog.replication.candidate import Candidate
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.dispatch_order import DispatchOrder
 from delaylog.replication.follower import Follower
-from delaylog.replication.gate import Gate
-from delaylog.replication.handover import Handover
-from delaylog.replication.leader import Leader
+from delaylog.replication.leading import campaign
+from delaylog.replication.leading.campaign import Campaign
+from delaylog.replication.leading.candidate import Candidate
+from delaylog.replication.leading.dispatch_order import DispatchOrder
+from delaylog.replication.leading.gate import Gate
+from delaylog.replication.leading.handover import Handover
+from delaylog.replication.leading.leader import Leader
 from delaylog.replication.messages import Readmit
 from delaylog.replication.meta import Meta
 from delaylog.replication.node import ReplicationNode

@@ -14,8 +14,8 @@ from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 from tests.replication.memory_disk import CLUSTER_ID, ROW, MemoryDisk, MemoryLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role, Serving, SteppedDown, TakeoverAsked
-from delaylog.replication.leader import Leader
+from delaylog.replication.leading.leader import Leader
 from delaylog.replication.messages import Fetched, Message
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now

@@ -9,9 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from delaylog.replication.candidate import Candidate
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ChangeRefusedError
+from delaylog.replication.leading.candidate import Candidate
 from delaylog.replication.messages import Nack, Prepare, Promise
 from delaylog.replication.watermark import NO_TICK
 from tests.replication.mutations import DIRECTED, mutated

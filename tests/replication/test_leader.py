@@ -7,7 +7,7 @@ import pytest
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import NeedsCopy, Readmitted
-from delaylog.replication.leader import Acks, Leader
+from delaylog.replication.leading.leader import Acks, Leader
 from delaylog.replication.messages import Ack, Append, Readmit, Reject
 from delaylog.replication.watermark import EpochTick
 from tests.replication.memory_disk import MemoryLog, MemoryTicks

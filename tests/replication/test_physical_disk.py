@@ -17,10 +17,10 @@ from delaylog.replication.raw_frames import split_frames
 from delaylog.replication.timing import Now
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.frames import Tick
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from tests.replication.memory_disk import CLUSTER_ID, MemoryLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 

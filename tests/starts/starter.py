@@ -31,7 +31,7 @@ LOADED = (
     "delaylog.broker.cli.whole_topics",
     "delaylog.broker.resp.metrics",
     "delaylog.broker.resp.starting",
-    "delaylog.broker.serve",
+    "delaylog.broker.host.serve",
     "uvloop",
 )
 REQUEST_BYTES_MAX = 1 << 18

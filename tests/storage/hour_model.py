@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.storage.batch import MessageBatch, TextColumn
-from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import (
     HOUR_MS,
     hour_name,
     hour_of_name,
     make_ref,
 )
-from delaylog.storage.payloads import SendDecision
-from delaylog.storage.rows import place_rows
+from delaylog.storage.log.payloads import SendDecision
+from delaylog.storage.messages.batch import MessageBatch, TextColumn
+from delaylog.storage.messages.rows import place_rows
 from delaylog.storage.work import Work
 from tests.storage.fake_disk import FakeDisk
 

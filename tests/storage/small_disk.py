@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.file_system import File, OsFile, OsFileSystem
+from delaylog.storage.files.file_system import File, OsFile, OsFileSystem
 
 
 class SmallFile(OsFile):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from delaylog.storage.frames import Tick
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import FakeDisk
 
 FOLDER = "data/log"

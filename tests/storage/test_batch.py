@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.batch import (
+from delaylog.storage.errors import BatchError
+from delaylog.storage.messages.batch import (
     MessageBatch,
     TextColumn,
     decode_send,
@@ -23,7 +24,6 @@ from delaylog.storage.batch import (
     expand,
     join_batches,
 )
-from delaylog.storage.errors import BatchError
 
 ROWS_MAX = 100
 NUMBERS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
-from delaylog.storage.crc_columns import crc32c_rows
+from delaylog.storage.columns.crc_columns import crc32c_rows
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 20, 33])

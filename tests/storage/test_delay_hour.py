@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from delaylog.storage.delay_hour import DelayHour
 from delaylog.storage.errors import NoDescriptorError
+from delaylog.storage.hours.delay_hour import DelayHour
 from tests.storage.fake_disk import FakeDisk
 
 

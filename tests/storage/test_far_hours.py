@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import far_pile, far_tier, run_merge, run_stack
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hours.far import far_pile, far_tier, run_merge, run_stack
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hour_model import (

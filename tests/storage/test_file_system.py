@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delaylog.storage.file_system import OsFileSystem, make_folder
+from delaylog.storage.files.file_system import OsFileSystem, make_folder
 
 SIZE = 1 << 20
 TMPFS = Path("/dev/shm")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import hot_seconds
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hot_seconds import HotSeconds
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hours import hot_seconds
+from delaylog.storage.hours.hot_seconds import HotSeconds
+from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, Int64Array
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hour_model import FIRST, Model, open_store, run

@@ -15,8 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hour_counts import HourCounts
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.hours.open_hours import COLUMNS_KEPT_MAX
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.states.state_column import COLUMN_BYTES, PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
@@ -24,9 +27,6 @@ from delaylog.storage.layout import (
     MessageState,
     hour_name,
 )
-from delaylog.storage.open_hours import COLUMNS_KEPT_MAX
-from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.state_column import COLUMN_BYTES, PAGE_ROWS, PAGE_SIZE
 from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hour_model import (
     FIRST,

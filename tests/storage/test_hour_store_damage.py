@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.hour_store import HourStore
+from delaylog.storage.hours.hour_store import HourStore
 from tests.storage.fake_disk import DiskCrashed
 from tests.storage.hour_model import (
     FIRST,

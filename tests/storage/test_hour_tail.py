@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.far_pile import FarPile
-from delaylog.storage.hour_tail import HourTail, TailChunk, TailPile, sort_loose
+from delaylog.storage.hours.far.far_pile import FarPile
+from delaylog.storage.hours.hour_tail import HourTail, TailChunk, TailPile, sort_loose
 from delaylog.storage.layout import INDEX_ENTRY
-from delaylog.storage.rows import PlacedRows
+from delaylog.storage.messages.rows import PlacedRows
 
 HOURS = 6
 

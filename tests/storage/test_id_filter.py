@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
-from delaylog.storage.recent_ids import FEW, KeyArray
+from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
+from delaylog.storage.ids.recent_ids import FEW, KeyArray
 
 
 def keys_of(count: int, seed: int) -> KeyArray:

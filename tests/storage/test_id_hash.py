@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.batch import TextColumn
-from delaylog.storage.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.messages.batch import TextColumn
 
 KEY = bytes(range(16))
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import id_filter, id_index
 from delaylog.storage.errors import DiskFailedError, DiskFullError
-from delaylog.storage.file_system import File
-from delaylog.storage.id_filter import BYTES_AN_ID, COUNT_MIN
-from delaylog.storage.id_forgetting import owned_ids
-from delaylog.storage.id_hash import Hashes
-from delaylog.storage.id_index import FILTER_FILLED_MAX, IdIndex, keys_of
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
+from delaylog.storage.ids import id_filter, id_index
+from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN
+from delaylog.storage.ids.id_forgetting import owned_ids
+from delaylog.storage.ids.id_hash import Hashes
+from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex, keys_of
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
-from delaylog.storage.unsynced_files import UnsyncedFileSystem
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
 

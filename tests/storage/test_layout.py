@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.storage import layout
-from delaylog.storage.frames import Stamp, Tick, encode_frame
+from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import (
     CHECKPOINT_MAGIC,
     EXTENT,
@@ -38,10 +38,10 @@ from delaylog.storage.layout import (
     ref_to_id,
     seal_file,
 )
-from delaylog.storage.log_reader import segment_name
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.second_index import SecondIndex
-from delaylog.storage.tick_slots import TickRecord, decode_slot, encode_slot
+from delaylog.storage.log.frames import Stamp, Tick, encode_frame
+from delaylog.storage.log.log_reader import segment_name
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 from tests.storage.fake_disk import FakeDisk
 
 NOW_MS = 1_700_000_000_123

@@ -10,12 +10,12 @@ import pytest
 
 from delaylog.storage.checkpoint import load_newest, write_checkpoint
 from delaylog.storage.errors import CorruptionError, NewerFormatError
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Stamp, Tick, encode_frame, frame_crc
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.levels import KNOWN_LEVEL, decode_level, encode_level, refuse_newer
-from delaylog.storage.log_reader import FrameHops, frames_in
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.log.frames import Stamp, Tick, encode_frame, frame_crc
+from delaylog.storage.log.levels import KNOWN_LEVEL, decode_level, encode_level, refuse_newer
+from delaylog.storage.log.log_reader import FrameHops, frames_in
+from delaylog.storage.log.physical_log import PhysicalLog
 
 
 def frame(position: int, *, kind: int | None = None, version: int | None = None) -> bytes:

@@ -6,8 +6,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from delaylog.storage.batch import TextColumn, has_own_backoffs
-from delaylog.storage.own_backoff import (
+from delaylog.storage.messages.batch import TextColumn, has_own_backoffs
+from delaylog.storage.messages.own_backoff import (
     OWN_BACKOFF_SIZE,
     encode_own_backoff,
     own_backoffs,

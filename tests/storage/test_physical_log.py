@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.frames import Frame, Tick
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
-from delaylog.storage.log_reader import segment_name
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.log.frames import Frame, Tick
+from delaylog.storage.log.log_reader import segment_name
+from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.small_log import FOLDER, SMALL, append, filled, open_log, payload
 

@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.log_reader import segment_name
+from delaylog.storage.log.log_reader import segment_name
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.small_log import FOLDER, append, filled, open_log
 

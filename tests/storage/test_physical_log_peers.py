@@ -10,8 +10,8 @@ import pytest
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.log_reader import segment_name
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.log.log_reader import segment_name
+from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 from tests.storage.small_log import FOLDER, SMALL, append, open_log, payload
 

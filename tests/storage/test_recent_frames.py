@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.frames import Tick
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.recent_frames import RecentFrames
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.recent_frames import RecentFrames
 from tests.storage.fake_disk import FakeDisk
 
 SIZES = st.integers(0, 300)

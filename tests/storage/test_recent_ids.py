@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.storage import recent_ids
-from delaylog.storage.recent_ids import FEW, MOVED_A_ROW, OWED_ROWS, SLOTS_MIN, RecentIds
+from delaylog.storage.ids import recent_ids
+from delaylog.storage.ids.recent_ids import FEW, MOVED_A_ROW, OWED_ROWS, SLOTS_MIN, RecentIds
 
 
 @pytest.mark.parametrize("span", [3, 50, 5_000, 1 << 62])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.reserved_files import ReservedFileSystem
-from delaylog.storage.space_reserve import SpaceReserve
+from delaylog.storage.files.reserved_files import ReservedFileSystem
+from delaylog.storage.files.space_reserve import SpaceReserve
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.batch import MessageBatch, TextColumn
 from delaylog.storage.layout import INDEX_ENTRY
-from delaylog.storage.rows import bodies_only, interleave
+from delaylog.storage.messages.batch import MessageBatch, TextColumn
+from delaylog.storage.messages.rows import bodies_only, interleave
 
 WIDTHS = st.tuples(*[st.integers(0, 4)] * 5).filter(lambda widths: any(widths[:4]))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.run_file import BLOCK_VALUES, RunFile
+from delaylog.storage.files.run_file import BLOCK_VALUES, RunFile
 from tests.storage.fake_disk import FakeDisk
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.space_reserve import SHARE_OF_DISK, SpaceReserve
+from delaylog.storage.files.space_reserve import SHARE_OF_DISK, SpaceReserve
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20

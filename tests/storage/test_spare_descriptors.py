@@ -11,10 +11,10 @@ import pytest
 CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_held")
 STARVED = """
 import os, resource, sys
-from delaylog.broker.folder_lock import retention_held
-from delaylog.storage import spare_descriptors
+from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.storage.files import spare_descriptors
 from delaylog.storage.errors import NoDescriptorError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 folder, call, spares = sys.argv[1], sys.argv[2], int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage import state_column
 from delaylog.storage.errors import CorruptionError, DiskFullError, NoDescriptorError
+from delaylog.storage.hours.states import state_column
+from delaylog.storage.hours.states.state_column import (
+    PAGE_ROWS,
+    PAGE_SIZE,
+    PIECE_ROWS,
+    StateColumn,
+    page_runs,
+)
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
-from delaylog.storage.state_column import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS, StateColumn, page_runs
 from tests.storage.fake_disk import DiskCrashed, FakeDisk
 
 PATH = "hour/state"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from delaylog.storage import state_seal
+from delaylog.storage.hours.states import state_seal
+from delaylog.storage.hours.states.state_seal import broken, sealed
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
-from delaylog.storage.state_seal import broken, sealed
 
 BITS = STATE_ENTRY_SIZE * 8
 

@@ -9,9 +9,9 @@ import contextlib
 
 import pytest
 
-from delaylog.storage.frames import Tick
 from delaylog.storage.layout import TICK_SLOT_SIZE, TICK_SLOT_STRIDE
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 PATH = "data/tick"

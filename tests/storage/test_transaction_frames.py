@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.storage.payloads import SendDecision, unpack
-from delaylog.storage.transaction_frames import (
+from delaylog.storage.log.payloads import SendDecision, unpack
+from delaylog.storage.log.transaction_frames import (
     PART,
     EndedTransaction,
     PublishDecision,

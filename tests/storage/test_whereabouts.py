@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.storage.hours.whereabouts import KEPT, Whereabouts
 from delaylog.storage.layout import HOUR_SHIFT, INDEX_MASK, Int64Array
-from delaylog.storage.whereabouts import KEPT, Whereabouts
 
 SOME = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=12

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.columns import among, distinct
+from delaylog.storage.columns.questions import among, distinct
+from delaylog.storage.columns.whole_rows import concat_rows, copy_rows, put_rows, take_rows
 from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
-from delaylog.storage.whole_rows import concat_rows, copy_rows, put_rows, take_rows
 
 LAYOUTS = pytest.mark.parametrize("layout", [INDEX_ENTRY, STATE_ENTRY], ids=["index", "state"])
 NUMBERS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 5), max_size=40)

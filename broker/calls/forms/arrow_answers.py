@@ -14,10 +14,10 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.calls.forms.arrow_stream import pyarrow
-from delaylog.storage.columns import every, some
-from delaylog.storage.gather import gather
+from delaylog.storage.columns.gather import gather
+from delaylog.storage.columns.questions import every, some
 from delaylog.storage.layout import Int64Array, RowArray
-from delaylog.storage.records import RecordParts
+from delaylog.storage.messages.records import RecordParts
 
 END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """The end of an Arrow IPC stream."""

@@ -12,7 +12,7 @@ from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.storage.batch import MessageBatch, decode_send
+from delaylog.storage.messages.batch import MessageBatch, decode_send
 
 FORMS: Final = (BULK, ARROW)
 ARROW_INLINE_BYTES_MAX: Final = 2 << 20

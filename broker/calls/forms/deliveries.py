@@ -10,11 +10,11 @@ import numpy as np
 
 from delaylog.broker.calls.shapes import receipt_text
 from delaylog.broker.engine.model import Delivery
-from delaylog.storage.batch import BATCH_VERSION
-from delaylog.storage.columns import alike
+from delaylog.storage.columns.questions import alike
 from delaylog.storage.layout import INDEX_ENTRY, ref_to_id
-from delaylog.storage.records import Record, RecordParts, split_records
-from delaylog.storage.rows import bodies_only
+from delaylog.storage.messages.batch import BATCH_VERSION
+from delaylog.storage.messages.records import Record, RecordParts, split_records
+from delaylog.storage.messages.rows import bodies_only
 
 COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
 """The optional columns of a bulk answer."""

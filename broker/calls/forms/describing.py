@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.broker.engine.life import Life
 from delaylog.broker.engine.model import Found
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.views.life import Life
 from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
-from delaylog.storage.records import Record
+from delaylog.storage.messages.records import Record
 
 
 def describe(state: EngineState, found: Found, record: Record) -> dict[str, Any]:

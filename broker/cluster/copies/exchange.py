@@ -20,8 +20,8 @@ from delaylog.broker.cluster.copies.incoming import IncomingFolder
 from delaylog.broker.cluster.copies.receiving import CopyReceiver
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.engine import Engine
-from delaylog.broker.node import Node
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.node import Node
 from delaylog.replication.epochs import epoch_node
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role
@@ -32,10 +32,10 @@ from delaylog.replication.messages import (
     CopyPart,
     CopyTaken,
 )
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.frames import Tick
-from delaylog.storage.levels import LEVEL_FRAMES
-from delaylog.storage.tick_slots import TickRecord
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.levels import LEVEL_FRAMES
+from delaylog.storage.log.tick_slots import TickRecord
 
 if TYPE_CHECKING:
     from delaylog.broker.cluster.member import ClusterMember

@@ -20,7 +20,7 @@ from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
 from delaylog.broker.cluster.copies.limits import CopyLimits
-from delaylog.broker.folder_lock import held_retention
+from delaylog.broker.host.process.folder_lock import held_retention
 from delaylog.replication.messages import (
     CopyEnd,
     CopyMessage,
@@ -29,7 +29,7 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.replication.wire import PIECE_BYTES_MAX
-from delaylog.storage.file_system import FileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import FileSystem, ReadOnlyFileSystem
 
 log = logging.getLogger("delaylog.cluster")
 

@@ -16,17 +16,17 @@ from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
-from delaylog.broker.cluster.folders import Visitor
 from delaylog.broker.cluster.member_files import new_learner
+from delaylog.broker.cluster.members.folders import Visitor
+from delaylog.broker.cluster.members.whose import META
 from delaylog.broker.cluster.peers import PeerHost, PeerPlace, PeerTransport
 from delaylog.broker.cluster.secret import KeyUse
-from delaylog.broker.cluster.whose import META
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import FileSystem
-from delaylog.storage.whole_files import read_file, write_file
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.whole_files import read_file, write_file
 
 ASK_SECONDS: Final = 10.0
 """How long a start waits for somebody who holds the data."""

@@ -26,10 +26,10 @@ from delaylog.broker.backup.manifest import (
     read_manifest,
 )
 from delaylog.broker.cluster.copies.limits import SYNC_BYTES
-from delaylog.broker.engine.keyspace_files import FOLDER as KEYSPACE
-from delaylog.storage.file_system import File, FileSystem, parent_of
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.storage.files.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import TICK_SLOT_SIZE
-from delaylog.storage.tick_slots import TickRecord, encode_slot
+from delaylog.storage.log.tick_slots import TickRecord, encode_slot
 
 INCOMING: Final = "incoming"
 COPIED: Final = "copied"

@@ -26,7 +26,7 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.file_system import FileSystem
+from delaylog.storage.files.file_system import FileSystem
 
 T = TypeVar("T")
 

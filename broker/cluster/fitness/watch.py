@@ -17,13 +17,13 @@ from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, stands_back
 from delaylog.broker.cluster.fitness.targets import Peer, able, best, refusal
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.storage.levels import IDENTITIES
+from delaylog.storage.log.levels import IDENTITIES
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
-    from delaylog.broker.cluster.leader_sight import LeaderSight
     from delaylog.broker.cluster.member import ClusterMember
-    from delaylog.broker.node import Node
+    from delaylog.broker.cluster.watch.leader_sight import LeaderSight
+    from delaylog.broker.host.node import Node
 
 LOOK_EVERY_MS: Final = 100
 OUT_MS: Final = 3_000

@@ -43,7 +43,7 @@ from delaylog.broker.cluster.peers.tls import (
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
-from delaylog.storage.levels import IDENTITIES
+from delaylog.storage.log.levels import IDENTITIES
 
 HELLO_BYTES: Final = sum(map(len, encode(Hello(bytes(16), 0, False, 0, 0))))
 FOLDER_BYTES_MAX: Final = HEADER_SIZE + next(

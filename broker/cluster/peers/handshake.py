@@ -18,7 +18,7 @@
      0 magic 6s "DLlevl" | 6 known u8 | 7 reached u8
 
 A nonce ends in an announcement: the highest feature level that the node knows, and the level that
-its log has reached (storage/levels.py). Release 0.1.0 takes it for more random bytes; a nonce
+its log has reached (storage/log/levels.py). Release 0.1.0 takes it for more random bytes; a nonce
 without one comes from a node that knows level 1. Each side refuses the other when the log of one
 has reached what the other does not know, before any frame is sent.
 
@@ -42,7 +42,7 @@ from typing import Final
 
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.replication.errors import PeerError
-from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
+from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 MAGIC: Final = b"DLPR"
 VERSION: Final = 1

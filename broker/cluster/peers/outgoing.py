@@ -16,7 +16,7 @@ from delaylog.broker.cluster.peers.limits import (
 from delaylog.broker.cluster.peers.records import RecordWriter
 from delaylog.replication.messages import Message
 from delaylog.replication.wire import encode
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 
 
 class Outgoing:

@@ -17,7 +17,7 @@ from typing import Final
 
 from delaylog.broker.cluster.peers.limits import GROWTH_BYTES, RECEIVE_BYTES, RECORD_BYTES_MAX
 from delaylog.replication.errors import PeerError
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 
 SIZE: Final = struct.Struct("<I")
 SIZE_SIZE: Final = 4

@@ -10,7 +10,7 @@ from delaylog.broker.cluster.peers.counts import PeerCounts
 from delaylog.broker.cluster.peers.handshake import Levels
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.replication.messages import FolderIdentity, Hello, Message
-from delaylog.storage.levels import KNOWN_LEVEL
+from delaylog.storage.log.levels import KNOWN_LEVEL
 
 
 class PeerFolders(Protocol):

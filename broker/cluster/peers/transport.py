@@ -18,7 +18,6 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from delaylog.broker.accepting import accept_all
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Identity
@@ -30,7 +29,8 @@ from delaylog.broker.cluster.peers.tls import (
     refuse_plain,
     tls_failure,
 )
-from delaylog.broker.quiet_log import QuietLog
+from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 
 _LOGGER: Final = logging.getLogger(__name__)

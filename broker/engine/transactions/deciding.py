@@ -17,11 +17,11 @@ from delaylog.broker.engine.errors import (
     GoneError,
     UnknownError,
 )
-from delaylog.broker.engine.merging import Merge
-from delaylog.broker.engine.quotas import QuotaError, check_quota
-from delaylog.broker.engine.sending import check_batch
+from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.send.quotas import QuotaError, check_quota
+from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.topics import get_or_make_topic
+from delaylog.broker.engine.topics.changing import get_or_make_topic
 from delaylog.broker.engine.transactions.applying import apply_part, apply_transaction
 from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import Staged
@@ -31,15 +31,15 @@ from delaylog.broker.engine.transactions.table import (
     OpenTransaction,
     Unpublished,
 )
-from delaylog.storage.batch import Block, MessageBatch
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.payloads import pack
-from delaylog.storage.transaction_frames import (
+from delaylog.storage.log.payloads import pack
+from delaylog.storage.log.transaction_frames import (
     EndedTransaction,
     StagedPart,
     TxnOp,
     checksum,
 )
+from delaylog.storage.messages.batch import Block, MessageBatch
 
 RETRY_S = 5
 """When to ask again where only the end of another transaction makes room."""

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.storage.columns import alike
-from delaylog.storage.transaction_frames import PartArray
+from delaylog.storage.columns.questions import alike
+from delaylog.storage.log.transaction_frames import PartArray
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.errors import BadRequestError, ConflictError
 from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.storage.transaction_frames import PlaceArray
+from delaylog.storage.log.transaction_frames import PlaceArray
 
 _Keys = npt.NDArray[np.uint64]
 

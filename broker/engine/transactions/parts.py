@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from delaylog.storage.transaction_frames import PART, PartArray, PlaceArray, StagedPart
+from delaylog.storage.log.transaction_frames import PART, PartArray, PlaceArray, StagedPart
 
 _FIRST_PARTS: Final = 16
 

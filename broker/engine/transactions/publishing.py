@@ -15,15 +15,22 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.merging import KEPT, REJECTED, REPLACED, Merge, end_replaced, merge_ids
+from delaylog.broker.engine.apply.send_frames import apply_publish
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.send_frames import apply_publish
-from delaylog.broker.engine.sending import decide_send
+from delaylog.broker.engine.send.merging import (
+    KEPT,
+    REJECTED,
+    REPLACED,
+    Merge,
+    end_replaced,
+    merge_ids,
+)
+from delaylog.broker.engine.send.sending import decide_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.table import Unpublished
-from delaylog.storage.batch import MessageBatch
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.transaction_frames import PublishDecision
+from delaylog.storage.log.transaction_frames import PublishDecision
+from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.work import Work
 
 SLICE_SECONDS: Final = 0.002

@@ -6,12 +6,12 @@ decoding a part is work for a thread that may wait; taking a range of it is not.
 
 from __future__ import annotations
 
-from delaylog.storage.batch import MessageBatch, decode_send
-from delaylog.storage.batch_ranges import BatchRanges
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.transaction_frames import wire_of
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.transaction_frames import wire_of
+from delaylog.storage.messages.batch import MessageBatch, decode_send
+from delaylog.storage.messages.batch_ranges import BatchRanges
 
 _ROWS_MAX = 2**31
 

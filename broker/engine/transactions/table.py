@@ -16,7 +16,7 @@ import numpy as np
 
 from delaylog.broker.engine.transactions.held import Held, HeldTable, bytes_below
 from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.storage.transaction_frames import (
+from delaylog.storage.log.transaction_frames import (
     PART,
     RESULTS,
     EndedTransaction,

@@ -1,39 +1,46 @@
 """Imports every family, which fills the table of commands, and gives each container its HELP."""
+# ruff: noqa: F401
 
-from delaylog.broker.keyspace.commands import (  # noqa: F401
-    accounts,
+from delaylog.broker.keyspace.commands import (
     channels,
-    clients,
-    configuration,
-    connection,
     counters,
     dumping,
     expiry_commands,
     function_calls,
     generic,
     hashes,
-    information,
-    introspection,
     list_moves,
     lists,
-    memory,
     objects,
     scripting,
-    sentinels,
-    server,
     sets,
+    strings,
+    transactions,
+)
+from delaylog.broker.keyspace.commands.server import (
+    accounts,
+    clients,
+    configuration,
+    connection,
+    information,
+    introspection,
+    memory,
+    sentinels,
+)
+from delaylog.broker.keyspace.commands.server import whole as server
+from delaylog.broker.keyspace.commands.server.help_texts import add_help
+from delaylog.broker.keyspace.commands.sorted_sets import members as sorted_sets
+from delaylog.broker.keyspace.commands.sorted_sets import (
     sorted_set_operations,
     sorted_set_popping,
     sorted_set_ranges,
-    sorted_sets,
+)
+from delaylog.broker.keyspace.commands.streams import entries as streams
+from delaylog.broker.keyspace.commands.streams import (
     stream_claims,
     stream_facts,
     stream_groups,
     stream_reads,
-    streams,
-    strings,
-    transactions,
 )
-from delaylog.broker.keyspace.commands.help_texts import add_help
 
 add_help()

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.globs import check_pattern, matcher
-from delaylog.broker.keyspace.pubsub import PubSub
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.running.pubsub import PubSub
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.values.globs import check_pattern, matcher
 
 _FLAGS: Final = "pubsub noscript loading stale sentinel"
 Table: TypeAlias = dict[bytes, dict[Session, None]]

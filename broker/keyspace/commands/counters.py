@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace import long_double
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values import long_double
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 
 def _increase(run: Run, key: bytes, by: int) -> Reply:

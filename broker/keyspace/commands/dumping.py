@@ -7,11 +7,11 @@ from typing import Final
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
 from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError
-from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 _UNPACKED: Final = 4
 """A value takes so much more than its dump, about."""

@@ -10,11 +10,11 @@ from collections.abc import Set
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 _CONDITIONS: Final = {word.encode(): Option(word) for word in ("nx", "xx", "gt", "lt")}
 _NX_AND: Final = b"ERR NX and XX, GT or LT options at the same time are not compatible"

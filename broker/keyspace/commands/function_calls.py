@@ -6,12 +6,12 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.globs import matcher
 from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply, Status
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.scripting_host import library_name
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.scripting_host import library_name
+from delaylog.broker.keyspace.values.globs import matcher
 
 _CALL: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
 _WRITE: Final = "write denyoom noscript"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.copies import copied
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
-from delaylog.broker.keyspace.globs import matcher
-from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.scans import to_cursor, to_options
-from delaylog.broker.keyspace.values import TYPE_NAMES, Value
+from delaylog.broker.keyspace.values.copies import copied
+from delaylog.broker.keyspace.values.globs import matcher
+from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
+from delaylog.broker.keyspace.values.number_texts import to_int
 
 _NO_DATABASE: Final = b"ERR DB index is out of range"
 _SAME: Final = b"ERR source and destination objects are the same"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import isinf
 from typing import Final
 
-from delaylog.broker.keyspace import long_double
 from delaylog.broker.keyspace.commands.picking import pick, take_count
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
-from delaylog.broker.keyspace.number_texts import INT64_MAX, INT64_MIN, to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.scans import scan_value
-from delaylog.broker.keyspace.values import HashValue
+from delaylog.broker.keyspace.values import long_double
+from delaylog.broker.keyspace.values.kinds import HashValue
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 FIELDS_SMALL_MAX: Final = 512
 TEXT_SMALL_MAX: Final = 64

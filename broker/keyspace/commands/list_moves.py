@@ -10,8 +10,8 @@ from delaylog.broker.keyspace.errors import syntax
 from delaylog.broker.keyspace.options import FirstOf, numbered_keys, read_first_of
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.values import ListValue
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.kinds import ListValue
 
 _BLOCKING: Final = "write noscript blocking"
 _SIDES: Final = (b"left", b"right")

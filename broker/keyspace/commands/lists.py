@@ -14,12 +14,12 @@ from delaylog.broker.keyspace.errors import (
     syntax,
     wrong_arity,
 )
-from delaylog.broker.keyspace.number_texts import INT64_MIN, to_int
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.values import ListValue
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.kinds import ListValue
+from delaylog.broker.keyspace.values.number_texts import INT64_MIN, to_int
 
 _PUSH: Final = "write denyoom fast"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.number_texts import is_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.number_texts import is_int
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 _EMBEDDED_BYTES_MAX: Final = 44
 

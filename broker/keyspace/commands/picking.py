@@ -7,8 +7,8 @@ from random import Random
 from typing import Final, TypeVar
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.options import at_least
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 Name = TypeVar("Name", bytes, int)
 REPEATS_MAX: Final = 100_000

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
-from delaylog.broker.keyspace.number_texts import to_int
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.number_texts import to_int
 
 _FLAGS: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys quick"
 _SHA_SIZE: Final = 40

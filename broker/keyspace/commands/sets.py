@@ -6,13 +6,13 @@ from typing import Final
 
 from delaylog.broker.keyspace.commands.picking import pick, take_count, take_positive
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.number_texts import is_int
 from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Members, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.scans import scan_value
-from delaylog.broker.keyspace.values import SetValue
+from delaylog.broker.keyspace.values.kinds import SetValue
+from delaylog.broker.keyspace.values.number_texts import is_int
 
 INTEGERS_SMALL_MAX: Final = 512
 """Beyond it, or with a member that is no number, a set is a hash table to Redis 7.0."""

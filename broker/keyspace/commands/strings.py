@@ -11,11 +11,11 @@ from typing import Final
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.options import Found, Option, Options, read_options
 from delaylog.broker.keyspace.registry import Args, command, many
 from delaylog.broker.keyspace.replies import OK, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 STRING_BYTES_MAX: Final = 512 * 1024 * 1024
 """What `proto-max-bulk-len` is by default."""

@@ -6,8 +6,8 @@ from math import ceil
 from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import INT64_MAX, to_float
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_float
 
 _NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"
 

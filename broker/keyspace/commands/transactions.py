@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.multi import discard as drop_queue
-from delaylog.broker.keyspace.multi import run_queue
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import OK, Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.watching import forget_watches, watch_keys
+from delaylog.broker.keyspace.running.multi import discard as drop_queue
+from delaylog.broker.keyspace.running.multi import run_queue
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.watching import forget_watches, watch_keys
 
 _FLAGS = "noscript loading stale fast allow_busy now"
 

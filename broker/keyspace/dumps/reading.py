@@ -18,9 +18,9 @@ from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.listpack import unpack
 from delaylog.broker.keyspace.dumps.lzf import unpacked
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.number_texts import to_float
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.number_texts import to_float
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 
 _TAIL_BYTES: Final = 10
 _STRING_BYTES_MAX: Final = 512 * 1024 * 1024

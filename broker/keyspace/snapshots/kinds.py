@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 PART_BYTES: Final = 1 << 20
 """A part of a large value; what is in memory beside the keyspace is a few of them."""

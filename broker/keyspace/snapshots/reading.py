@@ -13,7 +13,7 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.snapshots.kinds import BY_NUMBER, STRING, Kind
 from delaylog.broker.keyspace.snapshots.layout import Chunks, Read, SnapshotError, What
 from delaylog.broker.keyspace.snapshots.writing import Summary
-from delaylog.broker.keyspace.values import TYPE_NAMES, Value
+from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
 
 _FREEZE_KEYS: Final = 100_000
 """So many new keys would hold up whatever else goes on for a noticeable time at the next full

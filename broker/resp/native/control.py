@@ -8,21 +8,21 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.calls.forms.describing import describe
-from delaylog.broker.calls.topics import group_counts
-from delaylog.broker.calls.writes import Change, change
-from delaylog.broker.engine import control
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.found import FoundColumns
-from delaylog.broker.engine.groups import Group
+from delaylog.broker.calls.handlers.topics import group_counts
+from delaylog.broker.calls.turn.writes import Change, change
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.found import FoundColumns
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import Map, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import take_due, take_text, topic_key
-from delaylog.storage.records import split_record
+from delaylog.storage.messages.records import split_record
 
 _READS: Final = "readonly noscript no_multi"
 _WRITES: Final = "write noscript no_multi"

@@ -9,16 +9,17 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from delaylog.broker.calls.forms.deliveries import NOTHING
-from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.writes import Settling
-from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.settling import Receipts
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.words import (
     misplaced,
@@ -29,10 +30,9 @@ from delaylog.broker.resp.native.words import (
     topic_key,
     unknown_option,
 )
-from delaylog.broker.waiters import TopicKey
 from delaylog.storage.layout import Int64Array, head_sizes
-from delaylog.storage.records import split_records
-from delaylog.storage.rows import bodies_only
+from delaylog.storage.messages.records import split_records
+from delaylog.storage.messages.rows import bodies_only
 
 _FLAGS: Final = "write noscript no_multi"
 _Receipts: TypeAlias = tuple[Int64Array, Int64Array]

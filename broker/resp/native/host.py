@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from delaylog.broker.calls.sending_apart import send_apart
-from delaylog.broker.calls.settles import outcomes
-from delaylog.broker.calls.single_sends import Single, all_same, plain_wire
-from delaylog.broker.calls.writes import Settling, send_batch, send_singles
+from delaylog.broker.calls.turn.sending_apart import send_apart
+from delaylog.broker.calls.turn.settles import outcomes
+from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
+from delaylog.broker.calls.turn.writes import Settling, send_batch, send_singles
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
-from delaylog.broker.engine.settling import Receipts
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
-from delaylog.broker.keyspace.run import Run
-from delaylog.broker.keyspace.session import Session
-from delaylog.broker.node import Node
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
-from delaylog.broker.waiters import TopicKey
-from delaylog.storage.batch import decode_send
 from delaylog.storage.errors import BatchError
+from delaylog.storage.messages.batch import decode_send
 
 if TYPE_CHECKING:
     from delaylog.broker.resp.connection import Connection

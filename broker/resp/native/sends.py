@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.single_sends import Single, all_same, plain_wire
+from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import Args, command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
 from delaylog.broker.resp.native.words import (
     misplaced,
@@ -22,8 +22,15 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
     written_ids,
 )
-from delaylog.storage.batch import Column
-from delaylog.storage.message_fields import BY_OPTION, ID, MERGE, TAGS, from_text, pack_fields
+from delaylog.storage.messages.batch import Column
+from delaylog.storage.messages.message_fields import (
+    BY_OPTION,
+    ID,
+    MERGE,
+    TAGS,
+    from_text,
+    pack_fields,
+)
 
 _FLAGS: Final = "write denyoom noscript no_multi quick"
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
-from delaylog.broker.keyspace.number_texts import to_int
-from delaylog.broker.waiters import TopicKey
-from delaylog.storage.columns import some
+from delaylog.broker.keyspace.values.number_texts import to_int
+from delaylog.storage.columns.questions import some
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.message_fields import BY_NAME
+from delaylog.storage.messages.message_fields import BY_NAME
 
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch

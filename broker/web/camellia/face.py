@@ -19,7 +19,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.camellia.params import Param, read_params
@@ -29,7 +29,7 @@ from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.leader_proxy import LeaderProxy
 from delaylog.storage.calls.call import Right
 from delaylog.storage.errors import DISTRUSTED
-from delaylog.storage.message_fields import BACKOFF
+from delaylog.storage.messages.message_fields import BACKOFF
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")

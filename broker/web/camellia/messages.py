@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.control import change_ended, end_found
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.found import just
+from delaylog.broker.engine.control.changing import change_ended, end_found
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.found import just
 from delaylog.broker.engine.model import Delivery, Found, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import Cause, MessageState, ref_to_id
-from delaylog.storage.records import split_record, split_records
+from delaylog.storage.messages.records import split_record, split_records
 
 CONSUMING: Final = int(MessageState.LEASED)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Activity, Delivery
-from delaylog.broker.node import Node
+from delaylog.broker.host.node import Node
 
 
 @dataclass(slots=True)

@@ -12,23 +12,29 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.calls.writes import Settling, settle_each
-from delaylog.broker.engine.finding import find_ids, find_origins
-from delaylog.broker.engine.groups import DEFAULT_NAME
-from delaylog.broker.engine.merging import CREATED
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.calls.turn.writes import Settling, settle_each
+from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, Topic
-from delaylog.broker.engine.settings import Backoff, TopicSettings
-from delaylog.broker.engine.settling import Receipts
+from delaylog.broker.engine.send.merging import CREATED
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.node import Node
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME
+from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
+from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.storage.layout import Int64Array, MessageState
-from delaylog.storage.message_fields import BACKOFF, BY_NAME, TTL_MS_MAX, from_text, pack_fields
+from delaylog.storage.messages.message_fields import (
+    BACKOFF,
+    BY_NAME,
+    TTL_MS_MAX,
+    from_text,
+    pack_fields,
+)
 
 TTL_MS: Final = 3_600_000
 MAX_RETRY: Final = 10

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog import __version__
-from delaylog.broker.calls.topics import group_counts
-from delaylog.broker.engine.counting import WaitingCounts
+from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
-from delaylog.broker.node import Node
+from delaylog.broker.engine.views.counting import WaitingCounts
+from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS, Monitor
 
 STRETCH_NAMES: Final = (

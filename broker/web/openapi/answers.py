@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.calls.batch_sends import RESULT_NAMES
-from delaylog.broker.cluster.operator_calls import ROLES
-from delaylog.broker.engine.life import EVENTS
+from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
+from delaylog.broker.cluster.members.operator_calls import ROLES
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.settings import SETTINGS, TopicSettings
+from delaylog.broker.engine.topics.settings import SETTINGS, TopicSettings
+from delaylog.broker.engine.views.life import EVENTS
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.storage.layout import Cause, MessageState
-from delaylog.storage.members import Schema
-from delaylog.storage.transaction_frames import RESULTS
+from delaylog.storage.log.transaction_frames import RESULTS
+from delaylog.storage.messages.members import Schema
 
 _INT: Final[Schema] = {"type": "integer"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}

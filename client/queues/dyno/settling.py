@@ -20,7 +20,7 @@ from delaylog.client.queues.dyno.shards import (
     Shard,
     broker_priority,
 )
-from delaylog.client.settling import Verb
+from delaylog.client.shards.settling import Verb
 
 ENDED = frozenset({"acked", "expired", "dead", "deleted"})
 """States in which the queue does not have a message any more."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.client.checks import check_texts, check_topic
 from delaylog.client.message import Message
 from delaylog.client.models import MessageInfo
 from delaylog.client.queues.dyno.held import Held
@@ -21,6 +20,7 @@ from delaylog.client.queues.dyno.message import Message as DynoMessage
 from delaylog.client.queues.dyno.stats import DynoStats
 from delaylog.client.queues.opening import NO_BACKOFF, open_topic
 from delaylog.client.queues.port import QueuePort
+from delaylog.client.wire.checks import check_texts, check_topic
 
 UNACK_MS: Final = 60_000
 """Default time to acknowledge, as the original's builders set it (its bare class says 60 ms)."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
@@ -28,7 +29,6 @@ from delaylog.storage.layout import (
     group_of_name,
     state_name,
 )
-from delaylog.storage.state_seal import broken
 from pyspark_delaylog.segments.errors import DamagedError, RetiredError
 from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.planning import HourSlice, gone_since, hour_path, read_extents

@@ -1,8 +1,9 @@
 """Runs of the far tier: rows of hours beyond the next 35, many hours in one file.
 
-A checkpoint names the runs and never changes one (storage/sorted_run.py has the layout). Rows and
-records are believed when the checksum of their block of 1,024 rows fits, states when their seals
-do. Of several states of a row the newest run's counts. `RunFiles` has the face of `HourFiles`.
+A checkpoint names the runs and never changes one (storage/hours/far/sorted_run.py has the layout).
+Rows and records are believed when the checksum of their block of 1,024 rows fits, states when their
+seals do. Of several states of a row the newest run's counts. `RunFiles` has the methods of
+`HourFiles`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
     FILE_VERSION,
     INDEX_BITS,
@@ -30,7 +32,6 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
-from delaylog.storage.state_seal import broken
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import Folder, Run, read_folder
 from pyspark_delaylog.segments.hour_files import PART_BYTES, PART_ROWS, pread

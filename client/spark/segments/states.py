@@ -2,7 +2,7 @@
 
 The files do not say everything: that a message waits or is ready follows from its due time, and
 that a purge ended it from where in the log it was sent. The rules are the broker's own (`Group` in
-broker/engine/groups.py), on columns.
+broker/engine/topics/groups.py), on columns.
 """
 
 from __future__ import annotations

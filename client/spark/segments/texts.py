@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
-from delaylog.storage.own_backoff import split_own_backoff
+from delaylog.storage.messages.own_backoff import split_own_backoff
 from pyspark_delaylog.columns import HEADERS
 
 _GAP_BYTES: Final = 65_536

@@ -20,11 +20,11 @@ NETWORK = ("aiohttp", "asyncio", "ssl")
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("delaylog.broker.cli", (CLIENT, "delaylog.broker.serve", *NETWORK)),
-        ("delaylog.broker.serve", (CLIENT,)),
+        ("delaylog.broker.cli", (CLIENT, "delaylog.broker.host.serve", *NETWORK)),
+        ("delaylog.broker.host.serve", (CLIENT,)),
         ("delaylog.broker.cli.dump", (CLIENT, *NETWORK)),
         *(
-            (f"delaylog.broker.cli.{module}", ("delaylog.broker.serve",))
+            (f"delaylog.broker.cli.{module}", ("delaylog.broker.host.serve",))
             for module in sorted(set(REMOTE.values()))
         ),
     ],

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from delaylog.broker.cluster.candidacy import READMIT_EVERY_MS, Candidacy
-from delaylog.broker.cluster.leader_sight import FOLLOWED_MS
-from delaylog.broker.cluster.metrics import MemberCounts
+from delaylog.broker.cluster.watch.leader_sight import FOLLOWED_MS
+from delaylog.broker.cluster.watch.metrics import MemberCounts
 from delaylog.replication.timing import Now
 
 

@@ -9,8 +9,8 @@ import logging
 
 import pytest
 
-from delaylog.broker.cluster.clock_watch import ClockWatch
-from delaylog.broker.cluster.node_status import Status
+from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.cluster.watch.clock_watch import ClockWatch
 
 WALL = 1_790_000_000_000_000
 

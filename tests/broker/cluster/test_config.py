@@ -21,7 +21,7 @@ from delaylog.broker.cluster.config import (
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.leader import Acks
+from delaylog.replication.leading.leader import Acks
 
 SECRET = bytes(range(32)).hex()
 HEAD = """

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.cluster.folders import Folders, StaleFolderError, history_of
 from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.members.folders import Folders, StaleFolderError, history_of
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.peers.handshake import HandshakeError
 from delaylog.replication.epochs import EpochTable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.config import load_cluster
-from delaylog.broker.cluster.known_members import KnownMembers
+from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.messages import Message
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from delaylog.broker.cluster.node_status import Status, Statuses, decode_status, encode_status
+from delaylog.broker.cluster.members.node_status import (
+    Status,
+    Statuses,
+    decode_status,
+    encode_status,
+)
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import NodeStatus
 

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from delaylog.broker.cluster import operator_calls
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
-from delaylog.broker.cluster.leader_sight import LeaderSight
-from delaylog.broker.cluster.member_watch import MemberWatch
-from delaylog.broker.cluster.metrics import ClusterMetrics, MemberCounts
-from delaylog.broker.cluster.node_status import Status, Statuses, encode_status
-from delaylog.broker.cluster.operator_calls import NotTakenOverError, OperatorCalls
+from delaylog.broker.cluster.members import operator_calls
+from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
+from delaylog.broker.cluster.members.operator_calls import NotTakenOverError, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.engine import Limits
+from delaylog.broker.cluster.watch.leader_sight import LeaderSight
+from delaylog.broker.cluster.watch.member_watch import MemberWatch
+from delaylog.broker.cluster.watch.metrics import ClusterMetrics, MemberCounts
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
+from delaylog.broker.engine.limits import Limits
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import make_epoch
 from delaylog.replication.events import Role
-from delaylog.replication.leader import Acks, Progress
-from delaylog.storage.levels import KNOWN_LEVEL
+from delaylog.replication.leading.leader import Acks, Progress
+from delaylog.storage.log.levels import KNOWN_LEVEL
 
 EPOCH = make_epoch(5, 1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.exit_codes import ExitCode
+from delaylog.broker.host.exit_codes import ExitCode
 from delaylog.replication.errors import RaftosMissingError
 
 WITHOUT_RAFTOS = """

@@ -14,9 +14,9 @@ from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log_reader import segment_name
+from delaylog.storage.log.log_reader import segment_name
 from tests.broker.cluster.copies.test_healing import CONFIG
 
 FS = OsFileSystem()

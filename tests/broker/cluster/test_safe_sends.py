@@ -15,7 +15,7 @@ import pytest
 from delaylog.broker.cluster import safe_sends
 from delaylog.broker.cluster.safe_sends import NotEverywhereError, SafeSends
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.replication.leader import Acks, Progress
+from delaylog.replication.leading.leader import Acks, Progress
 
 
 @dataclass

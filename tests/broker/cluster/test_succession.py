@@ -12,19 +12,20 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
-from delaylog.broker.engine import Engine, Membership
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace
-from delaylog.broker.engine.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.replication.events import Serving
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Tick
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.work import Work
 
 NOW_MS = 1_700_000_000_000

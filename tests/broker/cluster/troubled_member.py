@@ -18,11 +18,11 @@ from pathlib import Path
 # This is a program: what it needs of the tests is three folders up, behind all packages.
 sys.path.append(str(Path(__file__).parents[3]))
 
-from delaylog.broker import serve
 from delaylog.broker.cli.main import main
 from delaylog.broker.cluster import place
+from delaylog.broker.host import serve
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.file_system import File
+from delaylog.storage.files.file_system import File
 from tests.storage.small_disk import SmallDisk, SmallFile
 
 DISK_BYTES = 256 << 20

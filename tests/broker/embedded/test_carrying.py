@@ -9,8 +9,8 @@ import pytest
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
 from delaylog.client import errors
-from delaylog.client.bulk import BULK_TYPE, encode_send
 from delaylog.client.calls.call import Call, Form, json_call
+from delaylog.client.wire.bulk import BULK_TYPE, encode_send
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import ALL
 

@@ -15,7 +15,7 @@ import pytest
 import delaylog
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.embedded import ConfigError, ManualClock
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import NewMessage, TooLarge
 from delaylog.storage.errors import CorruptionError

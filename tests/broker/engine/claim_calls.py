@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.broker.engine.claim_table import Claim
-from delaylog.broker.engine.claims import (
+from delaylog.broker.engine.deliver.claim_table import Claim
+from delaylog.broker.engine.deliver.claims import (
     begin_claim,
     check_open,
     claim_rows,
@@ -14,8 +14,8 @@ from delaylog.broker.engine.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.receiving import Asked
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.receiving import Asked
 
 LEASE = 30_000
 

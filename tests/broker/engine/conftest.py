@@ -18,20 +18,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Engine, Limits, Topic, TopicSettings, receiving, settling
-from delaylog.broker.engine import control as controlling
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.found import FoundColumns, just
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Job, Order
-from delaylog.broker.engine.jobs import begin_job
-from delaylog.broker.engine.model import Found, SendResult, Settlement
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.control import changing as controlling
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.found import FoundColumns, just
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control.job_table import Job, Order
+from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.deliver import receiving, settling
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.model import Found, SendResult, Settlement, Topic
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.batch import decode_send, encode_send
-from delaylog.storage.hot_seconds import HOT_ROWS_MIN
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
+from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, MessageState, ref_to_id
-from delaylog.storage.unsynced_files import UnsyncedFileSystem
+from delaylog.storage.messages.batch import decode_send, encode_send
 
 HOUR = HOUR_MS
 START_MS = 450_000 * HOUR + 20 * 60_000

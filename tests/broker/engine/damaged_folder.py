@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import (
     EXTENT,
     FILE_HEADER_SIZE,
@@ -28,7 +28,7 @@ from delaylog.storage.layout import (
     STATE_ENTRY,
     TICK_SLOT_STRIDE,
 )
-from delaylog.storage.log_reader import scan_segment
+from delaylog.storage.log.log_reader import scan_segment
 
 HOUR = 3_600_000
 MINUTE = 60_000

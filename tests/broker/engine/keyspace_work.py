@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from delaylog.broker.engine import Engine, Limits
-from delaylog.broker.engine.keyspace_files import FOLDER
-from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
-from delaylog.broker.keyspace.executor import Executor
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.keyspace.running.executor import Executor
 
 SMALL = Limits(
     disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000

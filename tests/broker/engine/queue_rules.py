@@ -15,12 +15,15 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from delaylog.broker.engine import Limits, control, receiving, topics
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.group_control import GroupedResult, in_groups
-from delaylog.broker.engine.merging import CREATED, KEPT, REJECTED, REPLACED
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 from tests.broker.engine.queue_model import FREE, Group, Message, Model, View, rank
 

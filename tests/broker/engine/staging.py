@@ -12,7 +12,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.transactions import deciding
 from delaylog.broker.engine.transactions.deciding import PartName
 from delaylog.broker.engine.transactions.judging import Winner
-from delaylog.storage.batch import MessageBatch, decode_send, encode_send
+from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 
 ROOM = 1 << 60
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import archiving
-from delaylog.broker.engine.archiving import Copy, look, release
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
+from delaylog.broker.engine.upkeep import archiving
+from delaylog.broker.engine.upkeep.archiving import Copy, look, release
 from delaylog.storage.layout import hour_name
 from tests.broker.engine.conftest import HOUR, START_MS
 from tests.broker.engine.test_standby import Member

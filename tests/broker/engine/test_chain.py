@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import chain
-from delaylog.broker.engine.leases import LeaseTable
-from delaylog.broker.engine.producers import KEEP_MS, ProducerTable, pack_answer
-from delaylog.storage.payloads import LeaseDecision
+from delaylog.broker.engine.deliver.leases import LeaseTable
+from delaylog.broker.engine.send.producers import KEEP_MS, ProducerTable, pack_answer
+from delaylog.broker.engine.upkeep import chain
+from delaylog.storage.log.payloads import LeaseDecision
 
 HOUR = 3_600_000
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import claims as claims_module
-from delaylog.broker.engine import topics
-from delaylog.broker.engine.claim_table import ENDED_KEPT, Claim, ClaimTable
-from delaylog.broker.engine.claims import (
+from delaylog.broker.engine.deliver import claims as claims_module
+from delaylog.broker.engine.deliver.claim_table import ENDED_KEPT, Claim, ClaimTable
+from delaylog.broker.engine.deliver.claims import (
     check_open,
     claim_rows,
     decide,
@@ -24,15 +23,16 @@ from delaylog.broker.engine.claims import (
     settle_left_over,
     settle_work,
 )
+from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
     GoneError,
     QuotaRefusal,
 )
-from delaylog.broker.engine.filters import TagFilter
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.claim_calls import LEASE, begin, bodies, find, make, numbered, settle
 

@@ -13,9 +13,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import claims as claims_module
-from delaylog.broker.engine.claim_table import Claim
-from delaylog.broker.engine.claims import (
+from delaylog.broker.engine.deliver import claims as claims_module
+from delaylog.broker.engine.deliver.claim_table import Claim
+from delaylog.broker.engine.deliver.claims import (
     begin_claim,
     claim_rows,
     decide,
@@ -25,13 +25,13 @@ from delaylog.broker.engine.claims import (
     settle_left_over,
     settle_work,
 )
+from delaylog.broker.engine.deliver.receiving import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.receiving import Asked
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settings import Backoff, TopicSettings
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
+from delaylog.storage.messages.batch import decode_send, encode_send
 from delaylog.storage.work import Work
 from tests.broker.engine.crash_points import SAMPLE, Workload
 from tests.storage.fake_disk import FakeDisk, Survival

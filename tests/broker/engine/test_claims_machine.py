@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from delaylog.broker.engine import claims as claims_module
-from delaylog.broker.engine.claims import (
+from delaylog.broker.engine.deliver import claims as claims_module
+from delaylog.broker.engine.deliver.claims import (
     claim_rows,
     extend_claim,
 )
@@ -22,7 +22,7 @@ from delaylog.broker.engine.errors import (
     ConflictError,
     GoneError,
 )
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.topics.settings import Backoff
 from tests.broker.engine.claim_calls import begin, find, make, settle
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import topics
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState
 
 SECOND = 1_000

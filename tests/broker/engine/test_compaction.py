@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import compaction
-from delaylog.broker.engine.topics import purge
+from delaylog.broker.engine.topics.changing import purge
+from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage import compaction as rewriting
-from delaylog.storage import hour_split
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.hours import compaction as rewriting
+from delaylog.storage.hours.far import hour_split
 from delaylog.storage.layout import MessageState
 
 HOUR = 3_600_000

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control, topics
-from delaylog.broker.engine.counting import BORDERS_MS, STRETCHES, WaitingCounts
-from delaylog.broker.engine.finding import find_origins
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.views.counting import BORDERS_MS, STRETCHES, WaitingCounts
 from delaylog.storage.layout import HOUR_MS
 
 STARTS = [0, *BORDERS_MS]

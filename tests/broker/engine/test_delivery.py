@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.errors import DiskFullRefusal
-from delaylog.broker.engine.ready_queue import ReadyQueue
-from delaylog.broker.engine.sending import send
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.broker.engine.ready.ready_queue import ReadyQueue
+from delaylog.broker.engine.send.sending import send
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import MessageState as S
-from delaylog.storage.run_file import RunFile
+from delaylog.storage.messages.batch import decode_send, encode_send
 
 HOUR = 3_600_000
 YEAR = 365 * 86_400_000

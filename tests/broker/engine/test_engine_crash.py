@@ -16,19 +16,19 @@ from random import Random
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.finding import find_ids, find_origins
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.receiving import Asked, receive
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settings import Backoff, TopicSettings
-from delaylog.broker.engine.settling import Receipts, ack, nack
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.batch import MessageBatch, TextColumn, decode_send, encode_send
+from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.layout import FRAME_HEADER_SIZE, HOUR_MS, MessageState
+from delaylog.storage.messages.batch import MessageBatch, TextColumn, decode_send, encode_send
 from delaylog.storage.work import Work
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.topics import put_group
-from delaylog.storage import far_tier, hour_store, run_stack
+from delaylog.broker.engine.topics.changing import put_group
+from delaylog.storage.hours import hour_store
+from delaylog.storage.hours.far import far_tier, run_stack
 from tests.broker.engine import test_engine_crash
 from tests.broker.engine.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_engine_crash import test_crash_at_file_operations

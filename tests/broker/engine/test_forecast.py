@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.counting import MINUTE_MS, Forecast
+from delaylog.broker.engine.views.counting import MINUTE_MS, Forecast
 from delaylog.storage.layout import HOUR_MS, MessageState
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import control, topics
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.group_control import in_groups
 from delaylog.broker.engine.errors import ConflictError
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.group_control import in_groups
+from delaylog.broker.engine.topics import changing as topics
 from delaylog.storage.layout import HOUR_MS, MessageState
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.held_back import HeldBack
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.ready.held_back import HeldBack
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
-from delaylog.storage.run_file import RunFile
 from delaylog.wheel import Entries
 
 HOUR = 3_600_000

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import Limits
+from delaylog.broker.engine.limits import Limits
 
 FOREVER_MS = 10_000_000
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import jobs
+from delaylog.broker.engine.control import jobs
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control.job_table import ENDED_KEPT, Job, Order
+from delaylog.broker.engine.control.jobs import TooManyJobsError, begin_job, end_job
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import ENDED_KEPT, Job, Order
-from delaylog.broker.engine.jobs import TooManyJobsError, begin_job, end_job
-from delaylog.broker.engine.settings import Backoff
-from delaylog.broker.engine.topics import drop_topic
+from delaylog.broker.engine.topics.changing import drop_topic
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
 HOUR = 3_600_000

@@ -12,20 +12,20 @@ from random import Random
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import jobs as jobs_module
+from delaylog.broker.engine.control import jobs as jobs_module
+from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control.job_table import Order
+from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.settling import Receipts, nack
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.finding import find_origins
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Order
-from delaylog.broker.engine.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.receiving import Asked, receive
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settings import Backoff, TopicSettings
-from delaylog.broker.engine.settling import Receipts, nack
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.storage.layout import HOUR_MS, MessageState
+from delaylog.storage.messages.batch import decode_send, encode_send
 from delaylog.storage.work import Work
 from tests.broker.engine.crash_points import SAMPLE, Workload
 from tests.storage.fake_disk import FakeDisk, Survival

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine import key_table
-from delaylog.broker.engine.key_table import KeyTable
+from delaylog.broker.engine.ready import key_table
+from delaylog.broker.engine.ready.key_table import KeyTable
 
 INVERSE = pow(int(key_table._MIX), -1, 1 << 64)
 ALIKE = [(at * INVERSE) % (1 << 64) for at in range(1, 40)]

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Limits, receiving, topics
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.key_gate import KeyGate
-from delaylog.broker.engine.parked_spill import ParkedSpill
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.key_gate import KeyGate
+from delaylog.broker.engine.ready.parked_spill import ParkedSpill
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY
-from delaylog.storage.run_file import RunFile
 
 
 def send(host: Any, *pairs: tuple[str, str], **how: Any) -> Any:

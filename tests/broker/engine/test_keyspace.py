@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import Limits
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.keyspace_files import (
+from delaylog.broker.engine.keyspace.keyspace_files import (
     FOLDER,
     SnapshotTask,
     make_snapshot,
     snapshot_name,
 )
-from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.limits import Limits
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.keyspace_work import SMALL, execute, files_in, put, snapshot
 from tests.broker.engine.test_standby import Member

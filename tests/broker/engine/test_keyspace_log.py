@@ -17,16 +17,18 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli.dump import _dumper
-from delaylog.broker.engine import Engine, Limits, keyspace_log
-from delaylog.broker.engine.keyspace_base import KeyspaceBase
-from delaylog.broker.engine.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace_pieces import Pieces, piece_of
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace import keyspace_log
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces, piece_of
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log_reader import frames_in
+from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.test_standby import Member
 from tests.broker.keyspace.snapshots.contents import contents_of
 

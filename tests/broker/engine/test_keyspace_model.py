@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.keyspace_files import (
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import (
     FOLDER,
     SnapshotTask,
     make_snapshot,
 )
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import SMALL, execute, put, snapshot
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import late_holders
-from delaylog.broker.engine.filters import TagFilter
+from delaylog.broker.engine.deliver import late_holders
+from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.storage.layout import MessageState
 
 X, Y = TagFilter(frozenset([b"x"])), TagFilter(frozenset([b"y"]))

@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.leases import BUCKET_MS, LeaseTable
-from delaylog.storage.payloads import LeaseDecision
+from delaylog.broker.engine.deliver.leases import BUCKET_MS, LeaseTable
+from delaylog.storage.log.payloads import LeaseDecision
 
 HOUR_MS = 3_600_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.engine import Limits
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState
 
 BUCKET = 50

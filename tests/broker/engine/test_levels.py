@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import raising
+from delaylog.broker.engine.apply import raising
 from delaylog.storage.errors import NewerFormatError
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.levels import KNOWN_LEVEL, encode_level
-from delaylog.storage.log_reader import frames_in
+from delaylog.storage.log.levels import KNOWN_LEVEL, encode_level
+from delaylog.storage.log.log_reader import frames_in
 
 
 def kinds(folder: Path) -> list[int]:
@@ -70,7 +70,7 @@ def test_a_folder_above_our_level_is_refused_by_name(
     host = open_host()
     host.send([b"x"], ids=["one"], delay=60_000)
     with monkeypatch.context() as newer:
-        newer.setattr("delaylog.storage.levels.KNOWN_LEVEL", KNOWN_LEVEL + 1)
+        newer.setattr("delaylog.storage.log.levels.KNOWN_LEVEL", KNOWN_LEVEL + 1)
         assert raising.raise_level(host.engine.state, host.now_ms, KNOWN_LEVEL + 1)
         host.sync()
         if with_checkpoint:
@@ -81,7 +81,7 @@ def test_a_folder_above_our_level_is_refused_by_name(
     with pytest.raises(NewerFormatError, match=wanted):
         type(host)(saved, now_ms=host.now_ms)
     with monkeypatch.context() as newer:
-        newer.setattr("delaylog.storage.levels.KNOWN_LEVEL", KNOWN_LEVEL + 1)
+        newer.setattr("delaylog.storage.log.levels.KNOWN_LEVEL", KNOWN_LEVEL + 1)
         again = type(host)(saved, now_ms=host.now_ms)
         assert again.find(["one"])[0] is not None
         again.close()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import life as life_module
-from delaylog.broker.engine import topics
-from delaylog.broker.engine.finding import find_ids
-from delaylog.broker.engine.life import EVENTS, Life, Lives
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.views import life as life_module
+from delaylog.broker.engine.views.life import EVENTS, Life, Lives
 from delaylog.storage.layout import HOUR_MS
 
 

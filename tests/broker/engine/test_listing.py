@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import topics
+from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.finding import find_ids
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.list_cursor import CURSOR_TEXT_SIZE, Place
-from delaylog.broker.engine.list_filter import SHOWN, ListQuery
-from delaylog.broker.engine.list_page import Effort, Listed, Page
-from delaylog.broker.engine.listing import Listing
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Place
+from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
+from delaylog.broker.engine.views.list_page import Effort, Listed, Page
+from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SHIFT,

@@ -26,9 +26,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.settings import Backoff
-from delaylog.storage.hot_seconds import HOT_ROWS_MIN
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.topics.settings import Backoff
+from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import MessageState as S
 
 HOUR = 3_600_000

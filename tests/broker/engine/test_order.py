@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Limits, receiving, topics
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.merging import CREATED, KEPT, REJECTED, REPLACED
-from delaylog.broker.engine.quotas import QuotaError
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
+from delaylog.broker.engine.send.quotas import QuotaError
+from delaylog.broker.engine.topics import changing as topics
 
 
 def send(host: Any, *pairs: tuple[int, str], **how: Any) -> Any:

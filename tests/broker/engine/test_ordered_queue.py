@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from delaylog.broker.engine.ordered_queue import OrderedQueue
-from delaylog.broker.engine.sorted_runs import NO_ENTRIES, Reading, SortedRun, order_of
+from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
+from delaylog.broker.engine.ready.sorted_runs import NO_ENTRIES, Reading, SortedRun, order_of
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.run_file import RunFile
 from tests.storage.fake_disk import FakeDisk
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

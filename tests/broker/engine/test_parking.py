@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Limits
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.ready_lanes import FILTER_IDLE_MS
-from delaylog.broker.engine.receiving import Asked, peek
-from delaylog.broker.engine.retiring import look_after_groups
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.receiving import Asked, peek
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS
+from delaylog.broker.engine.topics.retiring import look_after_groups
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.run_file import RunFile
+from delaylog.storage.files.run_file import RunFile
 from tests.broker.engine.test_keys import send, tagged
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.errors import ConflictError
-from delaylog.broker.engine.producers import (
+from delaylog.broker.engine.send.producers import (
     ANSWER_COST,
     KEEP_MS,
     WINDOW,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.rate_meter import WINDOW_MS, RateMeter
+from delaylog.broker.engine.topics.rate_meter import WINDOW_MS, RateMeter
 
 
 def test_steady_growth_is_told_from_the_first_second_on() -> None:

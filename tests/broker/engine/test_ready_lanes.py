@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from delaylog.broker.engine.key_gate import KeyGate
-from delaylog.broker.engine.ready_lanes import ReadyLanes
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.ready.key_gate import KeyGate
+from delaylog.broker.engine.ready.ready_lanes import ReadyLanes
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
-from delaylog.storage.run_file import RunFile
 
 
 def rows_of(refs: Int64Array) -> tuple[Int64Array, RowArray]:

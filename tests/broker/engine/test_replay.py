@@ -7,9 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import control, topics
-from delaylog.broker.engine.finding import find_ids, find_origins
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
 DONE, TOO_LATE, UNKNOWN = 0, 1, 2

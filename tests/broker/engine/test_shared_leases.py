@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine import receiving, settling
+from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.payloads import LeaseDecision, SettleDecision
+from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
 
 
 def take(host: Any, *shares: int, lease: int = 30_000, **asked: Any) -> list[Delivery]:

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import Engine, control
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.found import just
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.found import just
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Tick
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
-from delaylog.storage.physical_log import PhysicalLog
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 
 HOUR = 3_600_000
 

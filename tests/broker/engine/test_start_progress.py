@@ -6,9 +6,9 @@ import shutil
 from random import Random
 from typing import Any
 
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 HOUR = 3_600_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import receiving
+from delaylog.broker.engine.deliver import receiving
 from delaylog.storage.layout import MessageState
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import topic_packing, topics
-from delaylog.broker.engine.topic_packing import PackedTopics, TopicPacking
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics import topic_packing
+from delaylog.broker.engine.topics.topic_packing import PackedTopics, TopicPacking
 
 HOUR = 3_600_000
 

@@ -25,8 +25,8 @@ from delaylog.broker.engine.errors import (
     UnknownError,
 )
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.settings import Quota
-from delaylog.broker.engine.topics import drop_group, drop_topic, purge, put_group
+from delaylog.broker.engine.topics.changing import drop_group, drop_topic, purge, put_group
+from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.transactions import deciding, publishing, table
 from delaylog.broker.engine.transactions.deciding import PartName
 from delaylog.broker.engine.transactions.judging import Winner
@@ -35,9 +35,9 @@ from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.transactions import verify_staged
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
-from delaylog.storage.log_reader import segment_bases
+from delaylog.storage.log.log_reader import segment_bases
 from tests.broker.engine.staging import Transactions, batch_of
 from tests.broker.engine.test_verify import verify
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.job_filter import Filter
-from delaylog.broker.engine.job_table import Order
-from delaylog.broker.engine.jobs import begin_job
-from delaylog.broker.engine.quotas import QuotaError
-from delaylog.broker.engine.settings import Quota
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control.job_table import Order
+from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.send.quotas import QuotaError
+from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.transactions import publishing
 from tests.broker.engine.test_transactions import HOUR, bodies, calls, prepared, publish
 

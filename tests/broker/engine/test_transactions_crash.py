@@ -14,13 +14,13 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.engine.deliver.receiving import Asked, receive
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError, UnknownError
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.receiving import Asked, receive
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settings import TopicSettings
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.transactions import publishing
 from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.work import Work

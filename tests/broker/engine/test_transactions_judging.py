@@ -9,7 +9,7 @@ import pytest
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
 from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import PartTable
-from delaylog.storage.transaction_frames import StagedPart
+from delaylog.storage.log.transaction_frames import StagedPart
 
 TOP = (1 << 64) - 1
 

@@ -7,12 +7,12 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from delaylog.broker.engine import id_rebuild
-from delaylog.broker.engine.saved_state import saved_epochs
-from delaylog.storage import id_index
-from delaylog.storage.id_run import RunWriter
+from delaylog.broker.engine.upkeep import id_rebuild
+from delaylog.broker.engine.upkeep.saved_state import saved_epochs
+from delaylog.storage.ids import id_index
+from delaylog.storage.ids.id_run import RunWriter
+from delaylog.storage.ids.recent_ids import KeyArray
 from delaylog.storage.layout import Int64Array, MessageState
-from delaylog.storage.recent_ids import KeyArray
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import topics
+from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.replication.meta import Meta, MetaFile
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Tick
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, INDEX_ENTRY, STATE_ENTRY, FrameKind
-from delaylog.storage.physical_log import PhysicalLog
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.physical_log import PhysicalLog
 
 HOUR = 3_600_000
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine import receiving
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.ready_lanes import FILTER_IDLE_MS, FILTERS_MAX
-from delaylog.broker.engine.retiring import look_after_groups
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS, FILTERS_MAX
+from delaylog.broker.engine.topics.retiring import look_after_groups
 from tests.broker.engine.test_keys import send, tagged
 
 X, Y, Z = (TagFilter.parse([tag]) for tag in "xyz")

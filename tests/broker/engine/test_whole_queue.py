@@ -18,13 +18,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from delaylog.broker.engine import Engine, control, receiving, topics
-from delaylog.broker.engine.filters import TagFilter
-from delaylog.broker.engine.retiring import look_after_groups
-from delaylog.broker.engine.saved_state import pack, snapshot
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.engine.topic_packing import PackedTopics
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics.retiring import look_after_groups
+from delaylog.broker.engine.topics.topic_packing import PackedTopics
+from delaylog.broker.engine.upkeep.saved_state import pack, snapshot
+from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group, matches

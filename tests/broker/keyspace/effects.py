@@ -11,10 +11,10 @@ import shlex
 from random import Random
 from typing import Any
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import TYPE_NAMES
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.values.kinds import TYPE_NAMES
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 NOW_MS = 1_700_000_000_000
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.database import Database
-from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.running.session import Session
 from tests.broker.keyspace.effects import NOW_MS, Pair
 from tests.broker.keyspace.test_dumps import WHOLE
 from tests.redis.differential.grammar import Form, commands

@@ -15,8 +15,8 @@ from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.dumps.crc64 import crc64
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.values import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from tests.broker.keyspace.effects import NOW_MS, Pair, plain
 
 

@@ -6,7 +6,7 @@ Method: the replies of the table were taken from the real server.
 from __future__ import annotations
 
 from delaylog.broker.keyspace.replies import OK
-from delaylog.broker.keyspace.values import HashValue
+from delaylog.broker.keyspace.values.kinds import HashValue
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 REPLIES: list[tuple[str, str]] = [

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.session import Session
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 
 NOW_MS = 1_700_000_000_000
 

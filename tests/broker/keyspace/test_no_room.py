@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.running.executor import Executor
 
 FULL = b"-DISKFULL no room\r\n"
 

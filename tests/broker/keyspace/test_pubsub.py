@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.keyspace import pubsub as module
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.pubsub import PubSub
-from delaylog.broker.keyspace.session import Session
+from delaylog.broker.keyspace.running import pubsub as module
+from delaylog.broker.keyspace.running.pubsub import PubSub
+from delaylog.broker.keyspace.running.session import Session
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.keyspace import score_order
-from delaylog.broker.keyspace.score_order import ScoreOrder
+from delaylog.broker.keyspace.values import score_order
+from delaylog.broker.keyspace.values.score_order import ScoreOrder
 
 MEMBERS = [b"", b"a", b"a\0", b"b", *(b"m%d" % number for number in range(60))]
 SCORES = st.sampled_from([0.0, 1.0, 1.0, 1.0, 2.5, -3.0, float("inf"), float("-inf")])

@@ -13,9 +13,9 @@ from typing import Any
 import hiredis
 import pytest
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.server_state import ServerState
 from tests.redis_reference import Reference, reference
 

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.session import Session
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 
 REPLIES: list[tuple[str, ...]] = [
     ("ZADD z 1 a 2 b 3 c", ":3"),

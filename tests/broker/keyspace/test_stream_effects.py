@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 LINES = [

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
-from delaylog.broker.keyspace.stream import StreamValue
 from delaylog.broker.keyspace.streams.order import IdOrder
+from delaylog.broker.keyspace.values.stream import StreamValue
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 REPLIES: list[tuple[str, str]] = [

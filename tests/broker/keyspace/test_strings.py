@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.keyspace import long_double
 from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.values import long_double
 from tests.broker.keyspace.effects import NOW_MS, Pair
 
 REPLIES: list[tuple[str, str]] = [

@@ -13,18 +13,18 @@ from typing import Any, cast
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, command
 from delaylog.broker.keyspace.replies import Reply
-from delaylog.broker.keyspace.run import Run
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.node import Node
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from tests.broker.resp.test_turns import Transport
 
 FAILURES: list[Exception] = []
@@ -141,7 +141,7 @@ def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
             raise MemoryError
 
         with monkeypatch.context() as patched:
-            patched.setattr("delaylog.broker.engine.keyspace_log.msgpack.packb", no_memory)
+            patched.setattr("delaylog.broker.engine.keyspace.keyspace_log.msgpack.packb", no_memory)
             connection, told = it.connect()
             connection.data_received(b"SET k lost\r\n")
             async with asyncio.timeout(10):

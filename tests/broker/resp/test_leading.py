@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine, Limits
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.node import Node
 from delaylog.broker.resp import face as face_module
 from delaylog.broker.resp.face import RespFace
-from delaylog.broker.standing import Alone
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from delaylog.broker.clock import BrokerClock
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.node import Node
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 
 SEND = b"*4\r\n$7\r\nDL.SEND\r\n$1\r\nt\r\n$7\r\n3600000\r\n$4\r\nbody\r\n"
 

@@ -21,9 +21,9 @@ from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.batch import MessageBatch, expand
-from delaylog.storage.message_fields import COLUMNS
-from delaylog.storage.own_backoff import split_own_backoff
+from delaylog.storage.messages.batch import MessageBatch, expand
+from delaylog.storage.messages.message_fields import COLUMNS
+from delaylog.storage.messages.own_backoff import split_own_backoff
 
 UTC_US = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -15,7 +15,7 @@ import pytest
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.embedded.opening import open_broker
 from delaylog.client import AsyncClient, Client, NewMessage
-from delaylog.client.bulk import BULK_TYPE, encode_send
+from delaylog.client.wire.bulk import BULK_TYPE, encode_send
 from tests.broker.web.test_arrow_bodies import stream
 
 BACKOFF = {"first_ms": 700, "factor": 1.5}

@@ -15,17 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.calls.send_merger import Part, SendMerger
-from delaylog.broker.calls.single_sends import Single
-from delaylog.broker.engine import Engine, Limits, TopicSettings
+from delaylog.broker.calls.turn.send_merger import Part, SendMerger
+from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
-from delaylog.broker.engine.quotas import QuotaError
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.position_waiters import Told
-from delaylog.broker.turn_shares import TurnShares
-from delaylog.replication.leader import Acks
-from delaylog.storage.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.turn_shares import TurnShares
+from delaylog.replication.leading.leader import Acks
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 
 NOW_MS = 450_000 * 3_600_000
 KEY = ("default", "t")

@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from delaylog.broker.calls import transactions
 from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.handlers import transactions
 from delaylog.broker.calls.operations import HANDLERS
-from delaylog.broker.engine import Engine
+from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.calls.table import BY_NAME
-from delaylog.storage.file_system import OsFileSystem
+from delaylog.storage.files.file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
 
 NOW_MS = 450_000 * 3_600_000

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import AnswerLost, NotReached, api_error
-from delaylog.client.exchanging import OnRepeat
-from delaylog.storage.batch import MessageBatch, decode_send
+from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.exchanging import OnRepeat
+from delaylog.storage.messages.batch import MessageBatch, decode_send
 
 Fault = Literal[
     "none", "unreached", "lost_before", "lost_after", "not_ready", "not_ready_after", "quota"

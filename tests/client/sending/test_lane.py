@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.client.bulk import SendAnswer
 from delaylog.client.errors import (
     AnswerLost,
     ApiError,
@@ -25,6 +24,7 @@ from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Lane
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import make_row
+from delaylog.client.wire.bulk import SendAnswer
 from tests.client.sending.fake_broker import REFUSED, REFUSED_UNNAMED, FakeBroker, Fault
 
 FAULTS: list[Fault] = [

@@ -23,7 +23,7 @@ from delaylog.client import (
     SendFailed,
     Sent,
 )
-from delaylog.client.bulk import ref_to_id
+from delaylog.client.wire.bulk import ref_to_id
 from tests.starts.warm_child import WarmChildBroker
 
 FAR_MS = 3_600_000

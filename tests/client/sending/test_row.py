@@ -8,7 +8,6 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.client.checks import check_topic
 from delaylog.client.models import NewMessage
 from delaylog.client.sending.row import (
     check_several,
@@ -17,8 +16,9 @@ from delaylog.client.sending.row import (
     merge_of,
     row_of,
 )
-from delaylog.storage.message_fields import MAX_RETRY, PRIORITY
-from delaylog.storage.own_backoff import encode_own_backoff
+from delaylog.client.wire.checks import check_topic
+from delaylog.storage.messages.message_fields import MAX_RETRY, PRIORITY
+from delaylog.storage.messages.own_backoff import encode_own_backoff
 
 
 def test_a_plain_message_is_a_body_and_a_time() -> None:

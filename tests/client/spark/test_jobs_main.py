@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_held
 from pyspark_delaylog.errors import JobError, OptionError
 from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main

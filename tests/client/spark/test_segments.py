@@ -22,10 +22,10 @@ import pytest
 
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.engine import topics
-from delaylog.storage.file_system import OsFileSystem, ReadOnlyFileSystem
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.storage.files.file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import EXTENT_SIZE, STATE_ENTRY_SIZE, MessageState, hour_name
-from delaylog.storage.own_backoff import encode_own_backoff
+from delaylog.storage.messages.own_backoff import encode_own_backoff
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine import claims, topics
-from delaylog.broker.engine.list_filter import ListQuery
-from delaylog.broker.engine.list_page import Effort
-from delaylog.broker.engine.listing import Listing
+from delaylog.broker.engine.deliver import claims
+from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import Cause, ref_to_id
 from tests.broker.engine.conftest import HOUR, Host, Message
 from tests.broker.engine.staging import Transactions

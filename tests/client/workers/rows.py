@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delaylog.client.bulk import ReceivedBatch
 from delaylog.client.message import Message, MessageBatch
+from delaylog.client.wire.bulk import ReceivedBatch
 
 
 def received(

@@ -16,10 +16,10 @@ from delaylog.broker.cluster.copies.incoming import IncomingFolder
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role
 from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.frames import Tick
-from delaylog.storage.levels import KNOWN_LEVEL
-from delaylog.storage.tick_slots import TickRecord
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.tick_slots import TickRecord
 
 LEADER, OTHER = 2, 3
 EPOCH = 0x50002

@@ -23,10 +23,10 @@ from delaylog.broker.cluster.copies.giving import CopyGiver
 from delaylog.broker.cluster.copies.incoming import INCOMING, IncomingFolder
 from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.broker.cluster.copies.receiving import CopyReceiver
-from delaylog.broker.engine import Engine
-from delaylog.broker.engine.sending import send
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_held
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
     CopyEnd,
@@ -35,9 +35,9 @@ from delaylog.replication.messages import (
     CopyPart,
     CopyTaken,
 )
-from delaylog.storage.batch import decode_send, encode_send
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.file_system import File, OsFileSystem
+from delaylog.storage.files.file_system import File, OsFileSystem
+from delaylog.storage.messages.batch import decode_send, encode_send
 
 GIVER, RECEIVER = 1, 2
 EPOCH = 0x10001

@@ -17,12 +17,12 @@ from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.broker.cluster.secret import KeyUse
 from delaylog.client.free_ports import free_port
 from delaylog.replication.errors import ClusterError
-from delaylog.replication.leader import Acks
+from delaylog.replication.leading.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.file_system import OsFileSystem
-from delaylog.storage.space_reserve import RESERVE
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.space_reserve import RESERVE
 from tests.broker.cluster.peers.rig import AnyFolder
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk

@@ -14,8 +14,8 @@ from crc32c import crc32c
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
 from delaylog.broker.cluster.copies.incoming import IncomingFolder, install
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.frames import Tick
-from delaylog.storage.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.frames import Tick
+from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 HOUR = "hours/2021-05-01T05Z"

@@ -15,12 +15,12 @@ from delaylog.broker.cluster.fitness.judging import FULL_ON_MS, Unfit
 from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
 from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, FitnessWatch
-from delaylog.broker.cluster.node_status import Status, Statuses, encode_status
+from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.sync_times import SyncTimes
+from delaylog.broker.host.commits.sync_times import SyncTimes
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.leader import Acks, Progress
-from delaylog.storage.levels import FIRST_LEVEL, KNOWN_LEVEL
+from delaylog.replication.leading.leader import Acks, Progress
+from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 
 def member(node: int, priority: int = 50) -> Member:

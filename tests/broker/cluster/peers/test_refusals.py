@@ -24,7 +24,7 @@ from delaylog.broker.cluster.peers.handshake import (
 from delaylog.replication.messages import Append, Hello
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
-from delaylog.storage.batch import Block
+from delaylog.storage.messages.batch import Block
 from tests.broker.cluster.peers.conftest import Run
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack, until
 

@@ -41,8 +41,8 @@ class Control:
 
 def fill_disk(control: Control) -> None:
     """Have calls of files fail that would make one longer, while the disk is said to be full."""
-    from delaylog.storage import file_system
-    from delaylog.storage.file_system import OsFile, OsFileSystem
+    from delaylog.storage.files import file_system
+    from delaylog.storage.files.file_system import OsFile, OsFileSystem
 
     write, allocate, free = OsFile.pwritev, OsFile.allocate, OsFileSystem.free_bytes
 
@@ -68,9 +68,9 @@ def fill_disk(control: Control) -> None:
 
 def main() -> int:
     """Run the command with them."""
-    from delaylog.broker import serve
     from delaylog.broker.cli import main as delaylog
-    from delaylog.broker.clock import BrokerClock
+    from delaylog.broker.host import serve
+    from delaylog.broker.host.clock import BrokerClock
 
     control = Control(Path(sys.argv[1]))
 

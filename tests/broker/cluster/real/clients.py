@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.calls.handing_out import hand_out
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.engine import control
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.finding import find_ids, find_origins
-from delaylog.broker.engine.sending import send
-from delaylog.broker.engine.settling import Receipts, ack, nack
-from delaylog.storage.batch import decode_send, encode_send
+from delaylog.broker.engine.send.sending import send
+from delaylog.storage.messages.batch import decode_send, encode_send
 from tests.broker.cluster.real.book import Delivery, Message, Violation
 from tests.broker.cluster.real.disks import DiskCrashed
 from tests.broker.cluster.real.lives import Lives

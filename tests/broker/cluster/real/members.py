@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.clock import BrokerClock
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.cluster.place import ClusterPlace
 from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.engine import Engine, Limits, Membership
-from delaylog.broker.engine.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.node import Node
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
 from delaylog.broker.verify import verify_folder
-from delaylog.replication.leader import Acks
+from delaylog.replication.leading.leader import Acks
 from delaylog.storage.layout import STATE_ENTRY
 from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
 from tests.broker.cluster.real.network import MemoryTransport, Network

@@ -10,12 +10,12 @@ from typing import Any
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_standing import MemberStanding
 from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.engine import upkeep
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.node import Node
-from delaylog.broker.position_waiters import PositionWaiters
-from delaylog.replication.leadership import Leadership
+from delaylog.broker.engine.upkeep import checkpoints as upkeep
+from delaylog.broker.host.commits.position_waiters import PositionWaiters
+from delaylog.broker.host.node import Node
+from delaylog.replication.leading.leadership import Leadership
 from delaylog.replication.physical_disk import PhysicalReplicaLog
 from delaylog.storage.checkpoint import Kept
 

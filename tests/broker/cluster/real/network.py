@@ -16,7 +16,7 @@ from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
-from delaylog.storage.levels import IDENTITIES, KNOWN_LEVEL
+from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL
 
 
 class Link:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from delaylog.storage.levels import KNOWN_LEVEL
+from delaylog.storage.log.levels import KNOWN_LEVEL
 from tests.broker.cluster.real.lives import SIZE
 from tests.broker.cluster.real.members import until
 from tests.broker.cluster.real.world import World

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.calls import receives
-from delaylog.broker.engine import TopicSettings
-from delaylog.broker.engine.finding import find_origins
-from delaylog.broker.engine.receiving import receive
-from delaylog.broker.engine.settings import Backoff
+from delaylog.broker.calls.turn import receives
+from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.deliver.receiving import receive
+from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.storage.layout import MessageState
 from tests.broker.cluster.real.book import Message, Violation
 from tests.broker.cluster.real.clients import TOPIC, Clients

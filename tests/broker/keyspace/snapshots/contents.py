@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 
 
 def plain(value: Any) -> Any:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.keyspace.executor import Executor
 from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.snapshots import kinds, layout
 from delaylog.broker.keyspace.snapshots.kinds import KINDS
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck, load_snapshot
 from delaylog.broker.keyspace.snapshots.writing import Summary, write_snapshot
-from delaylog.broker.keyspace.sorted_set import SortedSetValue
-from delaylog.broker.keyspace.stream import StreamValue
-from delaylog.broker.keyspace.values import TYPE_NAMES, HashValue, ListValue, SetValue
+from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, HashValue, ListValue, SetValue
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
+from delaylog.broker.keyspace.values.stream import StreamValue
 from tests.broker.keyspace.effects import NOW_MS
 from tests.broker.keyspace.snapshots.contents import contents_of
 

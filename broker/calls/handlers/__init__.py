@@ -1,0 +1,5 @@
+"""The handlers of the calls in the table (`storage/calls`), one module a kind of thing.
+
+Imports: calls, engine.
+Begin with `messages`.
+"""

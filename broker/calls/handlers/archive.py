@@ -1,0 +1,38 @@
+"""Handlers of the archive: how far it is, and releasing hours of which there is a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.engine.upkeep import archiving
+from delaylog.broker.host.node import Node
+from delaylog.storage.layout import HOUR_MS
+
+
+def _members(node: Node) -> dict[str, Any]:
+    found = archiving.look(node.engine.state, node.clock.now_ms())
+    return {
+        "hold": found.hold,
+        "released_through_ms": found.released * HOUR_MS,
+        "archivable_through_ms": found.archivable * HOUR_MS,
+        "hours": found.held,
+        "oldest_ms": None if found.oldest is None else found.oldest * HOUR_MS,
+    }
+
+
+async def get_archive(ctx: Context) -> Answer:
+    """GET /v1/archive."""
+    # What it says may be acted on: it is told once it is sure to stay so.
+    return await ctx.durable_answer(_members(ctx.node))
+
+
+async def release_archive(ctx: Context) -> Answer:
+    """POST /v1/archive/release: these hours may go; again: `already`."""
+    values, node = await ctx.values(), ctx.node
+    state, copy = node.engine.state, archiving.Copy(values["position"], values["rows"])
+    done = archiving.release(state, values["through_ms"], node.clock.now_ms(), copy)
+    members = {"result": "done" if done else "already", **_members(node)}
+    await node.standing.safe(state.position, None)
+    return ctx.answer(members)

@@ -1,0 +1,254 @@
+"""Handlers of claims: made and read as often as one likes, settled once.
+
+Every answer waits until what it says is committed, so a claim that somebody was told of outlives
+the node. The work itself goes in slices between other requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
+from delaylog.broker.calls.places import named_in, seen_by, the_group, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import named_group
+from delaylog.broker.calls.turn.handing_out import GATE_SECONDS
+from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
+from delaylog.broker.engine.deliver.claims import (
+    SLICE_ROWS,
+    ClaimRows,
+    begin_claim,
+    check_open,
+    claim_bytes,
+    claim_rows,
+    decide,
+    expire_claims,
+    extend_claim,
+    find_claim,
+    make_work,
+    settle_work,
+)
+from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.receiving import Asked
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.model import Delivery, Topic
+
+BATCH_BYTES_MAX: Final = 8 << 20
+"""Records of one record batch, after its first message."""
+_SETTLING: Final = {"ack": "acking", "release": "releasing"}
+
+
+def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
+    group = topic.groups.get(claim.group)
+    return {
+        "claim": claim.name,
+        "group": "" if group is None else group.name,
+        "n": claim.count,
+        "state": claim.state,
+        "lease_until_ms": claim.deadline_ms if claim.living else None,
+    }
+
+
+def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
+    """The claim of the path, ended or not, or 404; who works on what it claimed uses its group."""
+    topic, group = seen_by(ctx, values)
+    if ctx.node.standing.leading:
+        topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
+    name = ctx.params["claim"]
+    claim = find_claim(ctx.node.engine.state, topic, group, name)
+    if claim is None:
+        raise Problem("unknown", f"group {group.name!r} knows no claim {name!r}; make it by POST")
+    return topic, claim
+
+
+# --------------------------------------------------------------------------- making
+
+
+async def make_claim(ctx: Context) -> Answer:
+    """POST …/claims/{c}: its messages are leased once, and are the same ever after."""
+    node, values = ctx.node, await ctx.values()
+    count_max = values["max"] or node.engine.limits.claim_rows_max
+    only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
+    await node.room_for_changes()
+    if not await node.standing.until_may_hand_out(GATE_SECONDS):
+        raise Problem("not_ready", "nothing may be handed out at the moment; try again")
+    # What is due by now counts, whatever was released a moment ago.
+    node.run_due(unpaced=True)
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    known = state.topics.get(ctx.topic_key)
+    name = named_group(values["group"])
+    group = the_group(known, name)
+    topic = known or node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    group = group or named_in(topic, name)
+    claim = begin_claim(
+        state,
+        topic,
+        group,
+        ctx.params["claim"],
+        Asked(count_max=count_max, now_ms=now_ms, only=only),
+        lease_ms=values["lease_ms"] or topic.settings.lease_ms,
+    )
+    await node.run(make_work(state, claim, node.clock.now_ms))
+    node.wake_ready()
+    node.kick_dispatch()
+    await node.durable(state.position)
+    if claim.state == FORGOTTEN:
+        # Its time, or its group, was over before it was made. Nobody was told of it.
+        raise Problem("not_ready", "making this claim took longer than it may; ask again")
+    # Somebody may have settled it, or it was purged, while it was made or waited for.
+    check_open(claim, node.clock.now_ms())
+    return ctx.answer(_describe(topic, claim))
+
+
+# --------------------------------------------------------------------------- looking
+
+
+async def list_claims(ctx: Context) -> Answer:
+    """GET …/claims: those that have not ended."""
+    topic = the_topic(ctx)
+    state = ctx.node.engine.state
+    claims = state.claims.of_groups(topic.number, topic.groups)
+    return await ctx.durable_answer({"claims": [_describe(topic, claim) for claim in claims]})
+
+
+async def get_claim(ctx: Context) -> Answer:
+    """GET …/claims/{c}: what became of it."""
+    topic, claim = _the_claim(ctx, ctx.query_values())
+    return await ctx.durable_answer(_describe(topic, claim))
+
+
+async def read_claim(ctx: Context) -> Answer | Stream:
+    """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
+    values = ctx.query_values()
+    limits = ctx.node.engine.limits
+    topic, claim = _the_claim(ctx, values)
+    start, stop = values["from"], values["to"]
+    if start > stop:
+        raise Problem("bad_request", "from lies behind to", field="from")
+    stop = min(stop, claim.count)
+    start = min(start, stop)
+    check_open(claim, ctx.node.clock.now_ms())
+    await ctx.node.durable(claim.position)
+    if ARROW in ctx.headers.get("Accept", ""):
+        return Stream(_arrow_pieces(ctx, topic, claim, start, stop), ARROW)
+    if stop - start > limits.receive_max:
+        raise Problem(
+            "bad_request",
+            f"an answer holds at most {limits.receive_max} rows, but for Arrow, which takes any",
+            field="to",
+        )
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    check_open(claim, now_ms)
+    if stop - start > 1 and claim_bytes(state, claim, start, stop) > limits.receive_bytes_max:
+        raise Problem(
+            "too_large", f"these rows are over {limits.receive_bytes_max} bytes; ask for fewer"
+        )
+    got = claim_rows(state, claim, start, stop)
+    if ctx.accepts_bulk:
+        return ctx.bulk_answer(_bulk(claim, got, now_ms))
+    members = {
+        "messages": _messages(claim, got, packed=ctx.packed),
+        "from": start,
+        "to": stop,
+        "n": claim.count,
+        "now_ms": now_ms,
+    }
+    return ctx.answer(members)
+
+
+def _bulk(claim: Claim, got: ClaimRows, now_ms: int) -> bytes:
+    """As of a receive. They are under several leases, so none is named: the claim settles them."""
+    return bulk_delivery(_delivery(claim, got, 0, slice(None)), COLUMNS, now_ms)
+
+
+def _messages(claim: Claim, got: ClaimRows, *, packed: bool) -> list[dict[str, Any]]:
+    """Messages with receipts: one of them may be settled by itself too."""
+    out: list[dict[str, Any]] = []
+    first = 0
+    for lease, count in got.leases:
+        mine = slice(first, first + count)
+        out += message_objects(_delivery(claim, got, lease, mine), packed=packed)
+        first += count
+    return out
+
+
+def _delivery(claim: Claim, got: ClaimRows, lease: int, mine: slice) -> Delivery:
+    """Some of the rows of a claim, handed out under a lease; 0: under several."""
+    rows = got.rows[mine]
+    start = int(got.rows["size"][: mine.start].sum(dtype=np.int64)) if mine.start else 0
+    size = int(rows["size"].sum(dtype=np.int64))
+    return Delivery(
+        lease,
+        claim.deadline_ms,
+        got.origins[mine],
+        rows,
+        got.records[start : start + size],
+        got.attempts[mine],
+        claim.position,
+    )
+
+
+async def _arrow_pieces(
+    ctx: Context, topic: Topic, claim: Claim, start: int, stop: int
+) -> AsyncIterator[bytes]:
+    """An Arrow IPC stream, a batch at a time."""
+    state = ctx.node.engine.state
+    pending = schema_bytes()
+    while start < stop:
+        check_open(claim, ctx.node.clock.now_ms())
+        if state is not ctx.node.engine.state:
+            raise NotLeadingError("the leadership changed meanwhile; ask again")
+        count = _fitting(ctx, claim, start, stop)
+        got = claim_rows(state, claim, start, start + count)
+        yield pending + batch_bytes(got.rows, got.records, got.origins, got.attempts, topic.name)
+        pending = b""
+        start += count
+        await asyncio.sleep(0)
+    yield pending + END
+
+
+def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
+    """How many of the next messages make one record batch."""
+    count = min(stop - start, SLICE_ROWS)
+    state = ctx.node.engine.state
+    while count > 1 and claim_bytes(state, claim, start, start + count) > BATCH_BYTES_MAX:
+        count = -(-count // 4)
+    return count
+
+
+# --------------------------------------------------------------------------- settling
+
+
+async def extend_claim_(ctx: Context) -> Answer:
+    """POST …/claims/{c}/extend: all of it is held longer."""
+    node, values = ctx.node, await ctx.values()
+    topic, claim = _the_claim(ctx, values)
+    state = node.engine.state
+    extend_claim(state, claim, values["lease_ms"] or claim.lease_ms, node.clock.now_ms())
+    members = _describe(topic, claim)
+    node.kick_dispatch()
+    await node.durable(state.position)
+    return ctx.answer({**members, "result": "done"})
+
+
+async def settle_claim(ctx: Context) -> Answer:
+    """POST …/claims/{c}/ack, /release: all of it is done, or given back."""
+    node, values = ctx.node, await ctx.values()
+    await node.room_for_changes()
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    expire_claims(state, now_ms)
+    topic, claim = _the_claim(ctx, values)
+    first = decide(state, claim, _SETTLING[ctx.params["action"]], now_ms)
+    await node.run(settle_work(state, claim, node.clock.now_ms))
+    node.wake_ready()
+    node.kick_dispatch()
+    await node.durable(state.position)
+    return ctx.answer({**_describe(topic, claim), "result": "done" if first else "already"})

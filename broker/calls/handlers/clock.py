@@ -1,0 +1,41 @@
+"""Handlers of the broker's clock: look at it, and accept a step back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.host.node import Node
+
+
+def _members(node: Node) -> dict[str, Any]:
+    clock = node.clock
+    now_ms = clock.now_ms()
+    return {
+        "now_ms": now_ms,
+        "wall_ms": clock.wall_ms,
+        "held_ms": clock.held_ms,
+        "steps": clock.steps,
+    }
+
+
+async def get_clock(ctx: Context) -> Answer:
+    """GET /v1/clock."""
+    return ctx.answer(_members(ctx.node))
+
+
+async def accept_clock(ctx: Context) -> Answer:
+    """POST /v1/clock: the wall clock was set back and is right; go on from it."""
+    if not (await ctx.values())["accept"]:
+        raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
+    if ctx.node.standing.cluster is not None:
+        # Each node has a clock of its own, and the tick of a cluster never goes back.
+        raise Problem(
+            "conflict",
+            "a cluster's time cannot be set back: it stands still until wall time has caught up "
+            f"({ctx.node.clock.held_ms} ms on the leader); nothing was changed",
+        )
+    step_ms = await ctx.node.accept_clock()
+    return ctx.answer({**_members(ctx.node), "accepted_ms": step_ms})

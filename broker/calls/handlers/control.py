@@ -1,0 +1,124 @@
+"""Handlers of single messages: get, cancel, reschedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.deliveries import own_members
+from delaylog.broker.calls.forms.describing import describe, life_members
+from delaylog.broker.calls.places import seen_by, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.turn.writes import Change, change
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.control.found import FoundColumns
+from delaylog.broker.engine.control.group_control import GroupedResult
+from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+from delaylog.broker.engine.views.life import Lives
+from delaylog.storage.messages.records import split_record
+
+
+def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
+    text = ctx.params["id"]
+    found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms(), group)[0]
+    if found is None:
+        where = "" if group.name == DEFAULT_NAME else f" for group {group.name!r}"
+        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}{where}")
+    return found
+
+
+async def get_message(ctx: Context) -> Answer:
+    """GET …/messages/{id}."""
+    values = ctx.query_values()
+    state = ctx.node.engine.state
+    topic, group = seen_by(ctx, values)
+    found = _find_one(ctx, topic, group)
+    refs = np.array([found.ref], np.int64)
+    rows = np.array([found.row])
+    record = split_record(state.hours.records(refs, rows), found.row)
+    members: dict[str, Any] = {
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        **describe(state, found, record),
+        **own_members(record, packed=ctx.packed),
+    }
+    await ctx.node.durable(state.position)
+    if values["life"]:
+        now_ms = ctx.node.clock.now_ms()
+        lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        members |= life_members(lives.lives[0], "life")
+    return ctx.answer(members)
+
+
+def _finder(ctx: Context, topic: Topic) -> Callable[[Group], FoundColumns]:
+    """How a group sees the message of the path."""
+    state, now_ms, text = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["id"]
+    return lambda group: find_ids(state, topic, [text], now_ms, group)
+
+
+async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Answer:
+    result = grouped.result
+    found = result.found.one(0)
+    await ctx.node.durable(result.position)
+    if found is None:
+        raise Problem("unknown", f"topic {topic.name!r} has no message {ctx.params['id']!r}")
+    if result.codes[0] == control.TOO_LATE:
+        raise Problem(
+            "too_late",
+            f"the message is {found.state.name.lower()}",
+            state=found.state.name.lower(),
+        )
+    late = grouped.late_for(0)
+    # As a group sees it now where it was done.
+    find = _finder(ctx, topic)
+    seen = (find(group).one(0) for group in topic.groups.values() if group.name not in late)
+    fresh = next((each for each in seen if each is not None), found)
+    members: dict[str, Any] = {
+        "result": "done",
+        "state": fresh.state.name.lower(),
+        "deliver_at_ms": int(result.deliver_at_ms[0]),
+    }
+    if late:
+        members["groups"] = late
+    return ctx.answer(members)
+
+
+async def cancel_message(ctx: Context) -> Answer:
+    """DELETE …/messages/{id}."""
+    force = ctx.query_values()["force"]
+    await ctx.node.room_for_changes()
+    topic = the_topic(ctx)
+    grouped = change(ctx.node, topic, _finder(ctx, topic), Change("cancel", force=force))
+    return await _one_result(ctx, topic, grouped)
+
+
+async def reschedule_message(ctx: Context) -> Answer:
+    """PATCH …/messages/{id}."""
+    values = await ctx.values()
+    due, priority = take_due(ctx, values), values["priority"]
+    if due is None and priority is None:
+        raise Problem(
+            "bad_request", "give deliver_at_ms, delay_ms or priority", field="deliver_at_ms"
+        )
+    await ctx.node.room_for_changes()
+    topic = the_topic(ctx)
+    wanted = Change("reschedule", due, priority)
+    grouped = change(ctx.node, topic, _finder(ctx, topic), wanted)
+    return await _one_result(ctx, topic, grouped)
+
+
+def take_due(ctx: Context, values: dict[str, Any]) -> int | None:
+    """The new due time, None when neither it nor a delay is given."""
+    due: int | None = values["deliver_at_ms"]
+    delay: int | None = values["delay_ms"]
+    if due is not None and delay is not None:
+        raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
+    return due if delay is None else ctx.node.clock.now_ms() + delay

@@ -1,0 +1,87 @@
+"""Handlers of groups, and of what is done to a topic as a whole: purge, pause, resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.handlers.topics import group_counts
+from delaylog.broker.calls.places import named_in, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import named_group
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics.changing import drop_group, pause, purge, put_group
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+
+
+def _describe(topic: Topic, group: Group) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "ephemeral": group.ephemeral,
+        "counts": group_counts(group),
+        "delivered": group.counts.delivered,
+    }
+
+
+async def list_groups(ctx: Context) -> Answer:
+    """GET …/groups."""
+    topic = the_topic(ctx)
+    return ctx.answer({"groups": [_describe(topic, group) for group in topic.groups.values()]})
+
+
+async def get_group(ctx: Context) -> Answer:
+    """GET …/groups/{g}."""
+    topic = the_topic(ctx)
+    return ctx.answer(_describe(topic, named_in(topic, ctx.params["group"])))
+
+
+async def put_group_(ctx: Context) -> Answer:
+    """PUT …/groups/{g}: it sees what is sent from now on."""
+    values = await ctx.values()
+    name = ctx.params["group"]
+    if name == DEFAULT_NAME:
+        raise Problem("conflict", "the default group comes by the topic's setting default_group")
+    node = ctx.node
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
+    known = topic.group(name) is not None
+    group = put_group(state, topic, name, now_ms, ephemeral=values["ephemeral"])
+    return await ctx.durable_answer(_describe(topic, group), status=200 if known else 201)
+
+
+async def delete_group(ctx: Context) -> Answer:
+    """DELETE …/groups/{g}: what waited for it alone has ended."""
+    topic = the_topic(ctx)
+    node = ctx.node
+    drop_group(node.engine.state, topic, named_in(topic, ctx.params["group"]), node.clock.now_ms())
+    return await ctx.durable_answer({"result": "done"})
+
+
+async def purge_topic(ctx: Context) -> Answer:
+    """POST …/purge: what waits or is ready has ended, in one group or in all."""
+    values = await ctx.values()
+    topic = the_topic(ctx)
+    groups = list(topic.groups.values())
+    if values["group"] is not None:
+        groups = [named_in(topic, named_group(values["group"]))]
+    force, erase = values["force"], values["erase"]
+    if erase and (not force or len(groups) < len(topic.groups)):
+        what = "erase needs force: true" if not force else "erase is about all groups of a topic"
+        raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
+    node = ctx.node
+    state = node.engine.state
+    count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
+    return await ctx.durable_answer({"result": "done", "purged": count})
+
+
+async def pause_topic(ctx: Context) -> Answer:
+    """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
+    await ctx.values()
+    topic = the_topic(ctx)
+    node = ctx.node
+    pause(node.engine.state, topic, node.clock.now_ms(), paused=ctx.params["action"] == "pause")
+    node.wake_ready()
+    return await ctx.durable_answer({"result": "done", "paused": topic.paused})

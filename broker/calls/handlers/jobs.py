@@ -1,0 +1,66 @@
+"""Handlers of jobs: what is at work over many messages, how far it is, and stopping it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.control.job_table import Job
+from delaylog.broker.engine.control.jobs import end_job
+from delaylog.broker.engine.state import EngineState
+
+_NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")
+
+
+def job_members(state: EngineState, job: Job) -> dict[str, Any]:
+    """A job as it is shown."""
+    topic = state.by_number.get(job.topic)
+    return {
+        "job": f"j{job.number}",
+        "namespace": None if topic is None else topic.namespace,
+        "topic": None if topic is None else topic.name,
+        "action": job.action,
+        "filter": job.filter.members(),
+        "rate": job.rate,
+        "deliver_at_ms": job.deliver_at_ms,
+        "state": job.state,
+        "scanned": job.scanned,
+        "matched": job.matched,
+        "done": job.done,
+        "too_late": job.too_late,
+        "begun_ms": job.begun_ms,
+        "ended_ms": job.ended_ms or None,
+    }
+
+
+def _the_job(ctx: Context) -> Job:
+    """The job of the path, or 404."""
+    name = ctx.params["job"]
+    found = _NAME.match(name)
+    job = ctx.node.engine.state.jobs.by_number.get(int(found[1])) if found else None
+    if job is None:
+        raise Problem("unknown", f"there is no job {name[:64]!r}")
+    return job
+
+
+async def list_jobs(ctx: Context) -> Answer:
+    """GET /v1/jobs: the newest first."""
+    state = ctx.node.engine.state
+    members = [job_members(state, job) for job in reversed(state.jobs.by_number.values())]
+    return await ctx.durable_answer({"jobs": members})
+
+
+async def get_job(ctx: Context) -> Answer:
+    """GET /v1/jobs/{job}."""
+    return await ctx.durable_answer(job_members(ctx.node.engine.state, _the_job(ctx)))
+
+
+async def stop_job(ctx: Context) -> Answer:
+    """DELETE /v1/jobs/{job}: what it did stays done."""
+    state = ctx.node.engine.state
+    job = _the_job(ctx)
+    end_job(state, job, "cancelled", ctx.node.clock.now_ms())
+    return await ctx.durable_answer(job_members(state, job))

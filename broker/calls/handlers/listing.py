@@ -1,0 +1,102 @@
+"""Handlers of what is there: lists, dead letters, and the load to come."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.deliveries import own_members
+from delaylog.broker.calls.forms.describing import describe, life_members
+from delaylog.broker.calls.places import seen_by
+from delaylog.broker.engine.views.counting import Forecast
+from delaylog.broker.engine.views.life import Lives
+from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.broker.engine.views.list_page import Effort, Listed, Page
+from delaylog.broker.engine.views.listing import Listing
+from delaylog.storage.calls.shapes import WITH_TAG
+from delaylog.storage.layout import MessageState
+
+
+async def list_messages(ctx: Context) -> Answer:
+    """GET …/messages."""
+    values = ctx.query_values()
+    states = frozenset(MessageState[word.upper()] for word in values["state"])
+    page, now_ms = await _page(ctx, values, states)
+    messages = [_members(ctx, listed) for listed in page.messages]
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def list_dead(ctx: Context) -> Answer:
+    """GET …/dead: dead letters, with what happened to each."""
+    values = ctx.query_values()
+    page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
+    messages = [_members(ctx, listed) for listed in page.messages]
+    if values["history"] and messages:
+        state = ctx.node.engine.state
+        topic, group = seen_by(ctx, values)
+        lives = Lives(state, topic, page.messages, group=group, now_ms=now_ms, clock=perf_counter)
+        await ctx.node.run(lives.work())
+        for members, life in zip(messages, lives.lives, strict=True):
+            members |= life_members(life, "history")
+    return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def _page(
+    ctx: Context, values: dict[str, Any], states: frozenset[MessageState]
+) -> tuple[Page, int]:
+    """A page of the topic's messages in some states, and of when it is."""
+    node, cursor, tag = ctx.node, values["cursor"], values["tag"]
+    if tag == b"" or (tag is not None and b"\n" in tag):
+        raise WITH_TAG.wrong("has one byte or more and no newline", None)
+    query = ListQuery(
+        states,
+        values["due_from"],
+        values["due_to"],
+        tag,
+        values["key"],
+        values["limit"],
+        values["bodies"],
+        None if cursor is None else cursor.decode(),
+    )
+    now_ms = node.clock.now_ms()
+    topic, group = seen_by(ctx, values)
+    listing = Listing(
+        node.engine.state,
+        topic,
+        query,
+        Effort(perf_counter),
+        group=group,
+        now_ms=now_ms,
+    )
+    await node.run(listing.work())
+    await node.durable(node.engine.state.position)
+    return listing.page, now_ms
+
+
+def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
+    record = listed.head.decode(listed.body or b"")
+    members = describe(ctx.node.engine.state, listed, record)
+    if listed.body is not None:
+        members |= own_members(record, packed=ctx.packed)
+    return members
+
+
+async def forecast(ctx: Context) -> Answer:
+    """GET …/forecast: messages to come, per minute and per hour."""
+    node, values = ctx.node, ctx.query_values()
+    minutes, hours = values["minutes"], values["hours"]
+    topic, group = seen_by(ctx, values)
+    now_ms = node.clock.now_ms()
+    counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
+    await node.run(counted.work())
+    return await ctx.durable_answer(
+        {
+            "topic": topic.name,
+            "now_ms": now_ms,
+            "minutes": counted.minutes,
+            "hours": counted.hours,
+            "later": counted.later,
+        }
+    )

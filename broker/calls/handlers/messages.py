@@ -1,0 +1,305 @@
+"""Handlers of messages: send, receive, peek, ack, nack, extend, and ack with receive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import BULK, Context
+from delaylog.broker.calls.forms.arrow_stream import ARROW
+from delaylog.broker.calls.forms.deliveries import NOTHING, bulk_delivery, message_objects
+from delaylog.broker.calls.handlers.batch_sends import (
+    RESULT_NAMES,
+    key_producer,
+    send_body,
+    send_whole,
+)
+from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import (
+    ReceiveCall,
+    check_columns,
+    check_count,
+    named_group,
+    parse_message,
+    parse_receipt,
+    parse_receive,
+    receive_call,
+)
+from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.single_sends import Single, build_wire
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.deliver.receiving import Asked, peek
+from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.model import Delivery, SendResult, Topic
+from delaylog.broker.engine.send.merging import REJECTED
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.replication.leading.leader import Acks
+from delaylog.storage.calls.shapes import ACKS, RECEIVE
+from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+from delaylog.storage.messages.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.messages.batch import take_int as take_batch_int
+
+# --------------------------------------------------------------------------- send
+
+
+async def send_messages(ctx: Context) -> Answer:
+    """POST …/messages: one object, an array, or a bulk or Arrow body."""
+    acks = take_acks(ctx.query_values()) if ctx.query_text else None
+    if ctx.content_type in (BULK, ARROW):
+        return await send_body(ctx, acks)
+    limits = ctx.node.engine.limits
+    members = await ctx.members(limits.json_values_max)
+    now_ms = ctx.node.clock.now_ms()
+    if isinstance(members, list):
+        if not 1 <= len(members) <= limits.json_rows_max:
+            raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
+        singles = [
+            parse_message(item, limits=limits, now_ms=now_ms, item=at)
+            for at, item in enumerate(members)
+        ]
+        return await _send_many(ctx, singles, acks)
+    single = parse_message(members, limits=limits, now_ms=now_ms)
+    key = ctx.headers.get("Idempotency-Key")
+    if key is not None:
+        result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
+    else:
+        if ctx.node.crowded:
+            await ctx.node.room()
+        result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
+    code = result.code(row)
+    if code == REJECTED:
+        raise Problem(
+            "conflict",
+            "a living message has this id",
+            id=single.id.decode(),
+            deliver_at_ms=int(result.deliver_at_ms[row]),
+        )
+    return ctx.answer(_sent(result, row, single, code))
+
+
+def take_acks(values: dict[str, Any]) -> Acks | None:
+    """How safe it shall be; None = as the cluster file says."""
+    said = values[ACKS.name]
+    return None if said is None else Acks(said)
+
+
+def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
+    return {
+        "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
+        "deliver_at_ms": int(result.deliver_at_ms[row]),
+        "result": RESULT_NAMES[code],
+    }
+
+
+async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> Answer:
+    merges = {single.merge for single in singles}
+    if len(merges) > 1:
+        raise Problem(
+            "bad_request", "messages of one array have the same merge (or none)", field="merge"
+        )
+    key = ctx.headers.get("Idempotency-Key")
+    result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
+    messages = [_sent(result, row, single, result.code(row)) for row, single in enumerate(singles)]
+    return ctx.answer({"messages": messages})
+
+
+async def _send_keyed(
+    ctx: Context, singles: list[Single], key: str | None, merge: str | None, acks: Acks | None
+) -> SendResult:
+    """Send as a separate batch; an Idempotency-Key is a producer with one sequence."""
+    node = ctx.node
+    await node.room()
+    scalars: dict[str, object] = {}
+    if key is not None:
+        scalars = {"producer": key_producer(ctx, key), "sequence": 0}
+    wire = build_wire(singles, node.clock.now_ms(), merge, **scalars)
+    return await send_whole(node, ctx.topic_key, decode_send(wire, rows_max=len(singles)), acks)
+
+
+# --------------------------------------------------------------------------- receive
+
+
+async def receive_messages(ctx: Context) -> Answer:
+    """POST …/receive: lease what is ready, or wait for it."""
+    return await _receive(ctx, parse_receive(await _receive_members(ctx), ctx.node.engine.limits))
+
+
+async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
+    """`more` = what else the answer says."""
+    found = await hand_out(ctx.node, ctx.topic_key, call) or NOTHING
+    now_ms = ctx.node.clock.now_ms()
+    if ctx.accepts_bulk:
+        return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))
+    messages = message_objects(found, packed=ctx.packed)
+    return ctx.answer({**more, "messages": messages, "now_ms": now_ms})
+
+
+async def _receive_members(ctx: Context) -> Any:
+    """Members of a receive: JSON, msgpack, or a bulk body without rows."""
+    if ctx.content_type != BULK:
+        return await ctx.members(ctx.node.engine.limits.json_values_max)
+    fields = unpack_map(await ctx.body())
+    if "v" in fields:
+        check_columns(fields, RECEIVE.names | {"v", "n"})
+    # It has members and no rows.
+    check_count(fields, 0)
+    return {name: value for name, value in fields.items() if name not in ("v", "n")}
+
+
+async def peek_messages(ctx: Context) -> Answer:
+    """POST …/peek: what is ready, without leasing it."""
+    limits = ctx.node.engine.limits
+    call = parse_receive(await ctx.members(limits.json_values_max), limits)
+    ctx.node.run_due(unpaced=True)
+    state = ctx.node.engine.state
+    topic = state.topics.get(ctx.topic_key)
+    messages = []
+    group = the_group(topic, call.group)
+    if topic is not None and group is not None:
+        now_ms = ctx.node.clock.now_ms()
+        refs, rows, entries, records = peek(
+            state,
+            topic,
+            group,
+            Asked(count_max=call.count_max, now_ms=now_ms, only=call.only, chosen=call.ids),
+        )
+        if len(refs):
+            found = Delivery(0, 0, rows["origin"], rows, records, entries["attempts"], 0)
+            messages = message_objects(found, packed=ctx.packed)
+        await ctx.node.durable(state.position)
+    return ctx.answer({"messages": messages, "now_ms": ctx.node.clock.now_ms()})
+
+
+# --------------------------------------------------------------------------- settle
+
+
+async def settle_messages(ctx: Context) -> Answer:
+    """POST …/ack, /nack, /extend: by receipts, by ids with force, or a bulk body."""
+    action = ctx.params["action"]
+    if ctx.content_type == BULK:
+        return await _settle_bulk(ctx, action)
+    limits = ctx.node.engine.limits
+    values = await ctx.values(limits.json_values_max)
+    wanted = Settling(action, values["delay_ms"], values["lease_ms"])
+    await ctx.node.room_for_changes(rows=False)
+    topic = ctx.node.engine.state.topics.get(ctx.topic_key)
+    receipts, ids = values["receipts"], values["ids"]
+    group = None
+    if ids is not None or values["group"] is not None:
+        # Receipts know their group, also where there is no default one.
+        group = the_group(topic, named_group(values["group"]))
+    named: Sequence[_Named]
+    if receipts is not None and ids is None:
+        named = _parsed(receipts)
+    elif ids is not None and receipts is None:
+        if not values["force"]:
+            raise Problem("bad_request", "settling by id needs force: true", field="force")
+        named = _forced(ctx, topic, group, ids)
+    else:
+        raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
+    return ctx.answer({"results": await _settle(ctx, wanted, named)})
+
+
+async def ack_and_receive(ctx: Context) -> Answer:
+    """POST …/ack_and_receive: end messages as done, and take the next ones.
+
+    What is done is durable before anything is waited for, whatever becomes of the receive.
+    """
+    values = await ctx.values(ctx.node.engine.limits.json_values_max)
+    call, named = receive_call(values), _parsed(values["receipts"])
+    await ctx.node.room_for_changes(rows=False)
+    results = await _settle(ctx, Settling("ack"), named)
+    return await _receive(ctx, call, results=results)
+
+
+_Named: TypeAlias = "tuple[int, int] | None"
+"""(lease, origin) of what is to be settled; None where nothing has that name."""
+
+
+def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
+    return [parse_receipt(text, at) for at, text in enumerate(receipts)]
+
+
+async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> list[str]:
+    """The result of each, once the log is durable."""
+    results = ["unknown" if each is None else "gone" for each in named]
+    by_lease: dict[int, dict[int, int]] = {}
+    for at, each in enumerate(named):
+        if each is not None:
+            by_lease.setdefault(each[0], {})[at] = each[1]
+    meant = [
+        Receipts(lease, np.array(list(origins.values()), np.int64))
+        for lease, origins in by_lease.items()
+    ]
+    outcomes = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, meant)
+    for origins, settlement in zip(by_lease.values(), outcomes, strict=True):
+        gone = {0, *settlement.gone.tolist()}
+        for at, origin in origins.items():
+            if origin not in gone:
+                results[at] = "done"
+    return results
+
+
+def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:
+    """(lease, origin) of each id; no lease has number 0, and an unknown id has nothing."""
+    if topic is None or group is None:
+        return [None] * len(ids)
+    return [
+        None
+        if found is None
+        else (int(found.entry["lease"]) if found.state is MessageState.LEASED else 0, found.origin)
+        for found in find_ids(ctx.node.engine.state, topic, ids, group=group)
+    ]
+
+
+_SETTLE_COLUMNS: Final = frozenset(
+    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms"}
+)
+
+
+def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    if not isinstance(raw, bytes) or len(raw) % 8:
+        raise Problem("bad_request", f"{name} must be raw int64 values", field=name)
+    return np.frombuffer(raw, "<i8")
+
+
+async def _settle_bulk(ctx: Context, action: str) -> Answer:
+    fields = unpack_map(await ctx.body())
+    check_columns(fields, _SETTLE_COLUMNS)
+    limits = ctx.node.engine.limits
+    lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
+    if lease is None:
+        raise Problem("bad_request", "lease is missing", field="lease")
+    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
+    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
+    whole = fields.get("all", False)
+    if not isinstance(whole, bool) or whole == (refs is not None):
+        raise Problem("bad_request", "give refs, or all: true", field="refs")
+    if refs is not None and len(refs) > limits.bulk_rows_max:
+        raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
+    if except_ is not None and not whole:
+        raise Problem("bad_request", "except goes with all: true", field="except")
+    named = refs if refs is not None else except_
+    check_count(fields, 0 if named is None else len(named))
+    await ctx.node.room_for_changes(rows=False)
+    n = len(refs) if refs is not None else 0
+    wanted, meant = Settling(action, delay_ms, lease_ms), Receipts(lease, refs, except_)
+    (settled,) = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, [meant])
+    answer = {
+        "v": BATCH_VERSION,
+        "n": n or settled.done,
+        "done": settled.done,
+        "gone": settled.gone.astype("<i8").tobytes(),
+        "unknown": b"",
+    }
+    return ctx.bulk_answer(msgpack.packb(answer))

@@ -1,0 +1,156 @@
+"""Handlers of topics: list, read, make, change, drop, stats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from time import perf_counter
+from typing import Any, Final
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.places import seen_by, the_topic
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics.changing import drop_topic
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.settings import TopicSettings, parse_settings
+from delaylog.broker.engine.views.counting import WaitingCounts
+from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.listing import Listing
+from delaylog.storage.layout import MessageState
+
+_FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
+
+
+def group_counts(group: Group) -> dict[str, int]:
+    """Messages of a group by state. A due one that is still being loaded counts as waiting."""
+    counts = group.counts
+    ready = min(group.ready_count, max(counts.living - counts.leased, 0))
+    return {
+        "waiting": max(counts.living - counts.leased - ready, 0),
+        "ready": ready,
+        "leased": counts.leased,
+        "acked": counts.acked,
+        "expired": counts.expired,
+        "dead": counts.dead,
+        "deleted": counts.deleted,
+    }
+
+
+def _describe(topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "settings": _settings(topic.settings),
+        "paused": topic.paused,
+        "erasing": topic.erasing,
+        "groups": [group.name for group in topic.groups.values()],
+        "counts": group_counts(topic.default),
+    }
+
+
+@lru_cache(1_024)
+def _settings(settings: TopicSettings) -> dict[str, Any]:
+    """As an answer has them: of many topics nearly all have the same."""
+    return settings.as_dict()
+
+
+async def list_topics(ctx: Context) -> Answer:
+    """GET /v1/topics: a page of them, by name."""
+    values = ctx.query_values()
+    node, namespace = ctx.node, ctx.topic_key[0]
+    names, cursor = node.engine.state.names.page(
+        namespace,
+        values["limit"],
+        after=(values["cursor"] or b"").decode(),
+        prefix=(values["prefix"] or b"").decode(),
+    )
+    topics = node.engine.state.topics
+    page = [_describe(topics[namespace, name]) for name in names]
+    return ctx.answer({"topics": page, "cursor": cursor})
+
+
+async def get_topic(ctx: Context) -> Answer:
+    """GET /v1/topics/{t}."""
+    return ctx.answer(_describe(the_topic(ctx)))
+
+
+async def put_topic(ctx: Context) -> Answer:
+    """PUT /v1/topics/{t}: make it, or replace its settings."""
+    settings = parse_settings(await ctx.members())
+    node = ctx.node
+    known = node.engine.state.topics.get(ctx.topic_key)
+    topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
+    return await ctx.durable_answer(_describe(topic), status=200 if known else 201)
+
+
+async def delete_topic(ctx: Context) -> Answer:
+    """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
+    force = ctx.query_values()["force"]
+    topic = the_topic(ctx)
+    if topic.pending and not force:
+        raise Problem(
+            "conflict",
+            f"topic {topic.name!r} still holds {topic.pending} messages; consume or purge them "
+            "first, or delete it with ?force=true",
+            living=topic.pending,
+        )
+    node = ctx.node
+    drop_topic(node.engine.state, topic, node.clock.now_ms())
+    return await ctx.durable_answer({"result": "done"})
+
+
+async def topic_stats(ctx: Context) -> Answer:
+    """GET /v1/topics/{t}/stats."""
+    values = ctx.query_values()
+    topic, group = seen_by(ctx, values)
+    members: dict[str, Any] = {}
+    if values["delay_buckets"]:
+        waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)
+        await ctx.node.run(waiting.work())
+        members["delay_buckets"] = waiting.buckets(topic)
+    oldest_due_ms = await _oldest_due_ms(ctx, topic, group)
+    now_ms = ctx.node.clock.now_ms()
+    return ctx.answer(
+        {
+            "topic": topic.name,
+            "group": group.name,
+            "counts": group_counts(group),
+            **members,
+            "oldest_due_ms": oldest_due_ms,
+            "rates": {
+                name: round(meter.per_second(now_ms, count), 3)
+                for name, meter, count in (
+                    ("sent", topic.sent_rate, topic.sent),
+                    ("delivered", group.delivered_rate, group.counts.delivered),
+                    ("acked", group.acked_rate, group.counts.acked),
+                )
+            },
+            "sent": topic.sent,
+            "delivered": group.counts.delivered,
+            "now_ms": now_ms,
+        }
+    )
+
+
+async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None:
+    """When the first message is due that waits or is ready, None when there is none."""
+    node, cursor = ctx.node, None
+    while group.counts.living > group.counts.leased:
+        listing = Listing(
+            node.engine.state,
+            topic,
+            replace(_FIRST, cursor=cursor),
+            Effort(perf_counter),
+            group=group,
+            now_ms=node.clock.now_ms(),
+        )
+        await node.run(listing.work())
+        if listing.page.messages:
+            return int(listing.page.messages[0].row["deliver_at"])
+        cursor = listing.page.cursor
+        if cursor is None:
+            break
+    return None

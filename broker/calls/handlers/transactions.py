@@ -1,0 +1,171 @@
+"""Handlers of transactions: begin, stage parts, commit, abort, look.
+
+Every call may be repeated, and answers the same; one that has ended says so with its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.bulk_bodies import read_batch
+from delaylog.broker.calls.handlers.messages import take_acks
+from delaylog.broker.engine.errors import ConflictError, GoneError
+from delaylog.broker.engine.transactions import deciding
+from delaylog.broker.engine.transactions.deciding import Known, PartName, state_of
+from delaylog.broker.engine.transactions.judging import Winner
+from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished
+from delaylog.replication.leading.leader import Acks
+from delaylog.storage.calls.shapes import WINNERS
+from delaylog.storage.log.transaction_frames import RESULTS
+
+WINNERS_A_SLICE: Final = 500
+WINNER_VALUES: Final = 8
+"""Values of one winner: twice what it has."""
+
+
+async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> Answer:
+    """Once the log end that the answer saw is safe."""
+    await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
+    return ctx.answer(members)
+
+
+@asynccontextmanager
+async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]:
+    """A refusal that says how a transaction ended, or what was staged, waits as an answer does: a
+    leader that falls may take with it what it saw.
+    """
+    try:
+        yield
+    except (ConflictError, GoneError):
+        await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
+        raise
+
+
+async def begin_transaction(ctx: Context) -> Answer:
+    """POST /v1/transactions: begin one; the same id again gives it more time."""
+    node, values = ctx.node, await ctx.values()
+    raw, state = values["transaction"], node.engine.state
+    name = None if raw is None else raw.decode()
+    name = deciding.begin(state, name, values["ttl_ms"], node.clock.now_ms())
+    known = deciding.look(state, name)
+    expires_ms = known.expires_ms if isinstance(known, OpenTransaction) else None
+    answer = {"transaction": name, "state": state_of(known), "expires_at_ms": expires_ms}
+    return await _answer(ctx, answer, take_acks(values))
+
+
+async def stage_part(ctx: Context) -> Answer:
+    """POST …/parts: stage what the body holds; the same again is `already`."""
+    name, node, values = ctx.params["transaction"], ctx.node, ctx.query_values()
+    key = ((values["ns"] or b"default").decode(), values["topic"].decode())
+    producer = (values["producer"] or b"").decode()
+    part = PartName(producer, values["part"], values["attempt"], values["number"])
+    acks = take_acks(values)
+    batch = await read_batch(ctx)
+    content = deciding.Content(key, batch)
+    state = node.engine.state
+    now_ms = node.clock.now_ms()
+    free_bytes = node.free_bytes()
+    async with _safe_refusals(ctx, acks):
+        staged = deciding.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
+    answer = {"rows": batch.n, "result": "staged" if staged else "already"}
+    return await _answer(ctx, answer, acks)
+
+
+async def commit_transaction(ctx: Context) -> Answer:
+    """POST …/commit: these attempts are sent, and count at once."""
+    name, node = ctx.params["transaction"], ctx.node
+    limits = node.engine.limits
+    values = await ctx.values(WINNER_VALUES * limits.staged_parts_max)
+    acks = take_acks(values)
+    winners = []
+    for item, winner in enumerate(values["winners"]):
+        if item % WINNERS_A_SLICE == WINNERS_A_SLICE - 1:
+            # Ten thousand would hold the loop for some 15 ms.
+            await asyncio.sleep(0)
+        taken = WINNERS.shape.take(winner, limits, item)
+        producer = taken["producer"]
+        named = None if producer is None else producer.decode()
+        winners.append(Winner(named, taken["part"], taken["attempt"], taken["rows"]))
+    # While they were looked through another one may have come to lead.
+    node.standing.check()
+    state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
+    async with _safe_refusals(ctx, acks):
+        done = deciding.commit(state, name, winners, now_ms, free_bytes=free_bytes)
+    known = deciding.look(state, name)
+    assert not isinstance(known, OpenTransaction), "it is decided"
+    node.kick_publish()
+    answer = {
+        "transaction": name,
+        "state": "committed",
+        "rows": known.rows,
+        "result": "done" if done else "already",
+    }
+    return await _answer(ctx, answer, acks)
+
+
+async def abort_transaction(ctx: Context) -> Answer:
+    """POST …/abort: what was staged is dropped."""
+    name, node = ctx.params["transaction"], ctx.node
+    acks = take_acks(await ctx.values())
+    state = node.engine.state
+    async with _safe_refusals(ctx, acks):
+        done = deciding.abort(state, name, node.clock.now_ms())
+    word = state_of(deciding.look(state, name))
+    answer = {"transaction": name, "state": word, "result": "done" if done else "already"}
+    return await _answer(ctx, answer, acks)
+
+
+async def get_transaction(ctx: Context) -> Answer:
+    """GET /v1/transactions/{transaction}."""
+    name, state = ctx.params["transaction"], ctx.node.engine.state
+    return await ctx.durable_answer(_members(name, deciding.look(state, name)))
+
+
+async def list_transactions(ctx: Context) -> Answer:
+    """GET /v1/transactions: open ones, those on their way, and the newest that ended."""
+    limit = ctx.query_values()["limit"]
+    state = ctx.node.engine.state
+    table = state.transactions
+    found: list[tuple[str, Known]] = [(one.id, one) for one in table.open.values()]
+    found += [(one.id, one) for one in table.unpublished.values()]
+    found += table.newest_ended(max(limit - len(found), 0))
+    members = [_members(name, known) for name, known in found[:limit]]
+    counts = {
+        "open": len(table.open),
+        "publishing": len(table.unpublished),
+        "ended": table.ended_count,
+    }
+    return await ctx.durable_answer({"transactions": members, "counts": counts})
+
+
+def _members(name: str, known: Known) -> dict[str, Any]:
+    """A transaction as it is shown."""
+    counts: Any = (0,) * len(RESULTS)
+    published = discarded = 0
+    expires_ms = decided_ms = None
+    if isinstance(known, OpenTransaction):
+        expires_ms, size = known.expires_ms, known.bytes
+    else:
+        discarded, decided_ms, counts = known.discarded_rows, known.decided_ms, known.counts
+        if isinstance(known, Unpublished):
+            published, size = known.published, known.bytes
+        else:
+            published, size = sum(counts), known.size
+    parts = known.parts if isinstance(known.parts, int) else len(known.parts)
+    return {
+        "transaction": name,
+        "state": state_of(known),
+        "rows": known.rows,
+        "parts": parts,
+        "bytes": size,
+        "published": published,
+        "results": dict(zip(RESULTS, counts, strict=True)),
+        "discarded_rows": discarded,
+        "expires_at_ms": expires_ms,
+        "decided_at_ms": decided_ms,
+    }

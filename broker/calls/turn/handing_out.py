@@ -1,0 +1,70 @@
+"""Hands messages out to a receive: at once if one is ready, else when one becomes ready."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.turn.receives import waiting_key
+from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.model import Delivery
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.waiters import TopicKey
+
+GATE_SECONDS: Final = 0.25
+"""Who does not wait for messages still waits that long for a cluster to let them out."""
+
+
+async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
+    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
+
+    Nothing here waits on an event loop by itself: the node does, or an embedded broker's.
+    """
+    state, waits = node.engine.state, call.wait_ms > 0
+    asked_ms, now_s = node.clock.now_ms(), node.time_s()
+    until, until_ms = now_s + call.wait_ms / 1000, asked_ms + call.wait_ms
+    looks_until = until if waits else now_s + DUE_SECONDS
+    key = waiting_key(topic_key, call)
+    while True:
+        may = False
+        try:
+            gate_s = max(until - node.time_s(), GATE_SECONDS)
+            may = await node.standing.until_may_hand_out(gate_s)
+        finally:
+            if not may:
+                # It gives up, or the consumer went away: what woke it must wake another.
+                node.waiters.wake(key)
+        if not may:
+            return None
+        if node.engine.state is not state:
+            raise NotLeadingError("the leadership changed meanwhile; ask again")
+        found = await node.turn.receives.receive(topic_key, call)
+        if found is None:
+            # The gate has closed.
+            continue
+        if isinstance(found, Delivery):
+            return found
+        try:
+            if node.engine.state is not state:
+                raise NotLeadingError("the leadership changed meanwhile; ask again")
+            topic = state.topics.get(topic_key)
+            group = the_group(topic, call.group)
+            if topic is not None and group is not None:
+                if state.log.pending_size:
+                    node.appended()
+                if (topic.number, group.number) in state.woken:
+                    # There was more than one call looks through.
+                    node.wake_ready()
+                    await node.pause()
+                    if node.time_s() < looks_until:
+                        continue
+                elif not waits and node.time_s() < looks_until and node.engine.has_due(asked_ms):
+                    loading = node.engine.dispatcher.unloaded_ms() is not None
+                    await node.pause(LOADING_SECONDS if loading else 0.0)
+                    continue
+            if not await found.wait(node.seconds_left(until, until_ms)):
+                return None
+        finally:
+            found.leave()

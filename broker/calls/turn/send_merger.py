@@ -1,0 +1,92 @@
+"""Sends of one turn of the loop become one batch, one frame and one fsync.
+
+Single messages merge with each other, and batches that have the same columns. Whoever is refused
+(a quota is used up) is refused alone: one caller's mistake never touches another's messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from delaylog.broker.calls.turn.callers import Callers, refuse
+from delaylog.broker.calls.turn.sending_apart import send_apart
+from delaylog.broker.calls.turn.single_sends import Single, build_wire, frames
+from delaylog.broker.calls.turn.writes import send_batch
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.host.waiters import TopicKey
+from delaylog.replication.leading.leader import Acks
+from delaylog.storage.messages.batch import MessageBatch, decode_send, join_batches
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
+
+Part: TypeAlias = Single | MessageBatch
+"""What one caller sends."""
+Answer: TypeAlias = tuple[SendResult, int]
+"""The frame's result, and where this caller's rows begin in it."""
+_Item: TypeAlias = "tuple[Part, asyncio.Future[Answer]]"
+
+
+class SendMerger:
+    """Collects the sends of a turn."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._waiting: dict[tuple[TopicKey, Hashable, Acks | None], list[_Item]] = {}
+
+    async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> Answer:
+        """Send one caller's part; returns when it is as safe as `acks` says (None = as configured).
+
+        A batch has no producer: what such a one has sent before is looked up batch by batch.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        if isinstance(part, Single):
+            self._node.turns.single()
+            alike: Hashable = part.merge
+        else:
+            alike = part.shape
+        self._waiting.setdefault((key, alike, acks), []).append((part, future))
+        return await future
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for (key, _, acks), items in waiting.items():
+            for some in frames(items, self._node.engine.limits, lambda item: item[0]):
+                self._send_some(some, key, acks)
+
+    def _send_some(self, items: list[_Item], key: TopicKey, acks: Acks | None) -> None:
+        def send(some: list[_Item]) -> SendResult:
+            return self._send([part for part, _ in some], key)
+
+        for some, result in send_apart(items, send, lambda item: item[0].n):
+            futures = [future for _, future in some]
+            if isinstance(result, Exception):
+                refuse(futures, result)
+                continue
+            answers, first = [], 0
+            for part, _ in some:
+                answers.append((result, first))
+                first += part.n
+            self._node.standing.when_safe(result.position, acks, Callers(futures, answers))
+
+    def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
+        node = self._node
+        node.standing.check()
+        now_ms = node.clock.now_ms()
+        result = send_batch(node, key, _batch(parts, now_ms), now_ms)
+        node.appended()
+        return result
+
+
+def _batch(parts: list[Part], now_ms: int) -> MessageBatch:
+    """One batch of parts that are alike."""
+    first = parts[0]
+    if isinstance(first, Single):
+        singles = cast("Sequence[Single]", parts)
+        return decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+    return join_batches(cast("Sequence[MessageBatch]", parts))

@@ -1,0 +1,75 @@
+"""Sends that were merged, and are refused together: whose fault it is, and the others' way on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import numpy as np
+
+from delaylog.broker.engine.errors import DiskFullRefusal, EngineError, NotLeadingError
+from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.send.quotas import QuotaError
+from delaylog.storage.errors import MemberError
+
+Item = TypeVar("Item")
+
+_ALIKE: Final = ("rate", "pending")
+"""Quotas that refuse every new message of a turn once they have refused one."""
+
+
+def send_apart(
+    items: list[Item],
+    send: Callable[[list[Item]], SendResult],
+    rows: Callable[[Item], int] = lambda _: 1,
+) -> Iterator[tuple[list[Item], SendResult | Exception]]:
+    """Send what was merged; halves of it where it is refused, until it is clear whose it is.
+
+    `rows` = how many an item has in the batch. Gives each part that went through, in its order,
+    with its result, and each that did not with why.
+    """
+    parts = [items]
+    while parts:
+        part = parts.pop()
+        try:
+            result = send(part)
+        except Exception as error:
+            alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
+            if alike and (split := _apart(part, error, rows)):
+                # What is no new message needs no quota: it goes first, and by itself.
+                parts += split
+                continue
+            if len(part) > 1 and _may_be_of_one(error):
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
+                continue
+            yield part, error
+            if alike and rows(part[0]) == 1:
+                for rest in parts:
+                    yield rest, error
+                return
+            continue
+        yield part, result
+
+
+def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> list[list[Item]]:
+    """Items with new messages of what a quota refused, and the others; nothing unless there are
+    both.
+    """
+    fresh = getattr(error, "fresh", None)
+    if fresh is None:
+        return []
+    owners = np.repeat(np.arange(len(items)), [rows(item) for item in items])
+    new = set(owners[fresh].tolist())
+    if not 0 < len(new) < len(items):
+        return []
+    return [
+        [item for at, item in enumerate(items) if at in new],
+        [item for at, item in enumerate(items) if at not in new],
+    ]
+
+
+def _may_be_of_one(error: Exception) -> bool:
+    """Whether a refusal may be about some of the messages only."""
+    of_all = (DiskFullRefusal, NotLeadingError)
+    return isinstance(error, EngineError | MemberError) and not isinstance(error, of_all)

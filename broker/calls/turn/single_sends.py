@@ -1,0 +1,105 @@
+"""Single messages on their way into one batch, whichever face they came in by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from delaylog.broker.engine.limits import Limits
+from delaylog.storage.messages.batch import Column, MessageBatch, encode_send
+from delaylog.storage.messages.message_fields import put_columns
+
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class Single:
+    """One message to send."""
+
+    body: bytes
+    due_ms: int
+    """Absolute time, or a delay when `relative`."""
+    relative: bool
+    fields: Mapping[str, Any] | None = None
+    """Packed (`message_fields.pack_fields`); None: only body and time are set."""
+    merge: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Its rows in a batch."""
+        return 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that count against the limit of a request."""
+        return len(self.body)
+
+    @property
+    def id(self) -> bytes:
+        """Its own id, empty where it has none."""
+        return b"" if self.fields is None else self.fields.get("id", b"")
+
+
+def all_same(values: Sequence[object]) -> bool:
+    """Whether all values, of which there is at least one, are the first one."""
+    return values.count(values[0]) == len(values)
+
+
+def plain_wire(bodies: Sequence[bytes], deliver_at_ms: Column) -> bytes:
+    """A bulk body of messages of which only body and time are set."""
+    sizes = list(map(len, bodies))
+    return encode_send(
+        {
+            "n": len(bodies),
+            "deliver_at_ms": deliver_at_ms,
+            "body_size": sizes[0] if all_same(sizes) else np.array(sizes, np.int64),
+            "bodies": b"".join(bodies),
+        }
+    )
+
+
+def build_wire(
+    singles: Sequence[Single], now_ms: int, merge: str | None, **scalars: object
+) -> bytes:
+    """A bulk body of single messages."""
+    n = len(singles)
+    bodies = [s.body for s in singles]
+    columns: dict[str, object] = {
+        "n": n,
+        "deliver_at_ms": np.array(
+            [s.due_ms + now_ms if s.relative else s.due_ms for s in singles], np.int64
+        ),
+        "body_size": np.array(list(map(len, bodies)), np.int64),
+        "bodies": b"".join(bodies),
+        **scalars,
+    }
+    if merge is not None:
+        columns["merge"] = merge
+    rows = [s.fields for s in singles]
+    if any(rows):
+        put_columns(columns, rows)
+    return encode_send(columns)
+
+
+def frames(
+    items: Iterable[Item], limits: Limits, part_of: Callable[[Item], Single | MessageBatch]
+) -> Iterator[list[Item]]:
+    """Neighbours that may share a frame: of one merge, and no more than one request may be."""
+    some: list[Item] = []
+    size = rows = 0
+    merge = None
+    for item in items:
+        part = part_of(item)
+        size, rows = size + part.size_bytes, rows + part.n
+        if some and (
+            part.merge != merge or size > limits.request_bytes_max or rows > limits.bulk_rows_max
+        ):
+            yield some
+            some, size, rows = [], part.size_bytes, part.n
+        merge = part.merge
+        some.append(item)
+    if some:
+        yield some

@@ -1,0 +1,150 @@
+"""The calls that change messages, for every carrier: send, settle, change.
+
+Each call is checked and decided by the engine without yielding to the loop, and returns when its
+frames are appended to the log, before they are synced. The carrier then waits until they are as
+durable as its caller asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from delaylog.broker.calls.turn.single_sends import Single, build_wire
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.changing import ControlResult
+from delaylog.broker.engine.control.found import FoundColumns
+from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.deliver import settling
+from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.model import SendResult, Settlement, Topic
+from delaylog.broker.engine.send.sending import send, topic_of_send
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.host.waiters import TopicKey
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.batch import MessageBatch, decode_send
+
+
+class Engine(Protocol):
+    """The owner of a data folder's state."""
+
+    @property
+    def state(self) -> EngineState:
+        """The state, which a change of leadership replaces."""
+
+
+class Clock(Protocol):
+    """The broker's time."""
+
+    def now_ms(self) -> int:
+        """Unix time in ms."""
+
+
+class Host(Protocol):
+    """The parts of a node, or of an embedded broker, that a call uses."""
+
+    @property
+    def engine(self) -> Engine:
+        """Its engine."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its clock."""
+
+    def free_bytes(self) -> int:
+        """Free bytes of its disk."""
+
+
+# --------------------------------------------------------------------------- send
+
+
+def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> SendResult:
+    """Send a batch to a topic (namespace, name), which is created if it does not exist.
+
+    Raises EngineError or MemberError; then nothing is sent and no topic created.
+    """
+    state, free_bytes = host.engine.state, host.free_bytes()
+    topic = topic_of_send(state, key, batch, now_ms, free_bytes=free_bytes)
+    return send(state, topic, batch, now_ms, free_bytes=free_bytes)
+
+
+def send_singles(
+    host: Host, key: TopicKey, singles: Sequence[Single], merge: str | None, **scalars: object
+) -> SendResult:
+    """Send messages as one batch; `scalars` are `producer` and `sequence` of a bulk body."""
+    now_ms = host.clock.now_ms()
+    wire = build_wire(singles, now_ms, merge, **scalars)
+    return send_batch(host, key, decode_send(wire, rows_max=len(singles)), now_ms)
+
+
+# --------------------------------------------------------------------------- settle
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How messages under lease are settled."""
+
+    verb: str
+    """ack, nack or extend."""
+    delay_ms: int | None = None
+    """nack: the wait before the retry; None: the backoff."""
+    lease_ms: int | None = None
+    """extend: the new length of the lease, from now; None: the topic's `lease_ms`."""
+
+
+def settle_each(
+    host: Host, topic: Topic, wanted: Settling, receipts: Sequence[Receipts]
+) -> list[Settlement]:
+    """Settle messages of several leases; an outcome for each."""
+    now_ms = host.clock.now_ms()
+    if wanted.verb == "ack":
+        return settling.ack_each(host.engine.state, topic, receipts, now_ms)
+    return [_settle_one(host, topic, wanted, each, now_ms) for each in receipts]
+
+
+def _settle_one(
+    host: Host, topic: Topic, wanted: Settling, receipts: Receipts, now_ms: int
+) -> Settlement:
+    state = host.engine.state
+    if wanted.verb == "nack":
+        return settling.nack(state, topic, receipts, now_ms, delay_ms=wanted.delay_ms)
+    lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
+    return settling.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
+
+
+# --------------------------------------------------------------------------- change
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of messages by id, ref or filter: cancel, reschedule or replay."""
+
+    action: str
+    """cancel, reschedule or replay."""
+    deliver_at_ms: Int64Array | int | None = None
+    """The new due time: one for all messages, or one for each."""
+    priority: int | None = None
+    """The new priority, of a reschedule."""
+    force: bool = False
+    """Cancel leased messages and dead letters too."""
+
+
+def change(
+    host: Host, topic: Topic, find: Callable[[Group], FoundColumns], wanted: Change
+) -> GroupedResult:
+    """Change messages in each group where that is possible; `find` returns them in a group."""
+    state, now_ms, due = host.engine.state, host.clock.now_ms(), wanted.deliver_at_ms
+
+    def act(found: FoundColumns) -> ControlResult:
+        if wanted.action == "cancel":
+            force = wanted.force
+            return control.cancel(state, topic, found, now_ms, force=force, dead=force)
+        if wanted.action == "replay":
+            return control.replay(state, topic, found, now_ms, deliver_at_ms=due)
+        return control.reschedule(
+            state, topic, found, now_ms, deliver_at_ms=due, priority=wanted.priority
+        )
+
+    return in_groups(topic, find, act)

@@ -1,0 +1,62 @@
+"""Addresses on which two sources disagree: what the cluster knows of its members, the options of
+`serve`, and the cluster files of the other nodes.
+
+Only warnings come of it: a host may be mapped, and a new file may still be on its way to some of
+the nodes. Clients and nodes are always told what the cluster knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from delaylog.broker.cluster.config import Member
+from delaylog.broker.cluster.members.node_status import Status
+
+
+def peer_text(member: Member) -> str:
+    """Where the others reach a member, as the cluster file writes it."""
+    return "{}:{}".format(*member.peer)
+
+
+def announced(me: Member) -> dict[str, Any]:
+    """The members of a status that say where this node is found, by its own file."""
+    return {"http": me.http_url, "peer": peer_text(me)}
+
+
+def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, str]]:
+    """By key, where a node says that it is found and where the cluster has it, if these differ."""
+    pairs = {
+        "http": (status.http, member.http_url),
+        "peer": (status.peer, peer_text(member)),
+    }
+    return {key: (said, here) for key, (said, here) in pairs.items() if said and said != here}
+
+
+def unlike_options(me: Member, http_port: int, resp_port: int | None) -> Iterator[str]:
+    """What is to be said of ports that this node listens on and that the cluster does not have.
+    Hosts may differ: 0.0.0.0, or a name behind a mapping.
+    """
+    named = urlsplit(me.http_url).port
+    if named != http_port:
+        yield (
+            f"--http listens on port {http_port}, and the cluster sends clients of this node "
+            f"to {me.http_url}: unless that port is mapped here, correct one of the two"
+        )
+    if me.resp is None:
+        if resp_port is not None:
+            yield (
+                f"--resp listens on port {resp_port}, and the cluster has no `resp` for this "
+                "node: while it leads, other nodes cannot send Redis clients here"
+            )
+    elif resp_port is None:
+        yield (
+            "the cluster sends Redis clients of this node to {}:{}, and it was started "
+            "without --resp"
+        ).format(*me.resp)
+    elif me.resp[1] != resp_port:
+        yield (
+            "--resp listens on port {}, and the cluster sends Redis clients of this node to "
+            "{}:{}: unless that port is mapped here, correct one of the two"
+        ).format(resp_port, *me.resp)

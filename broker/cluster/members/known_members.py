@@ -1,0 +1,217 @@
+"""Who belongs to the cluster, as one node knows it: the cluster file at first, then the log.
+
+A node goes by the newest configuration that its log holds, committed or not. Connections, elections
+and names follow it. The leader puts the founding members and the cluster's id into a log that has
+none, once all nodes can read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from delaylog.broker.cluster.members.node_status import Status, encode_status
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
+from delaylog.replication.node import ReplicationNode
+from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.config import ClusterConfig
+    from delaylog.broker.cluster.member import ClusterMember
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class KnownMembers:
+    """The members that one node knows."""
+
+    def __init__(self, member: ClusterMember, file: ClusterConfig) -> None:
+        """`file` = the cluster file."""
+        self._member = member
+        self.config = file
+        """The cluster file with the members of the log in the place of its own."""
+        self.removed = False
+        """Another node has said that this one is no member any more."""
+        self._removed_by = 0
+        """The version of the configuration that says so."""
+        self._parted = True
+        """Whether those that the newest configuration removes were told and dropped."""
+        self._followed: Configuration | None = None
+        self._addresses = {**file.peers}
+        """Of the nodes that this one connects to."""
+
+    @property
+    def version(self) -> int:
+        """Of the configuration that is followed."""
+        return 0 if self._followed is None else self._followed.version
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Indexes of all members, in ascending order."""
+        return tuple(each.node for each in self.config.members)
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """Voters before and after the change under way; all members while none is known."""
+        replication = self._member.replication
+        known = () if replication is None else replication.configuration.deciding
+        return known or self.nodes
+
+    def name_of(self, node: int) -> str:
+        """What people call a node."""
+        return self.config.name_of(node)
+
+    def follow(self, replication: ReplicationNode) -> None:
+        """Go by the newest configuration of the log."""
+        configuration = replication.configuration
+        if configuration is self._followed:
+            return
+        before = configuration if self._followed is None else self._followed
+        self._followed = configuration
+        self.config = self.config.following(configuration)
+        # A removed node is dropped once its removal is committed. A node that is behind in the log
+        # keeps the connections that it has: it catches up over one of them.
+        before_and_now = [self._addresses, self.config.peers]
+        if self._is_behind(configuration):
+            before_and_now.reverse()
+        self._addresses = before_and_now[0] | before_and_now[1]
+        self._member.transport.set_addresses(self._addresses)
+        self._parted = False
+        if configuration.version > self._removed_by and self.config.node in configuration.nodes:
+            self.removed = False
+        passed = self._member.files.replica.epochs.configurations(before.version)
+        self._forget_folders([*passed, configuration])
+        if configuration.version:
+            log.info(
+                "members by configuration %d: voters %s, learners %s",
+                configuration.version,
+                list(configuration.deciding),
+                list(configuration.learners),
+            )
+
+    def _part(self, replication: ReplicationNode) -> None:
+        """Once a configuration is committed, tell the nodes that it removes, and drop them. Nodes
+        that are away are told when they connect.
+
+        A node that is behind in the log drops nobody: who is no member yet may lead by now.
+        """
+        configuration, transport = replication.configuration, self._member.transport
+        if self._is_behind(configuration):
+            if self._parted:
+                self._parted = False
+                self._addresses = self._member.file.peers | self._addresses
+                transport.set_addresses(self._addresses)
+            return
+        if self._parted or not self._is_committed(replication):
+            return
+        self._parted = True
+        farewell = encode_status(Status(removed=True, version=configuration.version))
+        gone = {*configuration.removed}
+        for peer in transport.connected() & gone:
+            transport.send(peer, farewell)
+        transport.flush()
+        transport.set_removed(gone, farewell)
+        if configuration.version:
+            self._addresses = {**self.config.peers}
+        transport.set_addresses(self._addresses)
+
+    def said(self) -> dict[str, Any]:
+        """The members of this node's status that tell which folders it has met."""
+        return {"met": self._member.folders.seen}
+
+    def all_have_met(self, node: int) -> bool:
+        """Whether every other voter that is connected has met the folder that this node has met.
+
+        A voter that lost its folder is counted again only then: nobody will deal with the lost
+        folder, should it come back.
+        """
+        member = self._member
+        incarnation = member.folders.seen.get(node)
+        for other in self.deciding:
+            if other in (node, self.config.node):
+                continue
+            if (member.transport.known_level(other) or 0) < IDENTITIES:
+                continue
+            status = member.statuses.of(other)
+            if status is None or status.met.get(node) != incarnation:
+                return False
+        return True
+
+    def _forget_folders(self, passed: Sequence[Configuration]) -> None:
+        """A node that was removed comes back with an empty folder, if at all, and perhaps soon."""
+        meta = self._member.files.meta
+        known = [{*each.nodes} for each in passed if each.version]
+        met = {*meta.meta.met, *meta.meta.learners}
+        gone = {peer for peer in met if any(peer not in nodes for nodes in known)}
+        if gone:
+            meta.save(meta.meta.has_forgotten(gone))
+
+    def _is_behind(self, configuration: Configuration) -> bool:
+        """Whether another node knows a later configuration than this one."""
+        transport = self._member.transport
+        folders = [transport.folder_of(peer) for peer in transport.connected()]
+        return any(each and each.version > configuration.version for each in folders)
+
+    def hear(self, status: Status) -> None:
+        """Another node has told its status."""
+        if status.removed and not self.removed:
+            replication = self._member.replication
+            known = 0 if replication is None else replication.configuration.version
+            if 0 < status.version <= known:
+                # It is behind: it has not heard yet that this node was let in again.
+                return
+            self.removed, self._removed_by = True, status.version
+            log.error(
+                "this node was removed from the cluster: stop it. To let it in again, empty its "
+                "data folder and add it by `delaylog cluster add`"
+            )
+
+    def look(self, replication: ReplicationNode) -> None:
+        """Do what is due: follow the log, keep the cluster's id, complete the log."""
+        self._raise_level()
+        self.follow(replication)
+        self._part(replication)
+        self._keep_id(replication)
+        self._identify(replication)
+
+    def _raise_level(self) -> None:
+        """Raise the log's level to what all members know, while all of them are connected."""
+        member = self._member
+        node = member.node
+        if not member.leading or node.engine.state.level >= KNOWN_LEVEL:
+            return
+        known = [member.transport.known_level(other.node) for other in self.config.others]
+        levels = [level for level in known if level is not None]
+        if len(levels) < len(known) or not member.may_append():
+            return
+        level = min([KNOWN_LEVEL, *levels])
+        if node.engine.raise_level(level, node.clock.now_ms()):
+            member.note_level()
+            log.info("all members know feature level %d: the cluster is at it now", level)
+            node.log_commits.kick()
+
+    def _keep_id(self, replication: ReplicationNode) -> None:
+        """Once it is committed which cluster this is, the folder remembers it.
+
+        A log that was restored, and then cut, may end in the configuration of the cluster that was
+        backed up; that one's id is never taken over.
+        """
+        cluster, meta = replication.configuration.cluster, self._member.files.meta
+        if cluster and not meta.meta.cluster and self._is_committed(replication):
+            meta.save(replace(meta.meta, cluster=cluster))
+
+    def _is_committed(self, replication: ReplicationNode) -> bool:
+        return replication.commit > self._member.files.last_begin[1]
+
+    def _identify(self, replication: ReplicationNode) -> None:
+        """Put members and cluster id into a log that has none, as soon as all can read them."""
+        member, configuration = self._member, replication.configuration
+        if configuration.version or not member.leading or not member.may_append():
+            return
+        if member.node.engine.state.level >= IDENTITIES:
+            contacts = {each.node: each.contact for each in self.config.members}
+            cluster = member.files.meta.meta.cluster or secrets.token_bytes(CLUSTER_ID_SIZE)
+            replication.leadership.change(configuration.with_contacts(contacts, cluster))

@@ -1,0 +1,117 @@
+"""`delaylog cluster recover`: one node goes on alone after most of its cluster was lost for ever.
+
+A majority that is lost may have acknowledged what no other node holds, so this is never done
+without an operator's word. The folder becomes that of a new cluster with one voter: it gets another
+random id, so that the lost nodes are refused should they come back, and an epoch far ahead, so
+that ids and receipts that they gave out never name other messages.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from random import Random
+
+from delaylog.broker.backup.restoring import epoch_ahead
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.member_files import MemberFiles, open_member
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
+from delaylog.replication.epochs import epoch_counter, epoch_node, make_epoch
+from delaylog.replication.errors import ClusterError
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.log.levels import IDENTITIES
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """What one folder holds; of several, the one with the greatest `epoch` and then `end`."""
+
+    node: int
+    epoch: tuple[int, int]
+    """Counter and node of the log's newest leadership."""
+    end: int
+    """Position where the log ends."""
+    committed: int
+    """All in front of this position was on a majority, and is here."""
+    told_ms: int
+    """Unix time up to which the leader had handed out, as this node was last told."""
+    lost: tuple[int, ...]
+    """The other nodes that have a say; they are shut out."""
+
+
+def look_at_survivor(
+    fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
+) -> Survivor:
+    """See what a folder holds. Raises ClusterError, CorruptionError and OSError."""
+    with closing(_open(fs, folder, config, incarnation)) as files:
+        return _survivor(files, config.node)
+
+
+def recover_alone(
+    fs: FileSystem,
+    folder: str,
+    config: ClusterConfig,
+    *,
+    now_ms: int,
+    random: Random,
+) -> Survivor:
+    """Make the node the only voter of a new cluster. Raises as `look_at_survivor`."""
+    with closing(_open(fs, folder, config, random.getrandbits(63) | 1)) as files:
+        found = _survivor(files, config.node)
+        before = _members(files)
+        known = max(files.meta.meta.promised_epoch, files.last_begin[0])
+        ahead = epoch_ahead(known, random.getrandbits(64))
+        epoch = make_epoch(epoch_counter(ahead), config.node)
+        cluster = random.randbytes(CLUSTER_ID_SIZE)
+        after = Configuration(
+            (config.node,),
+            removed=tuple(sorted({*before.nodes, *before.removed} - {config.node})),
+            version=before.version + 1,
+            cluster=cluster,
+            contacts={config.node: config.me.contact},
+        )
+        # The others are shut out before the log says that this node leads.
+        promised = replace(files.meta.meta, promised_epoch=epoch, voter=True, cluster=cluster)
+        files.meta.save(promised)
+        tick = files.ticks.tick._replace(epoch=epoch, wall_ms=now_ms)
+        files.replica.append_begin(tick, now_ms, after)
+        files.physical.write_pending()
+        files.physical.sync()
+        files.ticks.write(tick)
+        files.slots.sync()
+        return found
+
+
+def _open(fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int) -> MemberFiles:
+    files = open_member(fs, folder, config, incarnation=incarnation)
+    problem = None
+    if files.fresh:
+        problem = f"{folder} is not the data folder of a cluster's node"
+    elif not files.log_end:
+        problem = f"{folder} holds no log: recover from a node that has data"
+    elif files.replica.level < IDENTITIES and files.replica.epochs.configuration is None:
+        problem = (
+            f"{folder} was last served by a release that cannot be recovered alone: restore a "
+            "backup, or start its nodes with the release that they ran"
+        )
+    if problem is not None:
+        files.close()
+        raise ClusterError(problem)
+    return files
+
+
+def _members(files: MemberFiles) -> Configuration:
+    return files.replica.epochs.configuration or files.meta.meta.founding()
+
+
+def _survivor(files: MemberFiles, node: int) -> Survivor:
+    tick = files.ticks.tick
+    epoch = files.last_begin[0]
+    return Survivor(
+        node=node,
+        epoch=(epoch_counter(epoch), epoch_node(epoch)),
+        end=files.log_end,
+        committed=max(files.start, tick.position),
+        told_ms=tick.wall_ms,
+        lost=tuple(other for other in _members(files).deciding if other != node),
+    )

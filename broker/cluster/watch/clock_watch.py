@@ -1,0 +1,169 @@
+"""Whether the clocks of a cluster agree: what is logged, shown and done about it.
+
+An alarm is raised once an offset is certainly beyond its bound, whatever the network did to the
+measurement, and ends when the offset is back below four fifths of the bound. This node's own clock
+is judged by the middle one of all clocks, so it takes three nodes to say which clock is wrong. What
+three clocks have shown still holds when one of the nodes dies, which is when a leader is elected:
+until this node's clock agrees with one of those that are left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.cluster.watch.clock_offsets import AGREES, ClockOffsets, Exchange, Offset
+from delaylog.broker.host.watch.quiet_log import QuietLog
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class Alarm:
+    """One offset against one bound, with hysteresis."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+    def look(self, offset: Offset | None, bound_ms: int) -> bool:
+        """Take the newest offset (None = unknown now); returns whether the alarm has changed."""
+        before = self.raised
+        if offset is None:
+            return False
+        if self.raised:
+            self.raised = abs(offset.us) >= bound_ms * 800
+        else:
+            self.raised = offset.at_least_us > bound_ms * 1_000
+        return self.raised != before
+
+
+class ClockWatch:
+    """The clocks as one node measures them."""
+
+    def __init__(self, name: Callable[[int], str], *, warn_ms: int, stand_ms: int) -> None:
+        """`name` = what a peer is called in the log."""
+        self._name = name
+        self._warn_ms = warn_ms
+        self._stand_ms = stand_ms
+        self.offsets = ClockOffsets()
+        self._peers: dict[int, Alarm] = {}
+        self._own = Alarm()
+        self._standing = Alarm()
+        self._quiet = QuietLog(log)
+
+    def hear(self, peer: int, status: Status, wall_us: int) -> None:
+        """A peer's status came at `wall_us`; it may answer one of this node's."""
+        if status.echo_wall_us:
+            times = (status.echo_wall_us, status.echo_heard_us, status.wall_us, wall_us)
+            self.offsets.take(peer, Exchange(*times))
+
+    def lost(self, peer: int) -> None:
+        """The peer is not connected any more. Its alarm stays until its clock is measured again."""
+        self.offsets.lost(peer)
+
+    def look(self) -> None:
+        """Judge all clocks; called from time to time."""
+        for peer, offset in self.peers.items():
+            if self._peers.setdefault(peer, Alarm()).look(offset, self._warn_ms):
+                self._tell_peer(peer, offset)
+        own = self._verdict(self._own)
+        if self._own.look(own, self._warn_ms) and own is not None:
+            self._tell_own(own)
+        if self._standing.look(self._verdict(self._standing), self._stand_ms):
+            self._tell_standing()
+
+    def _verdict(self, alarm: Alarm) -> Offset | None:
+        """By what an alarm about this node's own clock is judged; None = it stays as it is."""
+        own = self.own
+        if own is None and alarm.raised:
+            left = [AGREES.less(offset) for offset in self.peers.values()]
+            return min(left, key=lambda offset: abs(offset.us), default=None)
+        return own
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def peers(self) -> dict[int, Offset]:
+        """How far each measured peer's clock is ahead of this node's."""
+        return self.offsets.all()
+
+    @property
+    def own(self) -> Offset | None:
+        """How far this node's clock is ahead of the middle one; None with fewer than three."""
+        middle = self.offsets.middle()
+        return None if middle is None else AGREES.less(middle)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether this node's clock is so far off that others should lead."""
+        return self._standing.raised
+
+    def facts(self) -> dict[str, Any]:
+        """For the status of this node."""
+        return {"clock_offset_ms": _ms(self.own), "clock_stands_aside": self._standing.raised}
+
+    def facts_of(self, peer: int | None) -> dict[str, Any]:
+        """For a member's row (None = this node's): its clock against this node's, and whether it is
+        marked: by the middle clock, or by this node's while only two clocks are known.
+        """
+        offset = AGREES if peer is None else self.offsets.of(peer)
+        return {
+            "clock_ahead_ms": _ms(offset),
+            "clock_uncertainty_ms": None if offset is None else -(-offset.uncertainty_us // 1000),
+            "clock_off": self._marks(peer, offset),
+        }
+
+    def _marks(self, peer: int | None, offset: Offset | None) -> bool | None:
+        middle = self.offsets.middle()
+        if peer is None:
+            return self._own.raised or (None if middle is None else False)
+        if offset is None:
+            return None
+        if middle is None:
+            return peer in self._peers and self._peers[peer].raised and not self._own.raised
+        return offset.less(middle).at_least_us > self._warn_ms * 1_000
+
+    # ------------------------------------------------------------------ what is logged
+
+    def _tell_peer(self, peer: int, offset: Offset) -> None:
+        extra = {"offset_ms": _ms(offset)}
+        if not self._peers[peer].raised:
+            log.info("the clocks of this node and %s agree again", self._name(peer), extra=extra)
+            return
+        self._quiet.tell(
+            f"clock {peer}",
+            "the clock of %s is %s this node's: one of the two is wrong, look at NTP on both",
+            self._name(peer),
+            _relation(offset),
+        )
+
+    def _tell_own(self, own: Offset) -> None:
+        extra = {"offset_ms": _ms(own)}
+        if not self._own.raised:
+            log.info("the clock of this node agrees with the others again", extra=extra)
+            return
+        self._quiet.tell(
+            "own clock",
+            "the clock of this node is %s the middle one of all nodes: look at NTP here",
+            _relation(own),
+        )
+
+    def _tell_standing(self) -> None:
+        if self._standing.raised:
+            self._quiet.tell(
+                "stands aside",
+                "the clock of this node is off by more than %d ms: it leaves the lead to others, "
+                "while one of them can take it",
+                self._stand_ms,
+            )
+        else:
+            log.info("this node may lead again: its clock is right")
+
+
+def _ms(offset: Offset | None) -> int | None:
+    return None if offset is None else round(offset.us / 1_000)
+
+
+def _relation(offset: Offset) -> str:
+    return f"{abs(offset.us) / 1_000:,.0f} ms {'ahead of' if offset.us > 0 else 'behind'}"

@@ -1,0 +1,136 @@
+"""What a member watches beside its work, and tells its operator: clocks, a missing majority, and
+addresses on which nodes disagree.
+
+It changes nothing itself; a clock that is far off makes the node unfit to lead (fitness/). It is
+called twice a second, with the statuses.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from delaylog import __version__
+from delaylog.broker.cluster.members.addresses import announced, announced_elsewhere
+from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.cluster.watch.clock_watch import ClockWatch
+from delaylog.broker.cluster.watch.majority_watch import MajorityWatch
+from delaylog.broker.host.node import Node
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
+log = logging.getLogger("delaylog.cluster")
+
+
+class MemberWatch:
+    """One member's. All methods belong to the loop's thread."""
+
+    def __init__(self, member: ClusterMember, node: Node) -> None:
+        self._member = member
+        self._node = node
+        limits = node.engine.limits
+        self.clocks = ClockWatch(
+            self._named,
+            warn_ms=limits.clock_offset_warn_ms,
+            stand_ms=limits.clock_offset_stand_ms,
+        )
+        self._majority = MajorityWatch()
+        self._elsewhere: dict[tuple[int, str], str] = {}
+        """What a peer announced that was logged, by peer and key."""
+
+    # ------------------------------------------------------------------ what happens
+
+    def hear(self, peer: int, status: Status, wall_us: int) -> None:
+        """A peer's status came at `wall_us` by this node's clock."""
+        self.clocks.hear(peer, status, wall_us)
+        self._compare(peer, status)
+
+    def lost(self, peer: int) -> None:
+        """The peer is not connected any more."""
+        self.clocks.lost(peer)
+
+    def look(self, now_ms: int) -> None:
+        """Twice a second."""
+        member = self._member
+        self.clocks.look()
+        configuration = None if member.replication is None else member.replication.configuration
+        removed = member.members.removed
+        if configuration is not None and configuration.voters and not removed:
+            self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
+        member.transport.dial_all(wanted=self._majority.lacking and not removed)
+
+    def said(self) -> dict[str, Any]:
+        """The members of a status that this node tells everybody."""
+        return {**announced(self._member.file.me), "release": __version__}
+
+    # ------------------------------------------------------------------ what is known
+
+    def missing_voters(self) -> list[str]:
+        """Names of other voters that are not connected to this node."""
+        member, here = self._member, self._here()
+        if member.replication is None:
+            return []
+        return [member.config.name_of(node) for node in member.members.deciding if node not in here]
+
+    @property
+    def majority(self) -> bool:
+        """Whether a majority of the voters is connected, this node included."""
+        replication = self._member.replication
+        return replication is not None and replication.configuration.agree(self._here())
+
+    def facts(self) -> dict[str, Any]:
+        """For the status of this node."""
+        member, copies = self._member, self._member.copies
+        return {
+            "majority": self.majority,
+            "missing_voters": self.missing_voters(),
+            "copy_to": copies.giver.peer,
+            "copy_from": copies.receiver.peer,
+            "release": __version__,
+            "feature_level": self._node.engine.state.level,
+            "peer_tls": member.config.tls is not None,
+            "connections_refused": {
+                str(reason): count for reason, count in member.transport.counts.refused.items()
+            },
+            **self.clocks.facts(),
+        }
+
+    def facts_of(self, peer: int) -> dict[str, Any]:
+        """For a member's row."""
+        member = self._member
+        me = peer == member.config.node
+        status = None if me else member.statuses.of(peer)
+        return {
+            **self.clocks.facts_of(None if me else peer),
+            "announced_http": None if status is None else status.http or None,
+            "announced_peer": None if status is None else status.peer or None,
+            "release": __version__ if me else None if status is None else status.release or None,
+        }
+
+    # ------------------------------------------------------------------ helpers
+
+    def _here(self) -> set[int]:
+        return {self._member.config.node, *self._member.transport.connected()}
+
+    def _named(self, peer: int) -> str:
+        return f"node {peer} ({self._member.config.name_of(peer)})"
+
+    def _compare(self, peer: int, status: Status) -> None:
+        members = {each.node: each for each in self._member.config.members}
+        if peer not in members:
+            return
+        differing = announced_elsewhere(members[peer], status)
+        for key, (there, here) in differing.items():
+            if self._elsewhere.get((peer, key)) != there:
+                self._elsewhere[peer, key] = there
+                log.warning(
+                    "%s has %s as its `%s` in its cluster file, and the cluster has %s: that is "
+                    "where it is looked for; correct that file, or have the node moved",
+                    self._named(peer),
+                    there,
+                    key,
+                    here,
+                )
+        for key in [k for p, k in self._elsewhere if p == peer and k not in differing]:
+            del self._elsewhere[peer, key]

@@ -1,0 +1,125 @@
+"""A member's metrics: its place, how far the others are, what was refused. Read at scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from delaylog.broker.cluster.fitness.metrics import fitness_metrics
+from delaylog.broker.cluster.members.operator_calls import ROLES, OperatorCalls
+from delaylog.broker.cluster.peers.counts import Refused
+from delaylog.broker.cluster.watch.watch_metrics import watch_metrics
+from delaylog.replication.epochs import epoch_counter
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.member import ClusterMember
+
+
+@dataclass(slots=True)
+class MemberCounts:
+    """What happened to a member, since its start."""
+
+    chosen: int = 0
+    """The election chose this node."""
+    leaderships: int = 0
+    """It came to serve as the leader."""
+    resigned: int = 0
+    """It was chosen and could not come to serve in time."""
+    handed_over: int = 0
+    handovers_failed: int = 0
+    lost_commits: int = 0
+    """Times a leader lacked what was committed here: this node keeps it, and is out."""
+    refused_epochs: int = 0
+    """Messages of an epoch below the promised one, such as those of a leader that was stopped."""
+
+
+class ClusterMetrics(Collector):
+    """One member's."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
+        self._calls = OperatorCalls(member)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the member."""
+        member, replication = self._member, self._member.replication
+        role = GaugeMetricFamily(
+            "delaylog_cluster_role", "1 for what this node is at the moment.", labels=["role"]
+        )
+        mine = self._calls.role
+        for name in ROLES:
+            role.add_metric([name], int(name == mine))
+        yield role
+        promised = 0 if replication is None else replication.promised
+        gauges = {
+            "epoch": ("Counter of the newest epoch that this node knows.", epoch_counter(promised)),
+            "commit_position": (
+                "How far the log is known to be committed.",
+                0 if replication is None else replication.commit,
+            ),
+            "applied_position": ("How far the log is applied here.", member.position),
+            "connected_peers": ("Peers that are connected.", len(member.transport.connected())),
+            "leader_known": ("1 while it is known who leads.", int(member.leader is not None)),
+        }
+        age_ms = member.gate_age_ms()
+        if age_ms is not None:
+            text = "How long ago the newest tick went out that a majority took; only who leads."
+            gauges["gate_age_ms"] = (text, age_ms)
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"delaylog_cluster_{name}", text, value)
+        yield self._lag()
+        yield from watch_metrics(member)
+        yield from fitness_metrics(member.fitness)
+        yield from self._counters()
+
+    def _lag(self) -> Metric:
+        lag = GaugeMetricFamily(
+            "delaylog_cluster_follower_lag_bytes",
+            "Log that a follower does not have durably, all of it until it is heard of; only who "
+            "leads knows.",
+            labels=["node"],
+        )
+        replication = self._member.replication
+        if replication is not None and replication.leader is not None:
+            for node, one in replication.leader.progress.items():
+                lag.add_metric([str(node)], max(self._member.files.log_end - one.match, 0))
+        return lag
+
+    def _counters(self) -> Iterator[Metric]:
+        counts = self._member.counts
+        plain = {
+            "elections_won": ("Times the election chose this node.", counts.chosen),
+            "leaderships": ("Times this node came to serve as the leader.", counts.leaderships),
+            "resignations": ("Times it was chosen and could not come to serve.", counts.resigned),
+            "handovers": ("Hand-overs by this node that were taken.", counts.handed_over),
+            "handovers_failed": ("Hand-overs that nobody took.", counts.handovers_failed),
+            "lost_commits": (
+                "Times a leader lacked what was committed on this node, which took no part then.",
+                counts.lost_commits,
+            ),
+            "epochs_refused": (
+                "Messages that were refused for an epoch below the promised one.",
+                counts.refused_epochs,
+            ),
+        }
+        for name, (text, value) in plain.items():
+            yield CounterMetricFamily(f"delaylog_cluster_{name}", text, value)
+        refused = {
+            "peers_refused": (
+                "Connections and messages between nodes that were refused.",
+                {str(k): self._member.transport.counts.refused.get(k, 0) for k in Refused},
+            ),
+            "election_datagrams_refused": (
+                "Datagrams of the election that were refused.",
+                self._member.oracle.refused,
+            ),
+        }
+        for name, (text, by_reason) in refused.items():
+            counter = CounterMetricFamily(f"delaylog_cluster_{name}", text, labels=["reason"])
+            for reason, value in by_reason.items():
+                counter.add_metric([reason], value)
+            yield counter

@@ -1,0 +1,5 @@
+"""The faults of drills, one module a kind.
+
+Imports: drills.
+Begin with `kills`.
+"""

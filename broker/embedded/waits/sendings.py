@@ -1,0 +1,147 @@
+"""Sends that were handed over: what becomes of them, for threads and for event loops.
+
+The one rule is that of the clients: looking at a failure is what counts as knowing of it, and a
+failure that nobody looked at comes out of `flush` and `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from delaylog.broker.embedded.calls import Steps
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.waits.driving import run
+from delaylog.client.errors import ApiError, SendFailed
+from delaylog.client.models import Sent
+
+FAILURES_KEPT: Final = 1_000
+"""Failures that nobody has read are kept up to this number; later ones are only counted."""
+T = TypeVar("T")
+
+
+class SoonSending:
+    """A send of `send_soon`: it is appended to the log, and not yet on disk.
+
+    Any number of threads may wait for it.
+    """
+
+    __slots__ = ("_node", "_outcome", "_position", "looked")
+
+    def __init__(self, node: EmbeddedNode, outcome: Sent | ApiError, position: int) -> None:
+        self._node = node
+        self._outcome = outcome
+        self._position = position
+        self.looked = False
+
+    def done(self) -> bool:
+        """Whether it is as safe as the fsync dial says, or was refused."""
+        refused = isinstance(self._outcome, ApiError)
+        return refused or self._node.commits.position() >= self._position
+
+    def exception(self) -> BaseException | None:
+        """Why it was refused, None when it was sent. InvalidStateError while it is under way."""
+        if not self.done():
+            raise asyncio.InvalidStateError("the message is under way")
+        self.looked = True
+        return self._outcome if isinstance(self._outcome, ApiError) else None
+
+    def result(self, timeout_s: float | None = None) -> Sent:
+        """Wait until it was sent; raises why it was refused, or TimeoutError: it goes on then."""
+        self.looked = True
+        if isinstance(self._outcome, ApiError):
+            # Several may raise it, each from its own place.
+            raise self._outcome.with_traceback(None)
+        if not self.done():
+            node, position = self._node, self._position
+            within(timeout_s, lambda: run(node, node.durable(position)), "the message was not sent")
+        return self._outcome
+
+
+class SoonSendings:
+    """Hands messages over for the threads of one broker, and keeps what nobody looked at."""
+
+    def __init__(self, node: EmbeddedNode) -> None:
+        self._node = node
+        self._lock = threading.Lock()
+        self._failed: list[SoonSending] = []
+        self._uncounted = 0
+
+    def hand_over(self, steps: Steps[Sent]) -> SoonSending:
+        """Carry out a send that does not wait for the disk. Raises ClosedError."""
+        outcome: Sent | ApiError
+        try:
+            outcome = run(self._node, steps)
+        except ApiError as error:
+            outcome = error
+        sending = SoonSending(self._node, outcome, self._node.engine.state.position)
+        if isinstance(outcome, ApiError):
+            with self._lock:
+                if len(self._failed) < FAILURES_KEPT:
+                    self._failed.append(sending)
+                else:
+                    self._uncounted += 1
+        return sending
+
+    def take_unseen(self) -> SendFailed | None:
+        """What failed and nobody looked at, since it was last asked for."""
+        with self._lock:
+            failed, self._failed = self._failed, []
+            uncounted, self._uncounted = self._uncounted, 0
+        unseen = [sending.exception() for sending in failed if not sending.looked]
+        errors = [error for error in unseen if error is not None]
+        rows = len(errors) + uncounted
+        return SendFailed(errors, rows) if rows else None
+
+
+class EmbeddedSending:
+    """A send on an event loop: await it, or let `flush()` wait for it."""
+
+    __slots__ = ("_looked", "task")
+
+    def __init__(self, task: asyncio.Task[Sent]) -> None:
+        self.task = task
+        self._looked = False
+
+    def __await__(self) -> Generator[Any, None, Sent]:
+        self._looked = True
+        # Whoever waits may be cancelled; the send goes on.
+        return asyncio.shield(self.task).__await__()
+
+    def done(self) -> bool:
+        """Whether it was sent, or refused."""
+        return self.task.done()
+
+    def exception(self) -> BaseException | None:
+        """Why it was refused, None when it was sent. InvalidStateError while it is under way."""
+        self._looked = True
+        return self.task.exception()
+
+    @property
+    def unseen(self) -> BaseException | None:
+        """Why it was refused, if nobody has looked."""
+        if self._looked or not self.task.done() or self.task.cancelled():
+            return None
+        return self.task.exception()
+
+
+def within(timeout_s: float | None, call: Callable[[], T], what: str) -> T:
+    """The call's answer; TimeoutError when it takes longer: it goes on in a thread then."""
+    if timeout_s is None:
+        return call()
+    answer: Future[T] = Future()
+
+    def carry_out() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=carry_out, name="delaylog-wait", daemon=True).start()
+    try:
+        return answer.result(timeout_s)
+    except TimeoutError:
+        raise TimeoutError(f"{what} within {timeout_s} s") from None

@@ -1,0 +1,33 @@
+"""Who waits for messages in an embedded broker, in the form of a server's `Waiters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delaylog.broker.embedded.waits.steps import News
+from delaylog.broker.host.waiters import WaitKey
+
+
+class Waiting:
+    """Who waits for messages, of whatever topic: all look again at any news."""
+
+    def __init__(self, tell_news: Callable[[], None]) -> None:
+        self._tell_news = tell_news
+
+    def wake(self, key: WaitKey, count: int = 1) -> None:  # noqa: ARG002 (the form of `Waiters`)
+        """Let everybody who waits look again."""
+        self._tell_news()
+
+    def join(self, key: WaitKey, takes: int = 1) -> Waiting:  # noqa: ARG002
+        """Nobody has a place of its own."""
+        return self
+
+    def leave(self) -> None:
+        """There is none to leave."""
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for news; False if there is no time left for that."""
+        if seconds <= 0:
+            return False
+        await News(seconds)
+        return True

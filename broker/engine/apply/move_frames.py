@@ -1,0 +1,111 @@
+"""What a MOVE frame does: messages live on in new rows, due at another time.
+
+The old row says where to (`forward`), the new one where the message began (`origin`), so that
+every ref that was ever told leads to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.apply.send_frames import expose
+from delaylog.broker.engine.apply.state_frames import leave_leases
+from delaylog.broker.engine.deliver.waking import follow_settings, free_keys
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns.questions import guests_per_hour, per_hour, some
+from delaylog.storage.columns.whole_rows import copy_rows, take_rows
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, Int64Array, MessageState, RowArray
+from delaylog.storage.log.payloads import MoveDecision
+from delaylog.storage.messages.rows import PlacedRows
+
+_WAITS_FOR_RETRY: Final = (Cause.NACK, Cause.LEASE_EXPIRED)
+
+
+def apply_move(
+    state: EngineState,
+    decision: MoveDecision,
+    leader_time_ms: int,
+    end: int,
+    old: RowArray | None = None,
+) -> Int64Array:
+    """Rows live on in new rows; returns the new refs. `old` = the rows, if they are at hand."""
+    state.before_change(decision.topic)
+    refs = decision.refs
+    old = state.hours.rows(refs) if old is None else old
+    data = state.hours.records(refs, old)
+    rows = copy_rows(old)
+    size = rows["size"].astype(np.int64)
+    ends = np.cumsum(size)
+    rows["offset"] = ends - size
+    rows["deliver_at"] = decision.deliver_at_ms
+    rows["expires_at"] = decision.expires_at_ms
+    rows["priority"] = decision.priority
+    rows["epoch_tag"] = decision.tag
+    rows["group"] = decision.group
+    hour = np.maximum(decision.deliver_at_ms // HOUR_MS, decision.hour_floor)
+    order = np.argsort(hour, kind="stable")
+    rows, hour = take_rows(rows, order), hour[order]
+    cuts = np.flatnonzero(np.diff(hour)) + 1
+    starts = [0, *cuts.tolist(), len(rows)]
+    placed = PlacedRows(rows, data, hour[starts[:-1]].tolist(), starts, order, end - 1)
+    new_refs = state.hours.number(placed, end)
+    origins = rows["origin"].astype(np.int64)
+
+    moved = np.zeros(len(refs), STATE_ENTRY)
+    moved["state"] = MessageState.MOVED
+    moved["cause"] = decision.cause
+    moved["time"] = leader_time_ms
+    moved["forward"] = new_refs
+    old_refs = refs[order]
+    state.hours.put_states(old_refs, moved, decision.group)
+    fresh = np.zeros(len(refs), STATE_ENTRY)
+    fresh["attempts"] = decision.attempts[order]
+    fresh["cause"] = decision.cause
+    fresh["time"] = end - 1
+    group = state.group(decision.topic, decision.group)
+    state.hours.put_states(new_refs, fresh, decision.group)
+    # An origin that is not the old row moved before. Its whole entry is stored anew, not changed:
+    # a replay reads no state, since a crash may have torn what it is about to repair.
+    away = origins != old_refs
+    if some(away):
+        state.hours.put_states(origins[away], take_rows(moved, away), decision.group)
+        state.hours.touch(origins[away], end)
+    new_guests = guests_per_hour(new_refs, origins)
+    if group is not None:
+        group.count_living(per_hour(new_refs), +1)
+        group.count_guests(new_guests, +1)
+    if decision.from_ended:
+        if group is not None:
+            group.counts.add("dead", -len(refs))
+            group.counts.add("living", len(refs))
+        state.hours.touch(old_refs, end)
+        # A later message may have had its id meanwhile.
+        state.ids.put_rows(rows, origins)
+    else:
+        by_hour, guests = per_hour(old_refs), guests_per_hour(old_refs, origins)
+        if group is not None:
+            group.count_living(by_hour, -1)
+            group.count_guests(guests, -1)
+        state.hours.count_living(by_hour, -1, end)
+        state.hours.count_guests(guests, -1, end)
+    state.hours.count_guests(new_guests, +1, end)
+    topic = state.by_number.get(decision.topic)
+    if topic is not None:
+        topic.last_hour = max((topic.last_hour, *placed.hours))
+        if not topic.prioritised and some(rows["priority"]):
+            topic.prioritised = True
+            follow_settings(topic)
+    keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
+    if group is not None and group.made_gate is not None and group.gate.holding:
+        if decision.cause in _WAITS_FOR_RETRY:
+            for each in keyed:
+                group.gate.retry(each.keys, each.origins)
+            if keyed:
+                state.holders.add((decision.topic, group.number))
+        else:
+            # Somebody gave it another time: others with its key need not wait for that.
+            free_keys(state, state.by_number[decision.topic], group, (), origins, living=True)
+    expose(state, placed, new_refs, end)
+    return new_refs

@@ -1,0 +1,190 @@
+"""What SEND and PUBLISH frames do: rows come to be.
+
+They get their refs, are counted in each group that sees them and lined up for the wheel. A row of
+a PUBLISH frame was staged before; it counts as sent where its transaction was committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from delaylog.broker.engine.deliver.waking import follow_settings
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.send.producers import digest_of, pack_answer
+from delaylog.broker.engine.state import EngineState, Exposure
+from delaylog.broker.engine.transactions.applying import uncount_committed
+from delaylog.storage.columns.questions import some
+from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
+from delaylog.storage.log.frames import Frame
+from delaylog.storage.log.payloads import SendDecision
+from delaylog.storage.log.transaction_frames import PublishDecision
+from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
+from delaylog.storage.messages.rows import PlacedRows, place_rows
+from delaylog.wheel import Entries
+
+
+class Logged(NamedTuple):
+    """Where a frame stands in the log, and the leader's time in it."""
+
+    position: int
+    end: int
+    leader_time_ms: int
+
+
+def apply_send(
+    state: EngineState,
+    batch: MessageBatch,
+    decision: SendDecision,
+    logged: Logged,
+    sent_position: int | None = None,
+) -> tuple[PlacedRows, Int64Array]:
+    """Rows come to be; returns them with their refs (both ordered by hour).
+
+    `sent_position` = where in the log they count as sent, if not by this frame.
+    """
+    position, end, leader_time_ms = logged
+    state.producers.expire(leader_time_ms)
+    placed = place_rows(batch, decision, leader_time_ms, position, sent_position, state.id_hash)
+    refs = state.hours.number(placed, end)
+    rows = placed.rows
+    if not batch.id.empty:
+        state.ids.put(decision.topic, rows["id_hash"], refs)
+    topic = state.by_number.get(decision.topic)
+    if topic is not None:
+        state.before_change(decision.topic)
+        _count_sent(state, topic, refs, placed, sent_position)
+        whole = placed.order is None
+        topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
+        if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
+            topic.prioritised = True
+            follow_settings(topic)
+        if not topic.own_backoffs and not batch.headers.empty:
+            topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
+        if decision.successors is not None:
+            _line_up(state, topic, placed, refs, decision.successors)
+    if decision.producer is not None and decision.sequence is not None:
+        _remember_answer(state, batch, decision, placed, refs, logged)
+    expose(state, placed, refs, end)
+    return placed, refs
+
+
+def apply_publish(
+    state: EngineState,
+    decision: PublishDecision,
+    position: int,
+    end: int,
+    batch: MessageBatch | None = None,
+) -> None:
+    """Rows of a committed part come to be, as those of a SEND do. `batch` = them, if at hand."""
+    send = decision.send
+    if send is not None:
+        one = state.transactions.unpublished[decision.transaction]
+        first, stop = decision.first, decision.stop
+        if batch is None:
+            batch = state.staged.rows(decision.part, first, stop, one.decided_ms)
+        apply_send(state, batch, send, Logged(position, end, decision.at_ms), one.position)
+        uncount_committed(state, one, int(one.parts["topic"][one.at]), stop - first)
+    state.transactions.published(decision)
+    if not state.transactions.unpublished:
+        # Here, since a start and a follower read parts too.
+        state.staged.drop()
+
+
+def part_needed(state: EngineState, frame: Frame) -> int | None:
+    """Where the part stands that a frame is about, unless it is at hand: applying would read it."""
+    if frame.header.kind != FrameKind.PUBLISH:
+        return None
+    decision = PublishDecision.decode(frame.payload)
+    if decision.send is None or state.staged.has(decision.part):
+        return None
+    return decision.part
+
+
+def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:
+    """(refs, due times) of accepted rows at their places in the batch; 0 elsewhere."""
+    due = placed.rows["deliver_at"]
+    if placed.order is None:
+        return refs.copy(), due.astype(np.int64)
+    out_refs, out_due = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    out_refs[placed.order] = refs
+    out_due[placed.order] = due
+    return out_refs, out_due
+
+
+def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
+    """Line rows up for the wheel; replay leaves that to the opening of hours."""
+    rows = placed.rows
+    if state.replaying or len(rows) == 0:
+        return
+    due = rows["deliver_at"].astype(np.int64)
+    seconds = due // 1000
+    # A row below the hour floor stands in second 0 of a later hour than its due time.
+    first_second, span_ms = placed.hours[0] * HOUR_SECONDS, placed.due_span_ms
+    least = int(seconds.min()) if span_ms is None else span_ms[0] // 1000
+    if least < first_second:
+        seconds, span_ms = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS), None
+    entries = Entries(due, refs, rows["topic"].astype(np.int64))
+    state.exposures.append(Exposure(end, seconds, entries, span_ms))
+
+
+def _remember_answer(
+    state: EngineState,
+    batch: MessageBatch,
+    decision: SendDecision,
+    placed: PlacedRows,
+    refs: Int64Array,
+    logged: Logged,
+) -> None:
+    """Keep what the first send of (producer, sequence) is answered."""
+    assert decision.producer is not None
+    assert decision.sequence is not None
+    _, due = in_batch_order(placed, refs, batch.n)
+    firsts = refs[np.asarray(placed.starts[:-1], np.int64)]
+    answer = pack_answer(due, firsts, decision.kept, logged.end, digest_of(batch))
+    state.producers.remember(decision.producer, decision.sequence, answer, logged.leader_time_ms)
+
+
+def _line_up(
+    state: EngineState,
+    topic: Topic,
+    placed: PlacedRows,
+    refs: Int64Array,
+    successors: tuple[Int64Array, Int64Array, Int64Array],
+) -> None:
+    """Messages whose ids are under lease wait for the end of those."""
+    order = np.arange(len(refs)) if placed.order is None else placed.order
+    # `placed` is ordered by hour, the decision speaks of rows of the batch.
+    place = {row: at for at, row in enumerate(order.tolist())}
+    hashes = placed.rows["id_hash"]
+    for row, predecessor, number in zip(*(c.tolist() for c in successors), strict=True):
+        group = topic.groups.get(number)
+        if group is not None:
+            at = place[row]
+            state.holders.add((topic.number, number))
+            group.gate.wait_for(int(refs[at]), predecessor, int(hashes[at]))
+
+
+def _count_sent(
+    state: EngineState,
+    topic: Topic,
+    refs: Int64Array,
+    placed: PlacedRows,
+    sent_position: int | None,
+) -> None:
+    """Count new rows in each group that sees them; `placed` says how they lie in hours."""
+    state.series.count_sent(topic, len(refs))
+    lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
+    hours = dict(zip(placed.hours, lengths, strict=True))
+    topic.last_hour = max((topic.last_hour, *hours))
+    others = -1
+    for group in topic.groups.values():
+        # What counts as sent in front of a floor has ended by rule before it came.
+        if sent_position is None or sent_position >= group.floor:
+            group.counts.add("living", len(refs))
+            group.count_living(hours, +1)
+            others += 1
+    if others:
+        state.hours.count_living(hours, others)

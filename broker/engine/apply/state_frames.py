@@ -1,0 +1,183 @@
+"""What LEASE and SETTLE frames do: rows that are there take other states.
+
+A row is leased, given back or ends, for one group; counts, leases, keys and what keeps the row's
+hour follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.deliver.leases import Keyed
+from delaylog.broker.engine.deliver.waking import free_keys
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.storage.columns.questions import (
+    alike,
+    every,
+    grouped,
+    guests_per_hour,
+    per_hour,
+    some,
+)
+from delaylog.storage.layout import (
+    STATE_ENDED_FIRST,
+    STATE_ENTRY,
+    Cause,
+    Int64Array,
+    MessageState,
+    RowArray,
+)
+from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
+from delaylog.storage.messages.batch import Column
+
+
+def apply_lease(
+    state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
+) -> Int64Array:
+    """Refs are leased (again, with a new deadline, when the lease is known); their origins.
+
+    Where none has moved, those are the refs themselves, the same array.
+    """
+    state.before_change(decision.topic)
+    refs = decision.refs
+    # Attempts are most often alike, and with them all of the entries.
+    alike_all = isinstance(decision.attempts, int) and not decision.counts
+    entries = np.zeros(1 if alike_all else len(refs), STATE_ENTRY)
+    entries["state"] = MessageState.LEASED
+    entries["cause"] = Cause.RECEIVE
+    entries["attempts"] = decision.attempts
+    entries["lease"] = decision.leases
+    entries["time"] = decision.deadline_ms
+    state.hours.put_states(refs, entries, decision.group)
+    state.hours.touch(refs, end)
+    known = state.leases.get(decision.lease) is not None
+    rows = state.hours.rows(refs) if rows is None else rows
+    keys = rows["key_hash"].astype(np.uint64) if some(rows["key_hash"]) else None
+    origins: Int64Array = rows["origin"].astype(np.int64)
+    if every(origins == refs):
+        origins = refs
+    if decision.counts:
+        for one, mine in decision.apart():
+            # A view would keep all of the column.
+            own = one.refs if origins is refs else origins[mine].copy()
+            state.leases.add(one, own, None if keys is None else keys[mine].copy())
+    else:
+        state.leases.add(decision, origins, keys)
+    state.lease_number = max(state.lease_number, decision.last_lease & ((1 << 40) - 1))
+    group = state.group(decision.topic, decision.group)
+    if decision.claim and not known:
+        state.claims.add(decision)
+    if group is not None and not known:
+        group.counts.add("leased", len(refs))
+        group.counts.add("delivered", len(refs))
+        if keys is not None:
+            group.gate.hold(keys[keys != 0])
+    return origins
+
+
+def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
+    """Rows take the states the frame says."""
+    state.before_change(decision.topic)
+    refs, entries = decision.refs, decision.entries
+    state.hours.put_states(refs, entries, decision.group)
+    group = state.group(decision.topic, decision.group)
+    if group is not None and decision.keep_until_ms:
+        topic = state.by_number[decision.topic]
+        topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
+    keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
+    kinds = entries["state"]
+    if decision.was:
+        _change_ended(state, decision, group, end)
+        return
+    if alike(kinds):
+        lengths = [(int(kinds[0]), len(refs))]
+    else:
+        found, counted = np.unique(kinds, return_counts=True)
+        lengths = list(zip(found.tolist(), counted.tolist(), strict=True))
+    ended = kinds >= STATE_ENDED_FIRST
+    if every(ended):
+        _end(state, decision, group, refs, end)
+    else:
+        state.hours.touch(refs, end)
+        if some(ended):
+            _end(state, decision, group, refs[ended], end, ended)
+    if group is not None and group.made_gate is not None and group.gate.holding:
+        if some(ended):
+            origins = refs if decision.origins is None else decision.origins
+            if not every(ended):
+                origins = origins[ended]
+            free_keys(state, state.by_number[decision.topic], group, keyed, origins)
+        else:
+            for each in keyed:
+                group.gate.retry(each.keys, each.origins)
+            if keyed:
+                state.holders.add((decision.topic, group.number))
+    for kind, n in lengths:
+        if group is not None and kind >= STATE_ENDED_FIRST:
+            group.counts.ended(kind, n)
+
+
+def leave_leases(
+    state: EngineState,
+    topic: int,
+    group: Group | None,
+    refs: Int64Array,
+    leases: Column | None,
+) -> list[Keyed]:
+    """Take rows out of the leases they were under; those of them that have keys."""
+    out: list[Keyed] = []
+    if leases is None or len(refs) == 0:
+        return out
+    if group is not None and (topic, group.number) in state.full:
+        # There is room again for somebody who was turned away.
+        state.full.discard((topic, group.number))
+        state.woken.add((topic, group.number))
+    if isinstance(leases, int):
+        parts = [(leases, refs)]
+    else:
+        parts = [(number, refs[at]) for number, at in grouped(leases)]
+    for number, mine in parts:
+        if number:
+            keyed = state.leases.close(number, mine)
+            if keyed is not None:
+                out.append(keyed)
+            if group is not None:
+                group.counts.add("leased", -len(mine))
+    return out
+
+
+def _change_ended(
+    state: EngineState, decision: SettleDecision, group: Group | None, end: int
+) -> None:
+    """Rows that had ended take another ended state: nothing that lives is counted."""
+    refs, kinds = decision.refs, decision.entries["state"]
+    origins = refs if decision.origins is None else decision.origins
+    for rows in (refs, origins):
+        state.hours.keep_until(rows, end, decision.keep_until_ms)
+    if group is not None:
+        for kind, n in zip(*np.unique(kinds, return_counts=True), strict=True):
+            group.counts.changed(decision.was, int(kind), int(n))
+
+
+def _end(
+    state: EngineState,
+    decision: SettleDecision,
+    group: Group | None,
+    refs: Int64Array,
+    end: int,
+    mask: npt.NDArray[np.bool_] | None = None,
+) -> None:
+    if group is None:
+        # Its rows stopped to live when it went.
+        state.hours.touch(refs, end)
+        return
+    by_hour = per_hour(refs)
+    state.hours.count_living(by_hour, -1, end, decision.keep_until_ms)
+    group.count_living(by_hour, -1)
+    origins = decision.origins
+    if origins is not None:
+        guests = guests_per_hour(refs, origins if mask is None else origins[mask])
+        state.hours.count_guests(guests, -1, end, decision.keep_until_ms)
+        group.count_guests(guests, -1)

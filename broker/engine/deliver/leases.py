@@ -1,0 +1,322 @@
+"""Open leases: which rows a consumer holds, until when, with expiry in buckets.
+
+One lease per receive call; its rows are columns. A receipt names the lease and the message's
+origin ref; whether it is still good is answered here, without reading any state. Deadlines are in
+leader time and come from LEASE frames, so they are the same after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+from sortedcontainers import SortedDict
+
+from delaylog.broker.engine.upkeep.chain import Chain, Link
+from delaylog.storage.columns.packing import PackedList
+from delaylog.storage.columns.questions import among, every, rising
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.log.payloads import LeaseDecision
+
+BUCKET_MS: Final = 50
+"""Leases end in buckets of this width, never before their deadline."""
+_PACKER: Final = msgpack.Packer()
+_COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
+
+
+@dataclass(slots=True, eq=False)
+class Lease(Link):
+    """Rows under one lease. `open` marks those that nothing has settled yet."""
+
+    number: int
+    topic: int
+    group: int
+    origins: Int64Array
+    refs: Int64Array
+    attempts: Int64Array
+    deadlines: Int64Array
+    open: npt.NDArray[np.bool_]
+    open_count: int
+    keys: npt.NDArray[np.uint64] | None = None
+    """Hashes of the ordering keys, 0 = none; None = no row has one."""
+    bucket: int | None = None
+    """The one expiry bucket that lists this lease."""
+
+    def is_all(self, origins: Int64Array) -> bool:
+        """Whether these are all of its origins in their order, each of them once and open."""
+        n = len(self.refs)
+        return (
+            len(origins) == n
+            and self.open_count == n
+            and (origins is self.origins or every(origins == self.origins))
+            and rising(self.origins)
+        )
+
+    def find(self, origins: Int64Array) -> Int64Array:
+        """Row number of each origin that is open here, -1 for others."""
+        order = np.argsort(self.origins, kind="stable")
+        at = np.searchsorted(self.origins, origins, sorter=order)
+        at = np.minimum(at, len(order) - 1)
+        rows = order[at]
+        good = (self.origins[rows] == origins) & self.open[rows]
+        return np.where(good, rows, -1)
+
+    def pack(self) -> bytes:
+        """Open rows, for a checkpoint."""
+        whole = self.open_count == len(self.refs)
+        keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
+        members: dict[str, Any] = {
+            "number": self.number,
+            "topic": self.topic,
+            "group": self.group,
+        }
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            members[name] = (column if whole else column[self.open]).tobytes()
+        members["keys"] = bytes(keys)
+        return bytes(_PACKER.pack(members))
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Ordering keys (hashes) and the origins of the messages that have them."""
+
+    keys: npt.NDArray[np.uint64]
+    origins: Int64Array
+
+
+def _keyed(keys: npt.NDArray[np.uint64], origins: Int64Array) -> Keyed:
+    there = keys != 0
+    return Keyed(keys, origins) if every(there) else Keyed(keys[there], origins[there])
+
+
+class LeaseTable:
+    """All open leases of the node."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease] = {}
+        self.chain: Chain[Lease] = Chain(Lease.pack)
+        """All of them, the oldest first."""
+        self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
+        """By time the numbers of leases, in the order in which they came.
+
+        A lease is in one bucket, no later than the first deadline of its open rows. It leaves that
+        bucket when it closes or moves, and the last one out removes the bucket: buckets cost
+        memory and wake-ups for open leases only, however long the settled ones could have lasted.
+        """
+        self._leased: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def get(self, number: int) -> Lease | None:
+        """The lease with this number, if any row of it is open."""
+        return self._leases.get(number)
+
+    def leased(self, topic: int, group: int) -> int:
+        """Messages under lease in a group."""
+        return self._leased.get((topic, group), 0)
+
+    def add(
+        self,
+        decision: LeaseDecision,
+        origins: Int64Array,
+        keys: npt.NDArray[np.uint64] | None = None,
+    ) -> None:
+        """Apply a LEASE frame: a new lease, or new deadlines for rows of one that is open."""
+        lease = self._leases.get(decision.lease)
+        if lease is not None:
+            self.chain.before_change(lease)
+            rows = lease.find(origins)
+            lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
+            self._file(lease)
+            return
+        # A view would keep what it is cut from: a frame of the log, or a queue's refs.
+        refs = decision.refs if decision.refs.flags.owndata else decision.refs.astype(np.int64)
+        if origins is decision.refs:
+            origins = refs
+        n = len(refs)
+        attempts = decision.attempts
+        lease = Lease(
+            decision.lease,
+            decision.topic,
+            decision.group,
+            origins,
+            refs,
+            np.full(n, attempts, np.int64)
+            if isinstance(attempts, int)
+            else attempts.astype(np.int64),
+            np.full(n, decision.deadline_ms, np.int64),
+            np.ones(n, np.bool_),
+            n,
+            keys,
+        )
+        self._leases[decision.lease] = lease
+        self.chain.append(lease)
+        key = (decision.topic, decision.group)
+        self._leased[key] = self._leased.get(key, 0) + n
+        self._enter(lease, decision.deadline_ms)
+
+    def extend(self, number: int, deadline_ms: int) -> None:
+        """All open rows of a lease end at another time."""
+        lease = self._leases.get(number)
+        if lease is not None:
+            self.chain.before_change(lease)
+            lease.deadlines[:] = deadline_ms
+            self._enter(lease, deadline_ms)
+
+    def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
+        """(refs, origins) of all that is under lease in a group."""
+        mine = self._of(topic, group)
+        if not mine:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        refs = np.concatenate([lease.refs[lease.open] for lease in mine])
+        return refs, np.concatenate([lease.origins[lease.open] for lease in mine])
+
+    def drop(self, topic: int, group: int) -> None:
+        """Close every lease of a group; who holds one finds it gone."""
+        for lease in self._of(topic, group):
+            self._leave(lease)
+            self.chain.remove(lease)
+            del self._leases[lease.number]
+        self._leased.pop((topic, group), None)
+
+    def _of(self, topic: int, group: int) -> list[Lease]:
+        return [x for x in self._leases.values() if x.topic == topic and x.group == group]
+
+    def held_keys(self) -> Iterator[tuple[int, int, npt.NDArray[np.uint64]]]:
+        """(topic, group, keys) of what is under lease, lease by lease."""
+        for lease in self._leases.values():
+            if lease.keys is not None:
+                held = _keyed(lease.keys[lease.open], lease.origins[lease.open])
+                yield lease.topic, lease.group, held.keys
+
+    def shift(self, by_ms: int) -> None:
+        """Move every deadline: leader time jumped by so much."""
+        self.chain.before_changes()
+        self._buckets.clear()
+        for lease in self._leases.values():
+            lease.deadlines = lease.deadlines + by_ms
+            lease.bucket = None
+            self._file(lease)
+
+    def deadline_ms(self, number: int, ref: int) -> int | None:
+        """When the lease of a row ends, None if it is not open."""
+        lease = self._leases.get(number)
+        if lease is None:
+            return None
+        at = np.flatnonzero(lease.open & (lease.refs == ref))
+        return int(lease.deadlines[at[0]]) if len(at) else None
+
+    def _file(self, lease: Lease) -> None:
+        self._enter(lease, int(lease.deadlines[lease.open].min()))
+
+    def _enter(self, lease: Lease, deadline_ms: int) -> None:
+        bucket = -(-deadline_ms // BUCKET_MS)
+        if bucket != lease.bucket:
+            self._leave(lease)
+            lease.bucket = bucket
+            numbers = self._buckets.get(bucket)
+            if numbers is None:
+                numbers = self._buckets[bucket] = {}
+            numbers[lease.number] = None
+
+    def _leave(self, lease: Lease) -> None:
+        bucket = lease.bucket
+        if bucket is not None:
+            lease.bucket = None
+            numbers = self._buckets[bucket]
+            del numbers[lease.number]
+            if not numbers:
+                del self._buckets[bucket]
+
+    def close(self, number: int, refs: Int64Array) -> Keyed | None:
+        """Rows `refs` of a lease are settled; those of them that have keys."""
+        lease = self._leases.get(number)
+        if lease is None:
+            return None
+        self.chain.before_change(lease)
+        keyed: Keyed | None = None
+        if len(refs) == lease.open_count and len(refs) == len(lease.refs):
+            closed = len(refs)
+            if lease.keys is not None:
+                keyed = _keyed(lease.keys, lease.origins)
+        else:
+            mask = among(lease.refs, refs) & lease.open
+            lease.open[mask] = False
+            closed = int(np.count_nonzero(mask))
+            if lease.keys is not None:
+                keyed = _keyed(lease.keys[mask], lease.origins[mask])
+        lease.open_count -= closed
+        key = (lease.topic, lease.group)
+        self._leased[key] -= closed
+        if not self._leased[key]:
+            del self._leased[key]
+        if lease.open_count == 0:
+            self._leave(lease)
+            self.chain.remove(lease)
+            del self._leases[number]
+        return keyed
+
+    def next_expiry_ms(self) -> int | None:
+        """When `expired` may have something."""
+        return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
+
+    def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
+        """(lease, row numbers) whose deadline has passed, about `rows_max` of them.
+
+        The caller settles what it gets in the same turn: a row is returned once.
+        """
+        # The bucket of a lease can be too early for its rows, when the first of them were settled:
+        # each row ends with its own deadline, and the lease moves to the bucket of the next one.
+        now_ms -= now_ms % BUCKET_MS
+        out: list[tuple[Lease, Int64Array]] = []
+        left = rows_max
+        while self._buckets and left > 0:
+            bucket, numbers = self._buckets.peekitem(0)
+            if bucket * BUCKET_MS > now_ms:
+                break
+            # The latest goes first: what comes back after it goes back in front of it.
+            lease = self._leases[numbers.popitem()[0]]
+            lease.bucket = None
+            if not numbers:
+                del self._buckets[bucket]
+            rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
+            if len(rows):
+                out.append((lease, rows))
+                left -= len(rows)
+            if len(rows) < lease.open_count:
+                rest = lease.deadlines[lease.open & (lease.deadlines > now_ms)]
+                self._enter(lease, int(rest.min()))
+        return out
+
+    def snapshot(self) -> PackedList:
+        """For a checkpoint; `chain.work` fills it in slices."""
+        return self.chain.snapshot(len(self._leases))
+
+    def restore(self, saved: Iterable[dict[str, Any]]) -> None:
+        """Fill the table from a checkpoint."""
+        for item in saved:
+            columns = {name: np.frombuffer(item[name], np.int64).copy() for name in _COLUMNS}
+            n = len(columns["refs"])
+            lease = Lease(
+                item["number"],
+                item["topic"],
+                item["group"],
+                columns["origins"],
+                columns["refs"],
+                columns["attempts"],
+                columns["deadlines"],
+                np.ones(n, np.bool_),
+                n,
+                np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
+            )
+            self._leases[lease.number] = lease
+            self.chain.append(lease)
+            key = (lease.topic, lease.group)
+            self._leased[key] = self._leased.get(key, 0) + n
+            self._file(lease)

@@ -1,0 +1,276 @@
+"""Settle: ack, nack, extend and expiry of leases.
+
+A receipt is good while its lease holds the message open; anything else settles nothing and is
+`gone`. Nack and expiry send a message back at once, after its backoff (a MOVE to a new row), or
+to the dead once its retries or its ttl are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from delaylog.broker.engine.apply.move_frames import apply_move
+from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
+from delaylog.broker.engine.deliver.backoffs import retry_delays
+from delaylog.broker.engine.deliver.leases import Lease
+from delaylog.broker.engine.deliver.waking import put_back
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns.questions import alike, among, distinct, every, some
+from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
+from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision
+from delaylog.storage.messages.batch import Column
+
+EXPIRE_ROWS_MAX = 4_096
+"""Rows of expired leases settled in one slice."""
+
+
+class Receipts(NamedTuple):
+    """Messages under one lease, by the refs that they were handed out with."""
+
+    lease: int
+    origins: Int64Array | None = None
+    """None: all that are open, but `except_`."""
+    except_: Int64Array | None = None
+
+
+class _Settled(NamedTuple):
+    """What a settled message becomes; the times follow from `now_ms` and the topic."""
+
+    kind: MessageState
+    """NONE: it comes back."""
+    cause: Cause
+    now_ms: int
+
+
+class _Return(NamedTuple):
+    """How messages come back from a lease."""
+
+    cause: Cause
+    delay_ms: int | None = None
+    """None: the topic's backoff."""
+    tried: bool = True
+    """What a consumer has not tried has lost none of its deliveries, and cannot be dead of them."""
+
+
+def _open_rows(
+    state: EngineState, topic: Topic, receipts: Receipts
+) -> tuple[Lease | None, Int64Array, Int64Array]:
+    """(lease, its open rows that are meant in their order, origins that are gone)."""
+    number, origins, except_ = receipts
+    lease = state.leases.get(number)
+    if lease is None or lease.topic != topic.number:
+        return None, empty_refs(), empty_refs() if origins is None else origins
+    if origins is not None and lease.is_all(origins):
+        return lease, np.arange(len(origins)), empty_refs()
+    if origins is None:
+        rows = np.flatnonzero(lease.open)
+        if except_ is not None and len(except_):
+            rows = rows[~among(lease.origins[rows], except_)]
+        return lease, rows, empty_refs()
+    if len(origins) == 0:
+        return lease, empty_refs(), empty_refs()
+    found = lease.find(origins)
+    gone = origins[found < 0]
+    return lease, distinct(found[found >= 0]), gone
+
+
+def ack(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
+    """End messages of a lease as done."""
+    return ack_each(state, topic, [receipts], now_ms)[0]
+
+
+def ack_each(
+    state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
+) -> list[Settlement]:
+    """End messages of several leases as done: an outcome for each, a frame for each group."""
+    outcomes: list[tuple[int, Int64Array]] = []
+    parts: dict[int, list[_Leased]] = {}
+    settled: dict[int, Int64Array] = {}
+    """By lease the rows that an earlier one of `wanted` has."""
+    for receipts in wanted:
+        lease, rows, gone = _open_rows(state, topic, receipts)
+        if lease is not None and len(rows):
+            before = settled.get(lease.number)
+            if before is not None:
+                again = among(rows, before)
+                if receipts.origins is not None:
+                    gone = np.concatenate((gone, lease.origins[rows[again]]))
+                rows = rows[~again]
+            settled[lease.number] = rows if before is None else np.concatenate((before, rows))
+            if len(rows):
+                parts.setdefault(lease.group, []).append(_leased(lease, rows))
+        outcomes.append((len(rows), gone))
+    for number, mine in parts.items():
+        group = topic.groups[number]
+        group.acked_rate.look(now_ms, group.counts.acked)
+        whole = mine[0] if len(mine) == 1 else _joined(mine)
+        _settle(state, topic, whole, _Settled(MessageState.ACKED, Cause.ACK, now_ms))
+    position = state.log.end_position
+    return [Settlement(done, gone, position) for done, gone in outcomes]
+
+
+class _Leased(NamedTuple):
+    """Rows of a group that are under lease."""
+
+    group: int
+    refs: Int64Array
+    origins: Int64Array
+    attempts: Int64Array
+    leases: Column
+
+
+def _leased(lease: Lease, rows: Int64Array) -> _Leased:
+    refs, origins, attempts = lease.refs, lease.origins, lease.attempts
+    if len(rows) < len(refs):
+        refs, origins, attempts = refs[rows], origins[rows], attempts[rows]
+    return _Leased(lease.group, refs, origins, attempts, lease.number)
+
+
+def _joined(parts: Sequence[_Leased]) -> _Leased:
+    _, refs, origins, attempts, leases = zip(*parts, strict=True)
+    return _Leased(
+        parts[0].group,
+        np.concatenate(refs),
+        np.concatenate(origins),
+        np.concatenate(attempts),
+        np.repeat(np.array(leases, np.int64), [len(each) for each in refs]),
+    )
+
+
+def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled) -> None:
+    kind, cause, now_ms = settled
+    tried = leased.attempts
+    same = alike(tried)
+    entries = blank_entries(1 if same else len(tried))
+    entries["state"] = kind
+    entries["cause"] = cause
+    entries["attempts"] = tried[:1] if same else tried
+    # One that comes back says where in the log it did: a purge before that does not end it.
+    entries["time"] = now_ms if kind is not MessageState.NONE else state.log.end_position
+    keep_ms = (
+        topic.settings.dead_keep_ms if kind is MessageState.DEAD else topic.settings.ended_keep_ms
+    )
+    decision = SettleDecision(
+        topic.number,
+        leased.group,
+        leased.refs,
+        entries,
+        leased.leases,
+        leased.origins,
+        now_ms + keep_ms if kind is not MessageState.NONE else 0,
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
+
+
+def nack(
+    state: EngineState,
+    topic: Topic,
+    receipts: Receipts,
+    now_ms: int,
+    *,
+    delay_ms: int | None = None,
+) -> Settlement:
+    """Give messages back: after `delay_ms`, or the topic's backoff when None."""
+    lease, rows, gone = _open_rows(state, topic, receipts)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    _give_back(state, topic, lease, rows, now_ms, _Return(Cause.NACK, delay_ms))
+    return Settlement(len(rows), gone, state.log.end_position)
+
+
+def _give_back(
+    state: EngineState, topic: Topic, lease: Lease, rows: Int64Array, now_ms: int, how: _Return
+) -> None:
+    """Retry, or end as dead, what a consumer did not finish."""
+    kept = state.hours.rows(lease.refs[rows])
+    attempts = lease.attempts[rows] - (0 if how.tried else 1)
+    dead = attempts > kept["max_retry"]
+    late = kept["expires_at"] <= now_ms
+    if some(dead):
+        out_of_retries = _Settled(MessageState.DEAD, Cause.RETRIES, now_ms)
+        _settle(state, topic, _leased(lease, rows[dead]), out_of_retries)
+    if some(late & ~dead):
+        out_of_time = _Settled(MessageState.DEAD, Cause.TTL, now_ms)
+        _settle(state, topic, _leased(lease, rows[late & ~dead]), out_of_time)
+    alive = ~(dead | late)
+    state.activity(topic).found_ended += len(rows) - int(np.count_nonzero(alive))
+    rows, kept, attempts = rows[alive], take_rows(kept, alive), attempts[alive]
+    if len(rows) == 0:
+        return
+    if how.delay_ms is None:
+        delay = retry_delays(state, topic, lease.refs[rows], kept, attempts)
+    else:
+        delay = np.full(len(rows), how.delay_ms, np.int64)
+    # After the clock was set back a message may be out before its time: it waits for it.
+    delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
+    now = delay == 0
+    if some(now):
+        leased = _leased(lease, rows[now])._replace(attempts=attempts[now])
+        _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms))
+        put_back(state, topic, topic.groups[lease.group], leased.refs, failed=True)
+    if not every(now):
+        later = ~now
+        refs = lease.refs[rows[later]]
+        expires = kept["expires_at"][later]
+        decision = MoveDecision(
+            topic=topic.number,
+            group=lease.group,
+            tag=state.tag,
+            hour_floor=state.hour_floor,
+            cause=how.cause,
+            refs=refs,
+            deliver_at_ms=now_ms + delay[later],
+            expires_at_ms=expires,
+            priority=kept["priority"][later].astype(np.int64),
+            attempts=attempts[later],
+            leases=np.full(len(refs), lease.number, np.int64),
+        )
+        _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
+        apply_move(state, decision, now_ms, end)
+
+
+def extend(
+    state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
+) -> Settlement:
+    """Let a lease end `lease_ms` from now; 0 gives the messages back, as if never handed out."""
+    if lease_ms > state.limits.lease_ms_max:
+        raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
+    lease, rows, gone = _open_rows(state, topic, receipts)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    if lease_ms == 0:
+        untried = _Return(Cause.NACK, delay_ms=0, tried=False)
+        _give_back(state, topic, lease, rows, now_ms, untried)
+        return Settlement(len(rows), gone, state.log.end_position)
+    decision = LeaseDecision(
+        lease=lease.number,
+        topic=topic.number,
+        group=lease.group,
+        deadline_ms=now_ms + lease_ms,
+        refs=lease.refs[rows],
+        attempts=lease.attempts[rows],
+    )
+    _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
+    apply_lease(state, decision, end)
+    return Settlement(len(rows), gone, end)
+
+
+def expire_leases(state: EngineState, now_ms: int) -> int:
+    """Take back what consumers held past their deadline; returns how many rows."""
+    total = 0
+    for lease, rows in state.leases.expired(now_ms, EXPIRE_ROWS_MAX):
+        topic = state.by_number.get(lease.topic)
+        if topic is None:
+            state.leases.close(lease.number, lease.refs[rows])
+            continue
+        state.activity(topic).timed_out += len(rows)
+        _give_back(state, topic, lease, rows, now_ms, _Return(Cause.LEASE_EXPIRED))
+        total += len(rows)
+    return total

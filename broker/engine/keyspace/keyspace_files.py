@@ -1,0 +1,302 @@
+"""Snapshots of the keyspace as files: made from what is durable, loaded at a start, removed.
+
+A snapshot is made from the one before it and the KEYSPACE frames of the log since, never from the
+keyspace that serves: whoever makes one needs the folder only, so it can be another process. A file
+is seen under its name only when all of it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any, Final
+
+from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.snapshots.layout import SnapshotError
+from delaylog.broker.keyspace.snapshots.reading import load_snapshot
+from delaylog.broker.keyspace.snapshots.writing import Summary, write_snapshot
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.layout import FrameHeader, FrameKind
+from delaylog.storage.log.log_reader import FrameHops, segment_bases
+from delaylog.storage.messages.batch import Block
+
+FOLDER: Final = "keyspace"
+_SUFFIX: Final = ".snapshot"
+_ASIDE: Final = ".tmp"
+_WRITE_BYTES: Final = 1 << 20
+_SYNC_BYTES: Final = 32 << 20
+"""So much is synced at once: a large file leaves no gigabytes to write back in the end."""
+_READ_BYTES: Final = 1 << 20
+_FRAMES_A_SLICE: Final = 1_000
+
+
+def snapshot_name(position: int) -> str:
+    """File name of the snapshot that holds all in front of `position`."""
+    return f"{position:020d}{_SUFFIX}"
+
+
+def position_of_name(name: str) -> int | None:
+    """The position in a snapshot's file name; None if it is not one."""
+    digits = name.removesuffix(_SUFFIX)
+    return int(digits) if name != digits and len(digits) == 20 and digits.isdigit() else None
+
+
+def base_of(members: dict[str, Any]) -> KeyspaceBase:
+    """What a checkpoint says of the keyspace."""
+    return KeyspaceBase(**members["keyspace"])
+
+
+# --------------------------------------------------------------------------- files
+
+
+class Reader:
+    """A file from its beginning, read ahead."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = file.size()
+        self._at = 0
+        self._window, self._used = b"", 0
+
+    def __call__(self, size: int) -> bytes:
+        if self._used + size > len(self._window):
+            # A size that has rotted asks for more than there is.
+            wanted = min(max(size, _READ_BYTES), self._size - self._at)
+            self._window = self._file.pread(wanted, self._at)
+            self._used = 0
+        found = self._window[self._used : self._used + size]
+        self._used += len(found)
+        self._at += len(found)
+        return found
+
+
+class _Appender:
+    """Writes a file from its beginning."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._blocks: list[Block] = []
+        self._size = self._at = self._unsynced = 0
+
+    def __call__(self, block: bytes) -> None:
+        self._blocks.append(block)
+        self._size += len(block)
+        if self._size >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._blocks:
+            self._file.pwritev(self._blocks, self._at)
+        self._at += self._size
+        self._unsynced += self._size
+        self._blocks, self._size = [], 0
+        if self._unsynced >= _SYNC_BYTES:
+            self._file.fdatasync()
+            self._unsynced = 0
+
+
+# --------------------------------------------------------------------------- loading
+
+
+def load_base(fs: FileSystem, folder: str, base: KeyspaceBase, keyspace: Keyspace) -> None:
+    """Fill an empty keyspace from the snapshot that a base names. Raises CorruptionError."""
+    if not base.file:
+        return
+    path = f"{folder}/{FOLDER}/{base.file}"
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        raise CorruptionError("a snapshot is missing", path=path, position=0) from None
+    try:
+        summary = load_snapshot(keyspace, Reader(file))
+    except SnapshotError as error:
+        raise CorruptionError(error.what, path=path, position=error.offset) from None
+    finally:
+        file.close()
+    if summary.position != position_of_name(base.file) or summary.position > base.position:
+        raise CorruptionError("a snapshot of another time", path=path, position=0)
+
+
+def _is_keyspace(header: FrameHeader) -> bool:
+    return header.kind == FrameKind.KEYSPACE
+
+
+def replay_keyspace(
+    fs: FileSystem,
+    folder: str,
+    base: KeyspaceBase,
+    keyspace: Keyspace,
+    upto: int,
+    *,
+    working: Callable[[int, int], None] = lambda done, total: None,
+) -> Pieces:
+    """Apply the KEYSPACE frames between a base and `upto`, which are as many as it counts; returns
+    what they have begun and not made whole.
+
+    Other frames are not read, so one whose kind had rotted would be passed over: by the count it
+    is missed. Raises CorruptionError.
+    """
+    pieces = Pieces()
+    if not base.frames:
+        return pieces
+    log = f"{folder}/log"
+    bases = segment_bases(fs, log)
+    if not bases or bases[0] > base.position:
+        raise CorruptionError("the log begins behind the snapshot", path=log, position=upto)
+    hops = FrameHops(fs, log, start=base.position, end=upto)
+    found = 0
+    try:
+        while hops.position < upto:
+            for frame in hops.run(_FRAMES_A_SLICE, _is_keyspace):
+                header = frame.header
+                keyspace.apply(
+                    pieces.take(frame.payload, header.epoch, path=log, position=header.position)
+                )
+                found += 1
+            if hops.skipped:
+                raise CorruptionError("a gap between segments", path=log, position=hops.position)
+            working(hops.position - base.position, upto - base.position)
+    finally:
+        hops.close()
+    if found != base.frames:
+        raise CorruptionError(
+            "frames of the keyspace are missing",
+            path=log,
+            position=base.position,
+            detail=f"{found} up to {upto}, {base.frames} were written",
+        )
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKeyspace:
+    """The keyspace as of a checkpoint, for an engine that begins there."""
+
+    keyspace: Keyspace
+    base: KeyspaceBase
+    pieces: Pieces
+    position: int
+    """Of the checkpoint."""
+
+
+def load_keyspace(
+    fs: FileSystem,
+    folder: str,
+    saved: tuple[dict[str, Any], int],
+    keyspace: Keyspace,
+    *,
+    working: Callable[[int, int], None] = lambda done, total: None,
+) -> LoadedKeyspace:
+    """Fill an empty keyspace as of a checkpoint: a snapshot, and frames up to there.
+
+    Looks at files only, so any thread may call it. Raises CorruptionError.
+    """
+    members, position = saved
+    base = base_of(members)
+    load_base(fs, folder, base, keyspace)
+    pieces = replay_keyspace(fs, folder, base, keyspace, position, working=working)
+    return LoadedKeyspace(keyspace, base, pieces, position)
+
+
+def reload_keyspace(
+    fs: FileSystem, folder: str, base: KeyspaceBase, upto: int, random: Random
+) -> Keyspace:
+    """The keyspace as the log has it up to `upto`, which is durable; no key of it expires yet.
+
+    Looks at files only, so any thread may call it. Raises CorruptionError, also where a snapshot
+    was made meanwhile and what `base` names is gone.
+    """
+    keyspace = Keyspace(random)
+    keyspace.stop_expiring()
+    load_base(fs, folder, base, keyspace)
+    replay_keyspace(fs, folder, base, keyspace, upto)
+    return keyspace
+
+
+# --------------------------------------------------------------------------- making
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTask:
+    """A snapshot that is to be made; plain values only."""
+
+    folder: str
+    """The data folder."""
+    base_file: str
+    base_position: int
+    position: int
+    """Where it is to stand: committed and durable."""
+    frames: int
+    """KEYSPACE frames between the two."""
+    bytes: int
+    token: str
+    """Of the file while it is written: no other try has the same."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For another process."""
+        return asdict(self)
+
+    @property
+    def name(self) -> str:
+        """Of the file when it is there."""
+        return snapshot_name(self.position)
+
+    @property
+    def aside_name(self) -> str:
+        """Of the file until then."""
+        return f"{self.name}.{self.token}{_ASIDE}"
+
+    @property
+    def aside(self) -> str:
+        """Path of the file until then."""
+        return f"{self.folder}/{FOLDER}/{self.aside_name}"
+
+
+def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
+    """Make a snapshot file, durable when this returns. Raises StorageError."""
+    keyspace = Keyspace(Random(0))
+    keyspace.stop_expiring()
+    base = KeyspaceBase(task.base_file, 0, task.base_position, task.frames, task.bytes)
+    load_base(fs, task.folder, base, keyspace)
+    replay_keyspace(fs, task.folder, base, keyspace, task.position)
+    place = f"{task.folder}/{FOLDER}"
+    if not fs.exists(place):
+        fs.mkdir(place)
+        fs.sync_folder(task.folder)
+    with closing(fs.open(task.aside, create=True)) as file:
+        write = _Appender(file)
+        summary = write_snapshot(keyspace, task.position, write)
+        write.flush()
+        file.fdatasync()
+    fs.rename(task.aside, f"{place}/{task.name}")
+    fs.sync_folder(place)
+    return summary
+
+
+def forget_task(fs: FileSystem, task: SnapshotTask) -> None:
+    """Remove what a try has left that came to no end."""
+    with suppress(FileNotFoundError):
+        fs.unlink(task.aside)
+
+
+def drop_snapshots(fs: FileSystem, folder: str, keep: set[str] | None) -> int:
+    """Remove all snapshots but some (None = but the finished ones); returns how many went."""
+    place = f"{folder}/{FOLDER}"
+    if not fs.exists(place):
+        return 0
+    dropped = 0
+    for name in fs.listdir(place):
+        if keep is None:
+            over = name.endswith(_ASIDE)
+        else:
+            ours = name.endswith(_ASIDE) or position_of_name(name) is not None
+            over = ours and name not in keep
+        if over:
+            fs.unlink(f"{place}/{name}")
+            dropped += 1
+    return dropped

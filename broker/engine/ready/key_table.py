@@ -1,0 +1,189 @@
+"""A set of 64-bit key hashes in columns: a thousand keys go in, out or are looked up at once.
+
+Open slots in pairs, found by a key's upper bits: a key stands in one of its pair, and where both
+are taken (few, the table is kept sparse) a dictionary has it. Sets of Python integers cost several
+times as much a key, most of it in fetching the integers from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.columns.questions import Mask, among, every, some
+from delaylog.storage.layout import Int64Array
+
+Keys = npt.NDArray[np.uint64]
+
+SLOT_BITS_MIN: Final = 8
+SPARSE: Final = 8
+"""At least so many slots a key."""
+_GROWTH_BITS: Final = 2
+SLOTS_KEPT: Final = 1 << 14
+"""Tables up to this size (147 KB) keep their slots when their keys go."""
+_EMPTY_SHARE: Final = 16
+"""Larger ones shrink when they have this many times the slots that their keys need."""
+_NO_KEYS: Final = np.zeros(0, np.uint64)
+_NO_MASK: Final = np.zeros(0, np.bool_)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Odd: whatever bits of the keys differ, the upper ones of the product do."""
+
+
+def member_mask(keys: list[int], found_among: Callable[[list[int]], set[int]]) -> Mask:
+    """Which of the keys are among those that a few dictionaries have."""
+    found = found_among(keys)
+    out = np.zeros(len(keys), np.bool_)
+    if found:
+        out[[at for at, key in enumerate(keys) if key in found]] = True
+    return out
+
+
+def repeated(keys: Keys) -> Mask:
+    """Which keys stand further in front as well; 0 is no key."""
+    ordered = np.sort(keys)
+    same = ordered[1:] == ordered[:-1]
+    same &= ordered[1:] != 0
+    out = np.zeros(len(keys), np.bool_)
+    if some(same):
+        order = np.argsort(keys, kind="stable")
+        out[order[1:][same]] = True
+    return out
+
+
+class Claims:
+    """Keys that one call hands out: noted in passing, and looked up by few calls only."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[Keys] = []
+
+    def add(self, keys: Keys) -> None:
+        """Claim keys."""
+        if len(keys):
+            self._parts.append(keys)
+
+    def find(self, keys: Keys) -> Mask:
+        """Which of the keys are claimed; 0 is no key."""
+        if not self._parts:
+            return np.zeros(len(keys), np.bool_)
+        claimed = np.concatenate(self._parts)
+        self._parts = [claimed]
+        found: Mask = among(keys.view(np.int64), claimed.view(np.int64)) & (keys != 0)
+        return found
+
+
+class KeyTable:
+    """The keys; 0 is no key, and only `find` may be asked for it."""
+
+    __slots__ = ("_count", "_crowded", "_keys", "_more", "_shift")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def _begin(self, bits: int) -> None:
+        self._shift = np.uint64(64 - bits)
+        self._keys = np.zeros(1 << bits, np.uint64)
+        # Of each slot: whether `_more` has keys that belong there.
+        self._crowded = np.zeros(1 << bits, np.bool_)
+        # By the pair's first slot.
+        self._more: dict[int, set[int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: int) -> bool:
+        return bool(self.find(np.array([key], np.uint64))[0])
+
+    def _slots(self, keys: Keys) -> Int64Array:
+        return (keys * _MIX >> self._shift).view(np.int64)
+
+    def find(self, keys: Keys) -> Mask:
+        """Which of the keys are here."""
+        if not self._count:
+            return np.zeros(len(keys), np.bool_)
+        slots = self._slots(keys)
+        found: Mask = self._keys[slots] == keys
+        found |= self._keys[slots ^ 1] == keys
+        found &= keys != 0
+        if self._more:
+            crowded = self._crowded[slots]
+            if some(crowded):
+                for at in np.flatnonzero(crowded & ~found).tolist():
+                    found[at] = int(keys[at]) in self._more[int(slots[at]) & ~1]
+        return found
+
+    def add(self, keys: Keys) -> None:
+        """Put keys in, none of them twice; those that are here stay."""
+        self._make_room(len(keys))
+        if self._count:
+            here = self.find(keys)
+            keys = keys[~here] if some(here) else keys
+        slots = self._slots(keys)
+        for _ in range(2):
+            free = self._keys[slots] == 0
+            # Of several keys for one free slot the last is written.
+            self._keys[slots[free]] = keys[free]
+            there = self._keys[slots] == keys
+            self._count += int(np.count_nonzero(there))
+            if every(there):
+                return
+            slots, keys = slots[~there] ^ 1, keys[~there]
+        for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
+            self._more.setdefault(slot & ~1, set()).add(key)
+            self._crowded[slot] = self._crowded[slot ^ 1] = True
+        self._count += len(keys)
+
+    def remove(self, keys: Keys) -> None:
+        """Take keys out, none of them twice; those that are not here do not matter."""
+        if not self._count:
+            return
+        slots = self._slots(keys)
+        if self._more:
+            at = np.flatnonzero(self._crowded[slots])
+            for slot, key in zip(slots[at].tolist(), keys[at].tolist(), strict=True):
+                self._remove_more(slot, key)
+        for each in (slots, slots ^ 1):
+            here = each[self._keys[each] == keys]
+            self._keys[here] = 0
+            self._count -= len(here)
+        if len(self._keys) > max(SLOTS_KEPT, self._count * SPARSE * _EMPTY_SHARE):
+            self._resize(self._count * SPARSE, SLOT_BITS_MIN)
+
+    def _remove_more(self, slot: int, key: int) -> None:
+        more = self._more.get(slot & ~1)
+        if more is None or key not in more:
+            return
+        more.discard(key)
+        self._count -= 1
+        if not more:
+            self._crowded[slot] = self._crowded[slot ^ 1] = False
+            del self._more[slot & ~1]
+
+    def _make_room(self, count: int) -> None:
+        wanted = (self._count + count) * SPARSE
+        if wanted > len(self._keys):
+            self._resize(wanted, max(64 - int(self._shift), SLOT_BITS_MIN))
+
+    def _resize(self, wanted: int, bits: int) -> None:
+        keys = self.column()
+        while 1 << bits < wanted:
+            bits += _GROWTH_BITS
+        self._begin(bits)
+        self.add(keys)
+
+    def column(self) -> Keys:
+        """All keys, in no order."""
+        more = [key for keys in self._more.values() for key in keys]
+        return np.concatenate([self._keys[self._keys != 0], np.array(more, np.uint64)])
+
+    def clear(self) -> None:
+        """Take all out. A table without keys takes no memory for slots: most groups have none."""
+        self._shift = np.uint64(64)
+        self._keys, self._crowded = _NO_KEYS, _NO_MASK
+        self._more = {}
+        self._count = 0

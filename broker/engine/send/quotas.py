@@ -1,0 +1,134 @@
+"""Quotas of a topic: how fast it may be sent to, how much may wait in it, how far ahead."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.topics.settings import Quota
+from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.broker.engine.transactions.held import NOTHING_HELD, Held
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.batch import MessageBatch, column_max
+
+RATE_SECONDS: Final = 10
+"""A rate is an average over so long: that much may come at once."""
+_RETRY_S: Final = 5
+"""When to ask again where only consumers can make room."""
+
+
+class QuotaError(EngineError):
+    """A quota is used up: nothing was done; ask again after `facts["retry_after_s"]`."""
+
+    code = "quota"
+    fresh: Int64Array | None = None
+    """Rows of the batch that were to be new messages; None = all. The others need no quota."""
+
+
+def check_quota(
+    topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int, *, held: Held | None = None
+) -> None:
+    """Refuse a batch that would go over a quota. What it takes of the rate is taken.
+
+    `held` = by transactions. What is staged may come to live beside what does: it has been let in.
+
+    A row that only repeats a living id takes nothing, whatever its answer is; one that takes the
+    place of a living message has to be near enough, but is no new message.
+    """
+    quota = topic.settings.quota
+    if quota is None:
+        return
+    fresh = _fresh(batch, merge)
+    try:
+        if quota.horizon_ms:
+            _check_horizon(quota, batch, merge.accepted, now_ms)
+        n = batch.n if fresh is None else len(fresh)
+        if n:
+            _check_room(topic, quota, batch, fresh, n, held or NOTHING_HELD)
+            if quota.rate:
+                _take_rate(topic, quota, n, now_ms)
+    except QuotaError as error:
+        error.fresh = fresh
+        raise
+
+
+def _fresh(batch: MessageBatch, merge: Merge) -> Int64Array | None:
+    """Rows that become messages where none was; None = all."""
+    if merge.replaced_rows is None:
+        return merge.accepted
+    stored = np.arange(batch.n) if merge.accepted is None else merge.accepted
+    return stored[~np.isin(stored, merge.replaced_rows)]
+
+
+def _check_horizon(
+    quota: Quota, batch: MessageBatch, stored: Int64Array | None, now_ms: int
+) -> None:
+    column = batch.deliver_at_ms if batch.delay_ms is None else batch.delay_ms
+    assert column is not None, "decode_send leaves exactly one of the two time columns"
+    if stored is not None:
+        if len(stored) == 0:
+            return
+        column = column if isinstance(column, int) else column[stored]
+    ahead_ms = column_max(column) - (now_ms if batch.delay_ms is None else 0)
+    if ahead_ms > quota.horizon_ms:
+        # It comes within the quota as time goes by.
+        wait_s = math.ceil((ahead_ms - quota.horizon_ms) / 1000)
+        raise QuotaError(
+            f"this topic takes messages at most {quota.horizon_ms} ms ahead",
+            quota="horizon_ms",
+            retry_after_s=wait_s,
+        )
+
+
+def _check_room(
+    topic: Topic,
+    quota: Quota,
+    batch: MessageBatch,
+    fresh: Int64Array | None,
+    n: int,
+    held: Held,
+) -> None:
+    pending = topic.pending + held.staged_rows
+    if quota.pending and pending + n > quota.pending:
+        raise QuotaError(
+            f"{pending} messages live in this topic, its quota is {quota.pending}",
+            quota="pending",
+            retry_after_s=_RETRY_S,
+        )
+    if quota.bytes:
+        # What is held was not sent yet: the mean size says nothing about it.
+        sent = max(pending - held.rows, 0) * topic.bytes_sent // max(topic.sent, 1)
+        size = sent + held.bytes
+        if size + batch.bytes_of(fresh) > quota.bytes:
+            raise QuotaError(
+                f"about {size} bytes live in this topic, its quota is {quota.bytes}",
+                quota="bytes",
+                retry_after_s=_RETRY_S,
+            )
+
+
+def _take_rate(topic: Topic, quota: Quota, n: int, now_ms: int) -> None:
+    bucket = topic.send_bucket
+    burst = quota.rate * RATE_SECONDS
+    if bucket is None or topic.send_rate != quota.rate:
+        bucket = topic.send_bucket = TokenBucket(quota.rate, burst)
+        topic.send_rate = quota.rate
+    if n > burst:
+        raise QuotaError(
+            f"a batch of {n} is more than this topic takes in {RATE_SECONDS} s ({burst})",
+            quota="rate",
+            retry_after_s=RATE_SECONDS,
+        )
+    taken = bucket.take(now_ms, n)
+    if taken < n:
+        bucket.give_back(taken)
+        raise QuotaError(
+            f"this topic takes {quota.rate} messages a second",
+            quota="rate",
+            retry_after_s=math.ceil((n - taken) / quota.rate),
+        )

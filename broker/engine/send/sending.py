@@ -1,0 +1,203 @@
+"""Send: judge a batch, decide, append one frame, answer with refs.
+
+A batch is judged whole for syntax and limits before anything is decided. Ids are merged against
+living messages (applied state, so frames in flight count); rows that only repeat a living id do
+not become messages. What is decided goes into the frame; apply does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.apply.send_frames import Logged, apply_send, in_batch_order
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    DiskFullRefusal,
+    TooLargeError,
+)
+from delaylog.broker.engine.model import SendResult, Topic
+from delaylog.broker.engine.send.merging import CREATED, REPLACED, Merge, end_replaced, merge_ids
+from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
+from delaylog.broker.engine.send.quotas import check_quota
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.changing import get_or_make_topic
+from delaylog.storage.columns.questions import some
+from delaylog.storage.layout import (
+    FrameKind,
+)
+from delaylog.storage.log.payloads import SendDecision
+from delaylog.storage.messages.batch import (
+    MessageBatch,
+    TextColumn,
+    column_max,
+    column_min,
+    expand,
+)
+from delaylog.storage.messages.message_fields import (
+    DEFAULT_I64,
+    ID_BYTES_MAX,
+    KEY_BYTES_MAX,
+    TEXT_COLUMNS,
+    TTL_MS,
+    TTL_MS_MAX,
+)
+
+
+def _clean_ids(column: TextColumn, n: int) -> bool:
+    """Whether all ids of a column are legal; `check_packed` says what is wrong with one."""
+    if column_max(column.size) > ID_BYTES_MAX:
+        return False
+    raw = np.frombuffer(column.block, np.uint8)
+    if raw.min() >= ord(" ") and raw.max() < ord("~"):
+        # Nothing but ASCII, no control letter, and no id of the broker's own.
+        return True
+    if not all_utf8(column, n):
+        return False
+    # U+0080 to U+009F are C2 80 to C2 9F.
+    control = some(raw < 32) or some(raw == 127) or some((raw[:-1] == 0xC2) & (raw[1:] < 0xA0))
+    sizes = column.sizes(n)
+    starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+    return not control and not some(raw[starts] == ord("~"))
+
+
+def _clean_keys(column: TextColumn, n: int) -> bool:
+    return column_max(column.size) <= KEY_BYTES_MAX and all_utf8(column, n)
+
+
+_ALL_CLEAN: Final = {"id": _clean_ids, "key": _clean_keys}
+"""Quick looks at whole columns."""
+
+
+def _check_texts(batch: MessageBatch) -> None:
+    for name, field in TEXT_COLUMNS.items():
+        column: TextColumn = getattr(batch, name)
+        if column.empty or (name in _ALL_CLEAN and _ALL_CLEAN[name](column, batch.n)):
+            continue
+        check = field.check_packed
+        assert check is not None, "text columns have a check"
+        for item, raw in enumerate(column.values(batch.n)):
+            if raw:
+                check(raw, item)
+
+
+def all_utf8(column: TextColumn, n: int) -> bool:
+    """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
+    raw = bytes(column.block)
+    if raw.isascii():
+        return True
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    sizes = column.sizes(n)
+    starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+    return not ((np.frombuffer(raw, np.uint8)[starts] & 0xC0) == 0x80).any()
+
+
+def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
+    """Refuse what breaks a limit, naming the column. Nothing has been done yet."""
+    limits = state.limits
+    if column_max(batch.body.size) > limits.body_bytes_max:
+        raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
+    if batch.delay_ms is not None:
+        low, high = column_min(batch.delay_ms), column_max(batch.delay_ms)
+        if low < 0:
+            raise BadRequestError("delay_ms must not be negative", field="delay_ms")
+        if high > limits.horizon_ms:
+            raise BadRequestError(
+                f"delay_ms is over the horizon of {limits.horizon_ms} ms", field="delay_ms"
+            )
+    elif batch.deliver_at_ms is not None:
+        if column_min(batch.deliver_at_ms) < 0:
+            raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
+        if column_max(batch.deliver_at_ms) > now_ms + limits.horizon_ms:
+            raise BadRequestError(
+                f"deliver_at_ms is over the horizon of {limits.horizon_ms} ms",
+                field="deliver_at_ms",
+            )
+    if batch.ttl_ms is not None:
+        ttl = expand(batch.ttl_ms, batch.n)
+        wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))
+        if len(wrong):
+            TTL_MS.check(int(ttl[wrong[0]]), item=int(wrong[0]))
+    _check_texts(batch)
+
+
+def topic_of_send(
+    state: EngineState, key: tuple[str, str], batch: MessageBatch, now_ms: int, *, free_bytes: int
+) -> Topic:
+    """The topic (namespace, name) of a send. A send that is refused creates none."""
+    topic = state.topics.get(key)
+    if topic is None:
+        check_batch(state, batch, now_ms)
+        _check_room(state, free_bytes)
+        topic = get_or_make_topic(state, *key, now_ms)
+    return topic
+
+
+def _check_room(state: EngineState, free_bytes: int) -> None:
+    if free_bytes < state.limits.disk_reserve_bytes:
+        raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
+
+
+def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> SendDecision:
+    """The decision about a batch whose ids were looked up, by the topic's present settings."""
+    topic.used_ms = now_ms
+    topic.sent_rate.look(now_ms, topic.sent)
+    return SendDecision(
+        topic=topic.number,
+        tag=state.tag,
+        hour_floor=state.hour_floor,
+        ttl_ms=topic.settings.ttl_ms,
+        max_retry=topic.settings.max_retry,
+        accepted=merge.accepted,
+        successors=merge.successors,
+    )
+
+
+def send(
+    state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
+) -> SendResult:
+    """One topic's batch. Raises EngineError, MemberError; then nothing was done."""
+    check_batch(state, batch, now_ms)
+    seen: FirstAnswer | None = None
+    producer = None if batch.producer is None else f"{topic.number}/{batch.producer}"
+    if producer is not None and batch.sequence is not None:
+        # Sequences count per topic: a producer of two topics may number each by itself.
+        seen = state.producers.seen(producer, batch.sequence, batch.n)
+        if seen is not None:
+            if not seen.was_of(batch):
+                raise ConflictError(
+                    f"sequence {batch.sequence} of this producer (an Idempotency-Key is one) was "
+                    "used for other messages; nothing was sent: give a new one",
+                    field="sequence",
+                )
+            refs, due, results = seen.unpack()
+            return SendResult(refs, due, results, state.log.end_position)
+    # After the look at what was accepted before: a repeat is answered whatever the disk says.
+    _check_room(state, free_bytes)
+    merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
+    check_quota(topic, batch, merge, now_ms)
+    decision = decide_send(state, topic, merge, now_ms)
+    decision.producer, decision.sequence, decision.kept = producer, batch.sequence, merge.kept
+    position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
+    placed, refs = apply_send(state, batch, decision, Logged(position, end, now_ms))
+    for group, old in merge.replaced:
+        # The new messages stand in the log before the old ones end: a torn tail in between
+        # leaves both, never none.
+        end_replaced(state, topic, group, old, now_ms)
+        end = state.log.end_position
+    out, due = in_batch_order(placed, refs, batch.n)
+    results = CREATED
+    if merge.kept is not None or merge.replaced_rows is not None:
+        results = np.zeros(batch.n, np.int64)
+        if merge.replaced_rows is not None:
+            results[merge.replaced_rows] = REPLACED
+        if merge.kept is not None:
+            rows, kept_refs, kept_due, codes = merge.kept
+            results[rows] = codes
+            fill_kept(out, due, rows, kept_refs, kept_due)
+    return SendResult(out, due, results, end)

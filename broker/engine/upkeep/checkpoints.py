@@ -1,0 +1,265 @@
+"""Upkeep: checkpoints, retention of segments and hours, the hour floor, ids on disk.
+
+All of it is background work in slices; nothing here decides what happens to a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgpack
+
+from delaylog.broker.engine.apply.applying import apply_hour_floor
+from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
+from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
+from delaylog.storage.checkpoint import (
+    KEPT,
+    Kept,
+    checkpoint_names,
+    kept_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.ids.id_forgetting import forget_hour
+from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.work import Work
+
+LEAN_PAUSE_MS: Final = 250
+"""Least time between checkpoints while space is short and much log is held."""
+
+
+class Upkeep:
+    """Checkpoints and retention of one engine."""
+
+    def __init__(
+        self,
+        state: EngineState,
+        *,
+        lean_bytes: int,
+        freed: Callable[[], None] = lambda: None,
+        make_snapshot: SnapshotRunner | None = None,
+    ) -> None:
+        """While space is short a checkpoint is taken every `lean_bytes` of log.
+
+        `freed` is called, from any thread, at once when files were removed. `make_snapshot` makes
+        snapshots of the keyspace; see `KeyspaceSnapshots`.
+        """
+        self._state = state
+        self.held: Callable[[], bool] = lambda: False
+        """Whether somebody copies the folder's files just now, so that none may be removed."""
+        self.awaited: Callable[[], bool] = lambda: False
+        """Whether something waits for the next checkpoints, even if the log does not grow."""
+        self.compacted: int | None = None
+        """An hour whose files are being written anew: it is not removed meanwhile."""
+        self.drop_log: Callable[[int], int] = state.log.drop_below
+        """Removes log below a position; in a cluster others may still need some of it."""
+        self._lean_bytes = lean_bytes
+        self._freed = freed
+        self.short_of_space = False
+        """Set by the host: checkpoints come often and begin new segments, to free old ones."""
+        self.kept: list[Kept] = []
+        """The newest two checkpoints."""
+        self._kept_files: list[str] = []
+        """The snapshots of the keyspace that they name."""
+        self._kept_tiers: list[dict[str, Any]] = []
+        """The runs of the far tier that they name."""
+        self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
+        self.checkpoint_position = 0
+        self.checkpoint_ms = 0
+        self.checkpoint_running = False
+        self.checkpoints = 0
+        self._published_bytes = 0
+        self._seen_position = 0
+        self._seen_ms = 0
+
+    def set_back(self, now_ms: int) -> None:
+        """The clock went back: nothing was seen or done later than now."""
+        self.checkpoint_ms = min(self.checkpoint_ms, now_ms)
+        self._seen_ms = min(self._seen_ms, now_ms)
+        self.snapshots.set_back(now_ms)
+
+    @property
+    def kept_positions(self) -> list[int]:
+        """Where the kept checkpoints stand, oldest first."""
+        return [one.position for one in self.kept]
+
+    def checkpoint_due(self, now_ms: int) -> bool:
+        """Enough log or time has passed since the last one."""
+        state = self._state
+        grown = state.position - self.checkpoint_position
+        # A short frame stands for many rows, which a start would bring in again.
+        grown += state.transactions.published_bytes - self._published_bytes
+        self.snapshots.wanted_position = self._erased if state.erasing else 0
+        if state.position != self._seen_position:
+            self._seen_position, self._seen_ms = state.position, now_ms
+        if self.checkpoint_running:
+            return False
+        limits = state.limits
+        made = state.keyspace_base.file
+        if made and self._kept_files[-1:] != [made]:
+            # A new snapshot saves a start what it would apply, and log, once a checkpoint names it.
+            return True
+        if self.short_of_space and (grown or self._lets_go):
+            since_ms = now_ms - self.checkpoint_ms
+            held = state.log.end_position - state.log.first_position
+            return (
+                grown >= self._lean_bytes
+                or since_ms >= limits.checkpoint_idle_ms
+                or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go)
+            )
+        if grown == 0:
+            waits = self.awaited() or bool(state.erasing)
+            return waits and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
+        return (
+            grown >= limits.checkpoint_bytes
+            or now_ms - self.checkpoint_ms >= limits.checkpoint_ms
+            or (
+                grown >= limits.checkpoint_idle_bytes
+                and now_ms - self._seen_ms >= limits.checkpoint_idle_ms
+            )
+        )
+
+    @property
+    def _lets_go(self) -> bool:
+        """Whether more checkpoints would let log go, even at the same position.
+
+        It is kept for both kept ones, and for the keyspace until a snapshot is made.
+        """
+        state = self._state
+        needed = state.transactions.log_from(state.keyspace_base.needed(state.position))
+        return len(self.kept) < KEPT or self.kept[0].log_from < needed
+
+    def checkpoint(self, clock: Callable[[], int]) -> Work:
+        """Drain tails, sync hours off the loop, write the checkpoint, drop what it frees."""
+        state = self._state
+        self.checkpoint_running = True
+        try:
+            state.hours.far.frozen = True
+            now_ms = clock()
+            floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
+            later = floor > state.hour_floor or state.producers.has_expired(now_ms)
+            if later and not state.following and state.may_append():
+                members = {"floor": max(floor, state.hour_floor)}
+                state.append(FrameKind.HOUR_FLOOR, [msgpack.packb(members)], now_ms)
+                apply_hour_floor(state, members, now_ms)
+            state.forget_epochs()
+            position = state.hours.boundary = state.position
+            published_bytes = state.transactions.published_bytes
+            released = state.archive_released
+            small = snapshot(state, now_ms)
+            base = small["keyspace"]
+            state.ids.begin_flush()
+            yield from pack(state)
+            yield from state.until_committed()
+            if self.short_of_space or state.log.first_position < self._erased:
+                yield state.log.roll
+            yield from state.hours.flush(upto=position)
+            state.hours.boundary = 0
+            yield from state.hours.flush_states(until_committed=state.until_committed)
+            yield from state.hours.sync()
+
+            small["far"]["tier"] = tier = state.hours.far.saved(position)
+            yield from state.ids.flush_jobs(position)
+
+            def finish() -> None:
+                log_from = log_needed(small)
+                self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
+                self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
+
+            yield finish
+            state.ids.end_flush()
+            state.hours.far.frozen = False
+            self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
+            self.checkpoint_position = position
+            self._published_bytes = published_bytes
+            self.checkpoint_ms = clock()
+            self.checkpoints += 1
+            state.hot.drop_read()
+            if not self.held():
+                yield self._drop_segments
+                yield self._drop_snapshots
+                if len(self.kept) >= KEPT:
+                    yield from state.hours.far.collect(self._kept_tiers)
+                yield from self._drop_hours(clock(), released)
+        finally:
+            state.hours.boundary = 0
+            state.hours.far.frozen = False
+            end_packing(state)
+            self.checkpoint_running = False
+
+    def apart(self, work: Work) -> Work:
+        """Run work that may not run beside a checkpoint, as both write the id index."""
+        while self.checkpoint_running:
+            yield 0.01
+        self.checkpoint_running = True
+        try:
+            yield from work
+        finally:
+            self.checkpoint_running = False
+
+    @property
+    def _erased(self) -> int:
+        """Up to where the log is to go, because a purge erases what it holds."""
+        topics = (self._state.by_number.get(number) for number in self._state.erasing)
+        return max((topic.erased for topic in topics if topic is not None), default=0)
+
+    def find_checkpoints(self) -> None:
+        """At a start: what both kept checkpoints are past can go before anything is written."""
+        fs, folder = self._state.fs, self._state.folder
+        self.kept = kept_checkpoints(fs, folder)
+        for name in checkpoint_names(fs, folder)[-KEPT:]:
+            found = read_checkpoint(fs, f"{folder}/{name}")
+            if found is not None:
+                self._kept_files.append(base_of(found[0]).file)
+                if "far" in found[0]:
+                    self._kept_tiers.append(found[0]["far"]["tier"])
+        self._drop_segments()
+        # Nobody else writes here: what is unfinished was given up.
+        keep_all = len(self.kept) < KEPT
+        drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
+
+    def _drop_segments(self) -> None:
+        log_from = [one.log_from for one in self.kept]
+        if len(log_from) >= KEPT and self.drop_log(min(log_from)):
+            self._freed()
+
+    def _drop_snapshots(self) -> None:
+        # With one checkpoint, another one may be there that cannot be read at the moment.
+        if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
+            self._freed()
+
+    def _drop_hours(self, now_ms: int, released: int = 0) -> Work:
+        """Delete hours in which nothing lives, nothing must stay readable and no one has a home.
+
+        Hours below `released` are released for good: the frame that says so is committed.
+        """
+        state = self._state
+        if len(self.kept) < KEPT:
+            return
+        covered = min(self.kept_positions)
+        for hour, counts in sorted(state.hours.counts.near.items()):
+            if hour >= state.hour_floor:
+                break
+
+            def over(hour: int = hour, counts: HourCounts = counts) -> bool:
+                # No frame that a start would replay names the hour: it could not be applied.
+                quiet = counts.ended and counts.position <= covered
+                # What was released is not, once the clock was set back to it.
+                if state.archive_hold and hour >= min(released, state.archive_released):
+                    quiet = quiet and not counts.rows
+                return quiet and counts.keep_until_ms <= now_ms and hour < state.hour_floor
+
+            if over():
+                if counts.rows:
+                    yield from forget_hour(state.ids, state.hours.hour(hour))
+                if not over() or hour == self.compacted or state.hours.in_use(hour):
+                    # Meanwhile the clock was set back, and the hour takes rows again, an ended
+                    # message of it was changed, or compaction has begun to write it anew.
+                    continue
+                state.hot.drop_hour(hour)
+                yield state.hours.remove(hour)
+                self._freed()

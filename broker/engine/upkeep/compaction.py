@@ -1,0 +1,393 @@
+"""Compaction: hours of which most rows have ended are written anew without them.
+
+Each node does it by itself, so it may only remove what no frame that is still to come reads: rows
+that were acked, cancelled, replaced or expired and are past their keep time, rows of purges, and
+places that a message has left. Dead messages stay, as they can be replayed. A row is marked first,
+and removed once both kept checkpoints are past the mark: no start replays a frame that reads it.
+
+The present hour and the next are left alone, because the wheel holds refs of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep.checkpoints import Upkeep
+from delaylog.broker.engine.upkeep.removable import judge
+from delaylog.storage.columns.questions import Mask, some
+from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.hours.compaction import Removal
+from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.ids.id_forgetting import SORTED_MAX, owned_ids
+from delaylog.storage.ids.id_index import OwnedIds
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY_SIZE,
+    INDEX_MASK,
+    Int64Array,
+    RowArray,
+)
+from delaylog.storage.work import IoJob, Work
+
+LOOK_MS: Final = 30_000
+"""Pause between two looks at all hours."""
+AGAIN_MS: Final = 120_000
+"""Pause before an hour is read again in which too little was found."""
+ROWS_MIN: Final = 8_192
+"""An hour with fewer rows to remove costs less than the work."""
+MARKED_ROWS_MAX: Final = 1 << 28
+"""Rows of the hours that are marked at a time: two bits each."""
+_LOOK_HOURS: Final = 4_096
+_SLICE_ROWS: Final = 8_192
+_FAR: Final = -1
+"""In the place of an hour: all hours of the far tier."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """What of an hour may be removed, once both kept checkpoints are at `position`."""
+
+    rows: int
+    gone: npt.NDArray[np.uint8]
+    """A bit a row."""
+    bare: npt.NDArray[np.uint8]
+    """Rows that lead to where their message is now: only their records go."""
+    position: int
+    counts: HourCounts
+
+    def mask(self, bits: npt.NDArray[np.uint8]) -> Mask:
+        """A byte a row."""
+        return np.unpackbits(bits, count=self.rows).view(np.bool_)
+
+
+class Compactor:
+    """Compacts the hours of one engine, as background work."""
+
+    def __init__(self, state: EngineState, upkeep: Upkeep, *, freed: Callable[[], None]) -> None:
+        """`freed` is called when files were made smaller."""
+        self._state = state
+        self._upkeep = upkeep
+        self._freed = freed
+        upkeep.awaited = lambda: bool(self._marks or self._rewritten_for)
+        self._marks: dict[int, Mark] = {}
+        self._removed: dict[int, int] = {}
+        """Rows that were found removed already."""
+        self._again_ms: dict[int, int] = {}
+        self._clean: set[tuple[int, int, int]] = set()
+        """Topic, position and hour: nothing of what a purge erases is in the hour any more."""
+        self._rewritten_for: set[tuple[int, int, int]] = set()
+        """The same, with `_FAR` for the hour: why the far tier is written anew."""
+        self._look_ms = 0
+        self._groups_max = 1
+        self.hours = 0
+        """Hours that were written anew."""
+        self.rows = 0
+        """Rows that were removed."""
+
+    def _covered(self) -> int:
+        kept = self._upkeep.kept_positions
+        return min(kept) if len(kept) > 1 else 0
+
+    def due(self, now_ms: int) -> bool:
+        """Whether `work` has something to do."""
+        if now_ms >= self._look_ms or now_ms < self._look_ms - LOOK_MS:
+            return True
+        covered = self._covered()
+        return (
+            any(mark.position <= covered for mark in self._marks.values())
+            and not self._upkeep.held()
+        )
+
+    def work(self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Remove what may be removed by now; then look for more."""
+        for hour in sorted(self._marks):
+            if stopping():
+                return
+            mark = self._marks.get(hour)
+            if mark is not None and mark.position <= self._covered() and not self._upkeep.held():
+                del self._marks[hour]
+                yield from self._remove(hour, mark, clock, stopping)
+        now_ms = clock()
+        if now_ms < self._look_ms and now_ms >= self._look_ms - LOOK_MS:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        groups = (len(self._state.by_number[number].groups) for number in self._state.special)
+        self._groups_max = max(groups, default=1) or 1
+        if self._state.erasing:
+            yield from self._erase(clock, stopping)
+        for number, (hour, counts) in enumerate(list(self._state.hours.counts.near.items())):
+            if number % _LOOK_HOURS == 0:
+                yield None
+            if stopping():
+                return
+            if self._worth_a_look(hour, counts, clock()):
+                yield from self._look(hour, counts, clock)
+
+    # ------------------------------------------------------------------ marking
+
+    def _may(self, hour: int, now_ms: int) -> bool:
+        """Whether nothing but look-ups can name rows of the hour."""
+        state = self._state
+        now_hour = max(now_ms, state.tick.second * 1_000) // HOUR_MS
+        near = now_ms // HOUR_MS <= hour <= now_hour + 1 or hour in state.hours.near
+        return not near and hour in state.hours.counts
+
+    def _worth_a_look(self, hour: int, counts: HourCounts, now_ms: int) -> bool:
+        state = self._state
+        there = counts.rows - self._removed.get(hour, 0)
+        # `living` counts a row once for each group: this many can have ended at most.
+        ended = there - counts.living // self._groups_max
+        if sum(mark.rows for mark in self._marks.values()) + counts.rows > MARKED_ROWS_MAX:
+            if self._marks:
+                return False
+        if ended < ROWS_MIN or 2 * ended <= there or hour in self._marks:
+            return False
+        if counts.ended and hour < state.hour_floor and not state.archive_hold:
+            # The hour goes as a whole.
+            return False
+        if state.archive_hold and hour >= state.archive_released:
+            # The archive is to have what ended.
+            return False
+        again_ms = self._again_ms.get(hour, 0)
+        return not now_ms < again_ms <= now_ms + AGAIN_MS and self._may(hour, now_ms)
+
+    def _look(
+        self,
+        hour: int,
+        counts: HourCounts,
+        clock: Callable[[], int],
+        erased: Mapping[int, int] | None = None,
+    ) -> Generator[IoJob | float | None, None, set[int]]:
+        """Read an hour and mark what may go.
+
+        `erased` = up to which position messages of topics are to be erased; returns the topics of
+        which there were some.
+        """
+        found: set[int] = set()
+        state = self._state
+        folder = state.hours.hour(hour)
+        last = folder.row_count
+        gone, bare = np.zeros(last, np.bool_), np.zeros(last, np.bool_)
+        removed = 0
+        with folder.pinned():
+            for first in range(1, last + 1, _SLICE_ROWS):
+                stop = min(first + _SLICE_ROWS, last + 1)
+                box: list[RowArray] = []
+                yield partial(_read, folder, first, stop - 1, box)
+                if state.hours.counts.near.get(hour) is not counts:
+                    return found
+                part = slice(first - 1, stop - 1)
+                refs = _refs(hour, box[0])
+                gone[part], bare[part] = yield from judge(state, refs, box[0], clock())
+                for number, position in (erased or {}).items():
+                    mine = box[0]["topic"] == number
+                    if some(mine & (box[0]["sent_position"] < position)):
+                        found.add(number)
+                removed += int(np.count_nonzero(box[0]["global_index"] == 0))
+                yield None
+        state.hours.rest(hour)
+        self._removed[hour] = removed
+        new = int(np.count_nonzero(gone)) - removed
+        # A third, not half: some of those that have ended are within their keep time.
+        if (new >= ROWS_MIN and 3 * new > last - removed) or (found and new):
+            bits = np.packbits(gone), np.packbits(bare)
+            self._marks[hour] = Mark(last, *bits, state.position, counts)
+        else:
+            self._again_ms[hour] = clock() + AGAIN_MS
+        return found
+
+    # ------------------------------------------------------------------ far hours
+
+    def merge_far(self, clock: Callable[[], int]) -> Work:
+        """Merge runs of the far tier without the rows that nobody needs.
+
+        A start from an older checkpoint finds the runs of that checkpoint, so no mark is needed.
+        """
+        state = self._state
+        dropped: list[OwnedIds] = []
+
+        def keep(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
+            # Hours that have left since the merge began may have been removed.
+            kept: Mask = keys >> INDEX_BITS >= state.hours.counts.far_from
+            keys, rows = keys[kept], take_rows(rows, kept)
+            hours = keys >> INDEX_BITS
+            refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
+            refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
+            gone, _ = yield from judge(state, refs, rows, clock())
+            if state.archive_hold:
+                # The archive is to have what ended, but not what is erased.
+                gone &= self._erased(rows)
+            if some(gone):
+                self.rows += int(np.count_nonzero(gone))
+                first = gone & (rows["origin"] == refs)
+                dropped.append(owned_ids(take_rows(rows, first), hours[first]))
+            kept[kept] = ~gone
+            return kept
+
+        yield from state.hours.merge_work(
+            None if state.archive_hold and not state.erasing else keep
+        )
+        if sum(map(len, dropped)):
+            yield from self._upkeep.apart(state.ids.forget_jobs(dropped))
+
+    # ------------------------------------------------------------------ erasing
+
+    def _erased(self, rows: RowArray) -> Mask:
+        """Which rows belong to messages that a purge erases."""
+        out = np.zeros(len(rows), np.bool_)
+        for number in self._state.erasing:
+            topic = self._state.by_number.get(number)
+            if topic is not None:
+                out |= (rows["topic"] == number) & (rows["sent_position"] < topic.erased)
+        return out
+
+    def _erase_far(self, erased: Mapping[int, int]) -> set[int]:
+        """Have the far tier written anew; of which topics it may hold messages until that is done.
+
+        Runs go once neither kept checkpoint names them.
+        """
+        state = self._state
+        wanted = {
+            (number, position, _FAR)
+            for number, position in erased.items()
+            if state.hours.far.may_hold(position, state.by_number[number].last_hour)
+        }
+        if self._rewritten_for and state.hours.far.rewritten:
+            self._clean |= self._rewritten_for
+            self._rewritten_for = set()
+        wanted -= self._clean
+        if wanted and not self._rewritten_for and state.hours.far.rewrite():
+            self._rewritten_for = wanted
+        return {number for number, _, _ in wanted}
+
+    def _erase(self, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
+        """Mark the hours that hold messages which a purge erases; say when there are none left.
+
+        Once both kept checkpoints are past the purge, the files of the hours hold all of them. The
+        log goes by segments, once no checkpoint needs it.
+        """
+        state, covered = self._state, self._covered()
+        topics = {number: state.by_number.get(number) for number in sorted(state.erasing)}
+        state.erasing.difference_update(number for number, topic in topics.items() if topic is None)
+        erased = {
+            number: topic.erased
+            for number, topic in topics.items()
+            if topic is not None and topic.erased <= covered
+        }
+        left = self._erase_far(erased)
+        for hour, counts in list(state.hours.counts.near.items()):
+            wanted = {
+                number: position
+                for number, position in erased.items()
+                if (number, position, hour) not in self._clean
+            }
+            if not counts.rows or not wanted or stopping():
+                left |= wanted.keys()
+                continue
+            held = {
+                number: position
+                for number, position in wanted.items()
+                if _may_hold(state.hours.hour(hour), number)
+            }
+            if hour in self._marks or (held and not self._may(hour, clock())):
+                left |= held.keys()
+                continue
+            if held:
+                found = yield from self._look(hour, counts, clock, held)
+                left |= found
+                wanted = {n: position for n, position in wanted.items() if n not in found}
+            self._clean |= {(number, position, hour) for number, position in wanted.items()}
+            yield None
+        for number in erased.keys() - left:
+            topic = topics[number]
+            if topic is not None and state.log.first_position >= erased[number]:
+                state.before_change(number)
+                topic.erased_here = erased[number]
+                if not topic.erasing:
+                    state.erasing.discard(number)
+        if not state.erasing:
+            self._clean.clear()
+
+    # ------------------------------------------------------------------ removing
+
+    def _remove(
+        self,
+        hour: int,
+        mark: Mark,
+        clock: Callable[[], int],
+        stopping: Callable[[], bool],
+    ) -> Work:
+        state = self._state
+        if state.hours.counts.near.get(hour) is not mark.counts or not self._may(hour, clock()):
+            return
+        folder, gone = state.hours.hour(hour), mark.mask(mark.gone)
+        kept = mark.rows - int(np.count_nonzero(gone))
+        needed = folder.log_size + kept * INDEX_ENTRY_SIZE + state.limits.disk_reserve_bytes
+        if state.fs.free_bytes(state.folder) < needed:
+            # Both the old files and the new ones are there for a while.
+            self._again_ms[hour] = clock() + AGAIN_MS
+            return
+        before = folder.extent_count, folder.log_size
+        self._upkeep.compacted = hour
+        try:
+            yield from self._upkeep.apart(self._forget_ids(hour, gone))
+            # The wheel has loaded no ref of an hour ahead: nobody asks for states of removed rows.
+            ahead = hour > clock() // HOUR_MS
+            removal = Removal(gone, mark.mask(mark.bare), states=ahead)
+            yield from state.hours.compact(hour, removal, stopping)
+        finally:
+            self._upkeep.compacted = None
+        if before == (folder.extent_count, folder.log_size):
+            return
+        removed = mark.rows - kept
+        self.rows += removed - self._removed.get(hour, 0)
+        self.hours += 1
+        self._removed[hour] = removed
+        self._freed()
+
+    def _forget_ids(self, hour: int, removed: Mask) -> Work:
+        """The id index forgets messages whose first rows are removed."""
+        state = self._state
+        found: list[OwnedIds] = []
+        for first in range(0, len(removed), _SLICE_ROWS):
+            gone = removed[first : first + _SLICE_ROWS]
+            if some(gone):
+                yield partial(_gather, state.hours.hour(hour), first, gone, found)
+            if sum(map(len, found)) >= SORTED_MAX:
+                yield from state.ids.forget_jobs(found)
+                found.clear()
+        yield from state.ids.forget_jobs(found)
+
+
+def _gather(folder: DelayHour, first: int, gone: Mask, found: list[OwnedIds]) -> None:
+    rows = take_rows(folder.read_range(first + 1, first + len(gone)), gone)
+    # A message that moved on is found by its first row for as long as it is known.
+    owned = owned_ids(take_rows(rows, rows["origin"] == _refs(folder.hour, rows)), folder.hour)
+    if len(owned):
+        found.append(owned)
+
+
+def _may_hold(folder: DelayHour, topic: int) -> bool:
+    """Whether rows of a topic can be in the files, by the zone maps."""
+    bits = folder.extents()["topic_bits"]
+    return some(bits & np.uint64(1 << (topic % 64)))
+
+
+def _read(folder: DelayHour, first: int, last: int, box: list[RowArray]) -> None:
+    box.append(folder.read_range(first, last))
+
+
+def _refs(hour: int, rows: RowArray) -> Int64Array:
+    tags = rows["epoch_tag"].astype(np.int64)
+    refs: Int64Array = hour << HOUR_SHIFT | tags << INDEX_BITS | rows["global_index"]
+    return refs

@@ -1,0 +1,78 @@
+"""How a start comes to stand at a checkpoint: counts and tables, the keyspace, the id index.
+
+All of it is as of the checkpoint's position; what the log holds behind that is read afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, base_of, load_keyspace
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep.id_rebuild import rebuild_ids
+from delaylog.broker.engine.upkeep.saved_state import restore
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.layout import HOUR_MS
+
+
+def stand_at(
+    state: EngineState,
+    saved: tuple[dict[str, Any], int] | None,
+    loaded: LoadedKeyspace | None,
+    *,
+    progress: Callable[[str], None],
+    working: Callable[[str, int, int], None],
+) -> tuple[int, int]:
+    """Take over a checkpoint (None = there is none); returns (its position, the time it was taken).
+
+    `loaded` = a keyspace that may be the one of that checkpoint.
+    """
+    start = told_ms = 0
+    if saved is not None:
+        members, start = saved
+        # The ticks say it too, but nothing syncs them.
+        told_ms = members["told_ms"]
+        restore(state, members, start)
+        _check_staged(state, start)
+        _restore_keyspace(state, saved, loaded, working)
+    else:
+        state.hours.recover({}, 0)
+    # What is replayed goes to hours and to the far tier as it did.
+    state.hours.look_ahead(state.wheel.now(0) // HOUR_MS)
+    if state.ids.set_aside:
+        progress(f"the id index was removed: {state.ids.set_aside}")
+    if state.ids.position < start:
+        progress("rebuilding the id index")
+        rebuild_ids(state, working)
+    return start, told_ms
+
+
+def _check_staged(state: EngineState, start: int) -> None:
+    """What is staged is read from the log, in front of the checkpoint too."""
+    log, needed = state.log, state.transactions.log_from(start)
+    if needed < log.first_position:
+        raise CorruptionError(
+            "the log begins behind what is staged", path=f"{state.folder}/log", position=needed
+        )
+
+
+def _restore_keyspace(
+    state: EngineState,
+    saved: tuple[dict[str, Any], int],
+    loaded: LoadedKeyspace | None,
+    working: Callable[[str, int, int], None],
+) -> None:
+    """The keyspace as of a checkpoint: the one that was loaded for it, or loaded now."""
+    members, start = saved
+    if loaded is None or (loaded.position, loaded.base) != (start, base_of(members)):
+        loaded = load_keyspace(
+            state.fs,
+            state.folder,
+            saved,
+            state.keyspace,
+            working=lambda done, total: working("replaying the keyspace", done, total),
+        )
+    state.keyspace, state.keyspace_base = loaded.keyspace, loaded.base
+    state.keyspace_pieces = loaded.pieces
+    state.keyspace_pieces.begin_epoch(state.epoch)

@@ -1,0 +1,160 @@
+"""What a list asks for, and which rows and states are that.
+
+Columns first: topic, due time, the hash of the key and the mask of the tag tell nearly all rows
+apart without any text. Those that pass are compared with the stored key and tags themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.layout import (
+    NEVER_MS,
+    STATE_ENDED_FIRST,
+    Cause,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+)
+from delaylog.storage.messages.records import RawTexts
+from delaylog.storage.messages.rows import hash_u64, tags_mask
+
+Mask = npt.NDArray[np.bool_]
+_tags_mask = lru_cache(4_096)(tags_mask)
+SHOWN: Final = tuple(
+    state for state in MessageState if state not in (MessageState.NONE, MessageState.MOVED)
+)
+"""States that a client can ask for."""
+_LIVING: Final = frozenset({MessageState.WAITING, MessageState.READY, MessageState.LEASED})
+_STORED_STATES: Final = len(MessageState)
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """A list: its filter, and how much of it a page may hold."""
+
+    states: frozenset[MessageState] = frozenset(SHOWN)
+    due_from: int = 0
+    due_to: int = NEVER_MS
+    """Due times lie in [due_from, due_to)."""
+    tag: bytes | None = None
+    key: bytes | None = None
+    limit: int = 100
+    bodies: bool = False
+    cursor: str | None = None
+    """Where the page begins: the cursor of the page before it."""
+
+    def scope(self, topic: Topic, group: Group) -> bytes:
+        """What a cursor is bound to: topic, group and filter, not the page."""
+        states = sorted(int(state) for state in self.states)
+        due = [self.due_from, self.due_to]
+        return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))
+
+
+class RowFilter:
+    """The test of rows and of their states, for one page at one moment."""
+
+    def __init__(
+        self,
+        query: ListQuery,
+        topic: Topic,
+        group: Group,
+        now_ms: int,
+        id_hash: IdHash = UNKEYED,
+    ) -> None:
+        self._topic = topic
+        self.id_hash = id_hash
+        self._now_ms = now_ms
+        self.group = group
+        self._texts = Filter(tag=query.tag, key=query.key)
+        states = query.states
+        self.living_only = states <= _LIVING
+        fresh = bool(states & {MessageState.WAITING, MessageState.READY})
+        kept = group.purged_ms + topic.settings.ended_keep_ms >= now_ms
+        purged = bool(group.floor) and MessageState.DELETED in states and kept
+        self.unhandled = fresh or purged
+        """Rows that nothing ever happened to can be what is asked for; a purge touches none."""
+        self.due_from, self.due_to = query.due_from, query.due_to
+        if states <= {MessageState.WAITING}:
+            self.due_from = max(self.due_from, now_ms + 1)
+        if states <= {MessageState.READY}:
+            self.due_to = min(self.due_to, now_ms + 1)
+        self.selective = self._texts.names_texts or not fresh
+        """Few rows can be expected to match."""
+        self._wanted = np.zeros(_STORED_STATES, np.bool_)
+        self._wanted[[int(state) for state in states]] = True
+
+    @property
+    def tag_bits(self) -> int:
+        """The tag's bits in zone maps; 0 without one."""
+        return self._texts.tag_bits
+
+    @property
+    def topic(self) -> int:
+        """The topic's number."""
+        return self._topic.number
+
+    def rows(self, rows: RowArray) -> Mask:
+        """Which rows can match, whatever their state is."""
+        due = rows["deliver_at"]
+        mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
+        mask &= (due >= self.due_from) & (due < self.due_to)
+        if self._texts.names_texts:
+            mask &= self._texts.may_match(rows)
+        return mask
+
+    def stored(self, entries: StateArray) -> Mask:
+        """Which entries can match, for who has looked at no row."""
+        kept = entries["state"]
+        mask: Mask = self._wanted[kept] | (self.unhandled & (kept == 0))
+        return mask
+
+    def states(
+        self, due: Int64Array, sent_position: npt.NDArray[np.uint64], entries: StateArray
+    ) -> tuple[Mask, Int64Array]:
+        """Which rows match by due time and state, and the state each is shown with.
+
+        Entries of rows that a purge ended, which no state says, are made to say so.
+        """
+        self.group.show_purged(sent_position, entries)
+        kept = entries["state"].astype(np.int64)
+        fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
+        shown: Int64Array = np.where(kept == 0, fresh, kept)
+        mask: Mask = self._wanted[shown]
+        ended = (kept >= STATE_ENDED_FIRST) & (kept != int(MessageState.MOVED))
+        if not self.living_only and np.count_nonzero(ended):
+            settings = self._topic.settings
+            dead = kept == int(MessageState.DEAD)
+            keep_ms = np.where(dead, settings.dead_keep_ms, settings.ended_keep_ms)
+            over = entries["time"] + keep_ms < self._now_ms
+            mask &= ~(ended & (over | (entries["cause"] == int(Cause.FORGOTTEN))))
+        return mask, shown
+
+    def exact(self, head: RawTexts) -> bool:
+        """Whether the texts are those that are asked for."""
+        return self._texts.texts_match(head.key, head.tags)
+
+
+def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHash) -> None:
+    """Hold unchecked heads against the hashes in their rows, which were checked."""
+    columns = [rows[name].tolist() for name in ("id_hash", "key_hash", "tag_mask", "offset")]
+    for head, hashed, key_hash, mask, offset in zip(heads, *columns, strict=True):
+        good = (
+            (not head.id or id_hash.one(head.id) == hashed)
+            and (not head.key or hash_u64(head.key) == key_hash)
+            and (not head.tags or _tags_mask(head.tags) == mask)
+        )
+        if not good:
+            raise CorruptionError("a record that is not its row's", path=path, position=offset)

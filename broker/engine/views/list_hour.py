@@ -1,0 +1,404 @@
+"""One hour of a list: which of its rows come next, in order, and what a message looks like.
+
+Two ways lead through an hour. Where the zone maps leave few candidates they are read through once,
+keeping only the first rows that match. Else the chains are followed second by second, so that a
+page costs what is on it; a second of very many rows is then taken newest first, from where the page
+before it ended. Both give the same order otherwise, so that either may go on where the other ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.views.list_cursor import BEFORE_ALL
+from delaylog.broker.engine.views.list_filter import RowFilter, check_heads
+from delaylog.broker.engine.views.list_page import Listed, PageRun, Smallest
+from delaylog.broker.engine.views.list_tail import TailView
+from delaylog.broker.engine.views.scanning import SLICE_ROWS, index_slices
+from delaylog.broker.engine.views.zone_maps import candidates
+from delaylog.storage.columns.whole_rows import concat_rows, take_rows
+from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.far.far_hour import FarHour, FarStates
+from delaylog.storage.hours.states.state_column import StateColumn
+from delaylog.storage.layout import (
+    HOUR_MS,
+    HOUR_SECONDS,
+    INDEX_MASK,
+    Int64Array,
+    MessageState,
+    RowArray,
+    StateArray,
+    head_sizes,
+    make_ref,
+)
+from delaylog.storage.messages.records import NO_TEXTS, RawTexts, raw_texts
+from delaylog.storage.messages.rows import seconds_of
+
+SCAN_ROWS_FEW: Final = 65_536
+"""So few are read through whatever is asked for."""
+_WALK_ROWS: Final = 1_024
+_TAGGED_ROWS: Final = 4_096
+_PUT_ROWS: Final = 64
+_MATCH_ROWS: Final = 1_024
+
+Steps = Generator[None, None, None]
+Matching = tuple[RowArray, StateArray, Int64Array, Int64Array]
+"""Rows, their states, the states they are shown with, and their numbers in the tail or -1."""
+
+
+class HourList:
+    """The rest of one hour, for one page."""
+
+    def __init__(
+        self,
+        run: PageRun,
+        filter_: RowFilter,
+        folder: DelayHour | FarHour,
+        tail: TailView,
+        last: int,
+    ) -> None:
+        """Rows up to `last` are read from the files, those behind it stand in `tail`."""
+        self._run = run
+        self._filter = filter_
+        self._folder = folder
+        self._tail = tail
+        self._last = last
+        self._start_ms = folder.hour * HOUR_MS
+
+    @property
+    def _states(self) -> StateColumn | FarStates:
+        # Asked for anew: it may have been closed between two slices.
+        return self._folder.states(self._filter.group.number)
+
+    def steps(self) -> Generator[None, None, bool]:
+        """Put rows on the page; returns whether the hour came to its end."""
+        with self._folder.pinned():
+            return (yield from self._steps())
+
+    def _steps(self) -> Generator[None, None, bool]:
+        if self._run.place.chain and isinstance(self._folder, DelayHour):
+            yield from self._hot_second(self._folder, self._run.place.second)
+            if self._run.over:
+                return False
+        wanted = self._filter
+        runs = candidates(
+            self._folder,
+            self._last,
+            topic=wanted.topic,
+            tag_bits=wanted.tag_bits,
+            due_from=max(wanted.due_from, self._run.place.due),
+            due_to=wanted.due_to,
+        )
+        count = sum(last - first + 1 for first, last in runs)
+        rows_max = self._run.effort.scan_rows_max
+        if not wanted.selective:
+            rows_max = min(rows_max, max(SCAN_ROWS_FEW, 16 * self._run.left))
+        if count <= rows_max or isinstance(self._folder, FarHour):
+            return (yield from self._scan(runs))
+        return (yield from self._walk(self._folder))
+
+    # ------------------------------------------------------------------ reading an hour through
+
+    def _scan(self, runs: list[tuple[int, int]]) -> Generator[None, None, bool]:
+        run = self._run
+        # One more than fits tells whether the hour goes on behind the page. Some that have all the
+        # bits of a tag do not have the tag.
+        count = run.left + 1 if self._filter.tag_bits == 0 else max(run.left + 1, _TAGGED_ROWS)
+        found = Smallest(count)
+        for index in index_slices(runs):
+            self._collect(index, found)
+            yield
+        tail = self._tail
+        at = self._behind_place(tail.due, tail.index)
+        for start in range(0, len(at), SLICE_ROWS):
+            part = at[start : start + SLICE_ROWS]
+            entries = self._states.get(tail.index[part])
+            mask, _ = self._filter.states(tail.due[part], tail.sent[part], entries)
+            found.add(tail.due[part[mask]], tail.index[part[mask]])
+            yield
+        due, index = found.first()
+        late = index > self._last
+        which = np.flatnonzero(np.isin(tail.index, index[late]))
+        if not (yield from self._look(index[~late], which)):
+            return False
+        if found.total <= count:
+            return True
+        # Rows that changed meanwhile were passed over: the place is behind those too.
+        run.place = replace(run.place, due=int(due[-1]), index=int(index[-1]))
+        return False
+
+    def _collect(self, index: Int64Array, found: Smallest) -> None:
+        """Take in the rows of a range that can match."""
+        self._run.page.scanned += len(index)
+        if not self._filter.unhandled:
+            # Few rows are in such a state, and states are small.
+            index = index[self._filter.stored(self._states.get(index))]
+            if len(index) == 0:
+                return
+        rows = self._folder.read_rows(index)
+        mask = self._filter.rows(rows)
+        # Columns, not rows: numpy copies structured rows ten times as slowly.
+        due, index, sent = rows["deliver_at"][mask], index[mask], rows["sent_position"][mask]
+        if len(index):
+            mask, _ = self._filter.states(due, sent, self._states.get(index))
+            due, index = due[mask], index[mask]
+        at = self._behind_place(due, index)
+        found.add(due[at], index[at])
+
+    def _behind_place(self, due: Int64Array, index: Int64Array) -> Int64Array:
+        """Which rows are still to come in due order."""
+        place = self._run.place
+        mask = (due > place.due) | ((due == place.due) & (index > place.index))
+        out: Int64Array = np.flatnonzero(mask)
+        return out
+
+    # ------------------------------------------------------------------ walking its seconds
+
+    def _walk(self, folder: DelayHour) -> Generator[None, None, bool]:
+        run, tail = self._run, self._tail
+        in_files = folder.seconds().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
+        tail_seconds = self._seconds(tail.due)
+        counts = in_files + np.bincount(tail_seconds, minlength=HOUR_SECONDS)
+        # Behind the last row that a second can have begins the next one.
+        due = run.place.due + (run.place.index == INDEX_MASK)
+        bounds = np.array([max(due, self._filter.due_from), self._filter.due_to - 1])
+        low, high = self._seconds(bounds).tolist()
+        index: list[int] = []
+        held = 0
+        first = low
+        for second in np.flatnonzero(counts).tolist():
+            if not low <= second <= high:
+                continue
+            if counts[second] > self._run.effort.second_rows_max:
+                if not (yield from self._look_at(index, first, second - 1)):
+                    return False
+                yield from self._hot_second(folder, second)
+                index, first, held = [], second + 1, 0
+                if run.over:
+                    return False
+                continue
+            held += int(counts[second])
+            if in_files[second]:
+                for part in folder.walk_second(second, self._last, slice_rows=_WALK_ROWS):
+                    index += part
+                    yield
+            if held >= _WALK_ROWS:
+                if not (yield from self._look_at(index, first, second)):
+                    return False
+                index, first, held = [], second + 1, 0
+                if run.over:
+                    return False
+        return (yield from self._look_at(index, first, high))
+
+    def _look_at(self, index: list[int], first: int, last: int) -> Generator[None, None, bool]:
+        """Look at whole seconds: `index` holds their rows in the files."""
+        if last < first:
+            return True
+        seconds = self._seconds(self._tail.due)
+        which = np.flatnonzero((seconds >= first) & (seconds <= last))
+        self._run.page.scanned += len(index)
+        rows = np.sort(np.array(index, np.int64))
+        if not (yield from self._look(rows, which)):
+            return False
+        self._pass_second(last)
+        return True
+
+    def _pass_second(self, second: int) -> None:
+        """Everything up to the end of a second was looked at."""
+        end_ms = self._start_ms + second * 1000 + 999
+        self._run.place = replace(self._run.place, due=end_ms, index=INDEX_MASK, second=0, chain=0)
+
+    def _seconds(self, due: Int64Array) -> Int64Array:
+        """Second of the hour of each due time, in bounds."""
+        out: Int64Array = np.clip(
+            (np.maximum(due, self._start_ms) - self._start_ms) // 1000, 0, HOUR_SECONDS - 1
+        )
+        return out
+
+    def _hot_second(self, folder: DelayHour, second: int) -> Steps:
+        """Go through a second of very many rows, newest first, from where the place is in it."""
+        run, tail = self._run, self._tail
+        before = run.place.chain
+        if not before:
+            run.place = replace(run.place, second=second, chain=INDEX_MASK)
+            before = INDEX_MASK
+        which = np.flatnonzero((self._seconds(tail.due) == second) & (tail.index < before))
+        which = which[np.argsort(-tail.index[which])]
+        for start in range(0, len(which), _WALK_ROWS):
+            part = which[start : start + _WALK_ROWS]
+            yield from self._look_newest_first(np.zeros(0, np.int64), part)
+            if run.over:
+                return
+        if self._last:
+            behind = before if before <= self._last else 0
+            if behind:
+                self._check_chain(behind, second)
+            for found in folder.walk_second(
+                second, self._last, before=behind, slice_rows=_WALK_ROWS
+            ):
+                index = np.array(found, np.int64)
+                run.page.scanned += len(index)
+                if len(index):
+                    yield from self._look_newest_first(index, np.zeros(0, np.int64))
+                    if run.over:
+                        return
+                yield
+        self._pass_second(second)
+
+    def _check_chain(self, index: int, second: int) -> None:
+        row = self._folder.read_rows(np.array([index], np.int64))
+        if row["global_index"][0] and int(seconds_of(row, self._folder.hour)[0]) != second:
+            raise BadRequestError("cursor names no place", field="cursor")
+
+    # ------------------------------------------------------------------ rows that come next
+
+    def _look(self, index: Int64Array, which: Int64Array) -> Generator[None, None, bool]:
+        """Look at rows in due order; whether all of them were looked at."""
+        rows, entries, shown, sources = yield from self._matching(index, which)
+        order = np.lexsort((rows["global_index"], rows["deliver_at"]))
+        seen = yield from self._put(
+            take_rows(rows, order), take_rows(entries, order), shown[order], sources[order]
+        )
+        if seen:
+            row = rows[order[seen - 1]]
+            due, last = int(row["deliver_at"]), int(row["global_index"])
+            self._run.place = replace(self._run.place, due=due, index=last, second=0, chain=0)
+        return seen == len(rows)
+
+    def _look_newest_first(self, index: Int64Array, which: Int64Array) -> Steps:
+        """Look at some rows of a hot second, which come as they are given."""
+        rows, entries, shown, sources = yield from self._matching(index, which)
+        seen = yield from self._put(rows, entries, shown, sources)
+        if seen == len(rows):
+            last = int(index[-1]) if len(index) else int(self._tail.index[which[-1]])
+        elif seen:
+            last = int(rows["global_index"][seen - 1])
+        else:
+            return
+        self._run.place = replace(self._run.place, chain=last)
+
+    def _matching(self, index: Int64Array, which: Int64Array) -> Generator[None, None, Matching]:
+        """Rows that match by their columns and states, with where each comes from."""
+        parts = []
+        for start in range(0, len(index), _MATCH_ROWS):
+            part = index[start : start + _MATCH_ROWS]
+            in_files = np.full(len(part), -1, np.int64)
+            parts.append(self._match(self._folder.read_rows(part), in_files))
+            yield
+        for start in range(0, len(which), _MATCH_ROWS):
+            part = which[start : start + _MATCH_ROWS]
+            parts.append(self._match(self._tail.rows(part), part))
+            yield
+        if not parts:
+            return self._match(self._tail.rows(which), which)
+        rows, entries, shown, sources = zip(*parts, strict=True)
+        return (
+            concat_rows(rows),
+            concat_rows(entries),
+            np.concatenate(shown),
+            np.concatenate(sources),
+        )
+
+    def _match(self, rows: RowArray, sources: Int64Array) -> Matching:
+        at = np.flatnonzero(self._filter.rows(rows))
+        due, index = rows["deliver_at"][at], rows["global_index"][at].astype(np.int64)
+        behind = self._behind_place(due, index)
+        at, due, index = at[behind], due[behind], index[behind]
+        entries = self._states.get(index)
+        mask, shown = self._filter.states(due, rows["sent_position"][at], entries)
+        at = at[mask]
+        return take_rows(rows, at), take_rows(entries, mask), shown[mask], sources[at]
+
+    def _put(
+        self, rows: RowArray, entries: StateArray, shown: Int64Array, sources: Int64Array
+    ) -> Generator[None, None, int]:
+        """Put messages on the page; returns how many rows were looked at for that."""
+        run = self._run
+        for start in range(0, len(rows), _PUT_ROWS):
+            part = slice(start, start + _PUT_ROWS)
+            heads = self._heads(rows[part], sources[part])
+            good = np.array([self._filter.exact(head) for head in heads], np.bool_)
+            at = np.flatnonzero(good)
+            take = at[: run.left]
+            if self._run.query.bodies:
+                take = take[: self._fit(take_rows(rows, start + take))]
+            bodies = yield from self._bodies_of(
+                take_rows(rows, start + take), sources[start + take]
+            )
+            for k, body in zip(take.tolist(), bodies, strict=True):
+                state = MessageState(int(shown[start + k]))
+                row = rows[start + k]
+                ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
+                origin, entry = int(row["origin"]), entries[start + k]
+                listed = Listed(origin, ref, row, entry, state, heads[k], body)
+                run.page.messages.append(listed)
+            if len(take) < len(at):
+                return start + int(at[len(take)])
+            yield
+        return len(rows)
+
+    def _fit(self, rows: RowArray) -> int:
+        """How many of these rows the page has room for with their bodies; the first always fits."""
+        run = self._run
+        total = np.cumsum(rows["size"].astype(np.int64)) + run.body_bytes
+        fit = int(np.searchsorted(total, run.bytes_max, side="right"))
+        if not run.page.messages:
+            fit = max(fit, 1)
+        fit = min(fit, len(rows))
+        if fit:
+            run.body_bytes = int(total[fit - 1])
+        if fit < len(rows):
+            run.body_bytes = run.bytes_max
+        return fit
+
+    def _bodies_of(
+        self, rows: RowArray, sources: Int64Array
+    ) -> Generator[None, None, list[bytes | None]]:
+        """The bodies of rows; what was not checked before is checked, in slices."""
+        out: list[bytes | None] = [None] * len(rows)
+        if not self._run.query.bodies:
+            return out
+        skip = head_sizes(rows).tolist()
+        filed, late = np.flatnonzero(sources < 0), np.flatnonzero(sources >= 0)
+        if len(filed):
+            for number in self._folder.unchecked_records(take_rows(rows, filed)):
+                self._folder.check_records(number)
+                yield
+            raw, at = self._folder.read_records(take_rows(rows, filed)), 0
+            for k, size in zip(filed.tolist(), rows["size"][filed].tolist(), strict=True):
+                out[k] = raw[at + skip[k] : at + size]
+                at += size
+        for k, record in zip(
+            late.tolist(), self._tail.records(sources[late], heads=False), strict=True
+        ):
+            out[k] = record[skip[k] :]
+        return out
+
+    def _heads(self, rows: RowArray, sources: Int64Array) -> list[RawTexts]:
+        sizes = head_sizes(rows)
+        out = [NO_TEXTS] * len(rows)
+        named = sizes > 0
+        filed = np.flatnonzero(named & (sources < 0))
+        if len(filed):
+            part = take_rows(rows, filed)
+            raw = self._folder.read_heads(part)
+            heads = list(raw_texts(raw, part, sizes[filed]))
+            check_heads(heads, part, f"{self._folder.folder}/delay.log", self._filter.id_hash)
+            for at, head in zip(filed.tolist(), heads, strict=True):
+                out[at] = head
+        late = np.flatnonzero(named & (sources >= 0))
+        if len(late):
+            raw = b"".join(self._tail.records(sources[late], heads=True))
+            for at, head in zip(
+                late.tolist(), raw_texts(raw, take_rows(rows, late), sizes[late]), strict=True
+            ):
+                out[at] = head
+        return out
+
+
+assert BEFORE_ALL < 0, "every due time lies behind it"

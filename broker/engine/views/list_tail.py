@@ -1,0 +1,76 @@
+"""The rows of one hour that are not in its files yet, as a list reads them.
+
+Taken in one moment and kept for one page: what the splitter writes meanwhile is still here, and the
+files are read up to the row they had then. Only the columns that order rows are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+
+from delaylog.broker.engine.views.list_filter import Mask
+from delaylog.broker.engine.views.scanning import part_slices
+from delaylog.storage.columns.whole_rows import concat_rows
+from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray, head_sizes
+from delaylog.storage.messages.batch import Block
+
+_SLICE_ROWS = 16_384
+
+
+class TailView:
+    """Rows of a tail that a filter lets pass, ordered by (due time, index)."""
+
+    def __init__(self, parts: list[tuple[RowArray, Block]]) -> None:
+        self._parts = parts
+        empty = np.zeros(0, np.int64)
+        self.due, self.index, self.sent = empty, empty, np.zeros(0, np.uint64)
+        self._part, self._at = empty, empty
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def fill(self, keep: Callable[[RowArray], Mask], last: int) -> Generator[None, None, None]:
+        """Read the rows behind row `last`, in slices."""
+        columns: list[tuple[Int64Array, ...]] = []
+        every = [rows for rows, _ in self._parts]
+        for first, stop in part_slices(every, _SLICE_ROWS):
+            parts = every[first:stop]
+            rows = concat_rows(parts)
+            lengths = [len(part) for part in parts]
+            mask = keep(rows) & (rows["global_index"] > last)
+            part = np.repeat(np.arange(first, stop), lengths)
+            at = np.arange(len(rows)) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+            due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
+            columns.append((due, index, rows["sent_position"][mask], part[mask], at[mask]))
+            yield
+        if columns:
+            due, index, sent, part, at = (np.concatenate(c) for c in zip(*columns, strict=True))
+            order = np.lexsort((index, due))
+            self.due, self.index, self.sent = due[order], index[order], sent[order]
+            self._part, self._at = part[order], at[order]
+
+    def _places(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:
+        parts = self._parts
+        return [
+            (*parts[part], at)
+            for part, at in zip(self._part[which].tolist(), self._at[which].tolist(), strict=True)
+        ]
+
+    def rows(self, which: Int64Array) -> RowArray:
+        """Copies of rows, by their numbers here."""
+        if len(which) == 0:
+            return np.zeros(0, INDEX_ENTRY)
+        raw = b"".join([rows[at : at + 1].tobytes() for rows, _, at in self._places(which)])
+        return np.frombuffer(raw, INDEX_ENTRY)
+
+    def records(self, which: Int64Array, *, heads: bool) -> list[bytes]:
+        """Their records, or only what stands before the bodies."""
+        out = []
+        for rows, data, at in self._places(which):
+            one = rows[at : at + 1]
+            size = int(head_sizes(one)[0]) if heads else int(one["size"][0])
+            start = int(one["offset"][0])
+            out.append(bytes(data[start : start + size]))
+        return out

@@ -1,0 +1,71 @@
+"""Scanning: walk the rows of an hour in slices, from files and tails alike.
+
+A job meets a message once, at its origin row, which stays where it is for as long as the message
+is known; where it lives now is asked when it is its turn. So whatever moves meanwhile is neither
+missed nor met again, and messages sent after the scan began (by log position) are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.columns.whole_rows import concat_rows, take_rows
+from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.far.far_hour import FarHour
+from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.layout import Int64Array, RowArray
+
+RANGE_ROWS: Final = 16_384
+SLICE_ROWS: Final = 4_096
+_SLICE_PARTS: Final = 512
+"""Parts of a tail that are joined for one slice."""
+
+Ranges = list[tuple[int, int]]
+"""Numbers of rows: first and last of each range."""
+
+
+def index_slices(ranges: Ranges) -> Iterator[Int64Array]:
+    """The row numbers of ranges, a slice at a time."""
+    for first, last in ranges:
+        for start in range(first, last + 1, SLICE_ROWS):
+            yield np.arange(start, min(start + SLICE_ROWS, last + 1), dtype=np.int64)
+
+
+def part_slices(parts: list[RowArray], rows_max: int = SLICE_ROWS) -> Iterator[tuple[int, int]]:
+    """(first, stop) of parts that make a slice together: of `rows_max` rows, or a part more."""
+    first = 0
+    while first < len(parts):
+        stop, count = first, 0
+        while stop < len(parts) and count < rows_max and stop - first < _SLICE_PARTS:
+            count += len(parts[stop])
+            stop += 1
+        yield first, stop
+        first = stop
+
+
+def walk(
+    hours: HourStore, hour: int, ranges: Callable[[DelayHour | FarHour, int], Ranges]
+) -> Iterator[RowArray]:
+    """Rows of an hour: of its files those in `ranges(folder, last row)`, then all of its tail.
+
+    The walk ends when the hour is removed meanwhile.
+    """
+    if hour not in hours.counts:
+        return
+    life = hours.counts.life(hour)
+    folder = hours.view(hour)
+    # Nothing may come between these two: the tail begins behind the last row of the files.
+    last = hours.flushed(hour)
+    parts = [rows for rows, _ in hours.pile.parts(hour)]
+    for index in index_slices(ranges(folder, last)):
+        if hours.counts.life(hour) != life:
+            return
+        yield folder.read_rows(index)
+    for first, stop in part_slices(parts):
+        if hours.counts.life(hour) != life:
+            return
+        rows = concat_rows(parts[first:stop])
+        yield take_rows(rows, np.flatnonzero(rows["global_index"] > last))

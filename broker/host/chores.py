@@ -1,0 +1,175 @@
+"""The chores of an engine: its background work besides calls, and which of it is due.
+
+A node and an embedded broker both ask every 50 ms what is due, and on demand. They run chores in
+slices, and of each name one at a time. Asking is short; whatever takes time is in the work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import thread_time
+from typing import Final, Protocol, TypeAlias
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.standing import Standing
+from delaylog.storage.work import Work
+
+TICK_MS: Final = 50
+RETIRE_EVERY_MS: Final = 5_000
+
+Chore: TypeAlias = tuple[str, Callable[[], Work]]
+"""A name, and the function that begins the work."""
+
+log = logging.getLogger("delaylog.node")
+
+
+class Host(Protocol):
+    """The owner of the engine: a node or an embedded broker."""
+
+    @property
+    def engine(self) -> Engine:
+        """The present engine; it may be replaced."""
+
+    @property
+    def standing(self) -> Standing:
+        """The standing: what the host may do at the moment."""
+
+    @property
+    def space(self) -> Space:
+        """The space of its disk."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the host shuts down, so that work which can stop early does."""
+
+    def state_ms(self) -> int:
+        """The time that the engine's state has reached."""
+
+
+class Chores:
+    """The chores of the host's present engine."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._retire_ms = 0
+        self._claims_ms = 0
+
+    # ------------------------------------------------------------------ what is due
+
+    def loads(self) -> Iterator[Chore]:
+        """Chores that load messages that are due soon."""
+        loader = self._host.engine.dispatcher.loader
+        if loader.near:
+            yield "load", loader.near_work
+        if loader.far:
+            yield "open", loader.far_work
+        if loader.laying_out:
+            yield "lay out", loader.lay_out_work
+
+    def leading(self, now_ms: int) -> Iterator[Chore]:
+        """Chores that append to the log, so that only a leader runs them."""
+        engine = self._host.engine
+        if engine.jobs.due(now_ms):
+            yield "jobs", self.jobs
+        if engine.publisher.due:
+            yield "publish", self.publish
+        if now_ms >= self._claims_ms:
+            # To ask looks at every claim, and callers end what they have begun to settle, unless
+            # they are gone, for example with the previous leader.
+            self._claims_ms = now_ms + RETIRE_EVERY_MS
+            if engine.claims_due():
+                yield "claims", self.claims
+
+    def storing(self, now_ms: int) -> Iterator[Chore]:
+        """Chores that write files or free space, by the time of the state."""
+        host, engine = self._host, self._host.engine
+        state, upkeep = engine.state, engine.upkeep
+        if engine.flush_due():
+            yield "flush", self.flush
+        if engine.states_due():
+            yield "states", engine.states_work
+        if engine.split_due(now_ms):
+            yield "split", lambda: engine.split_work(self._stopping)
+        if engine.merge_due():
+            yield "merge", lambda: engine.merge_work(host.state_ms, self._stopping)
+        if engine.ids_due():
+            yield "ids", lambda: engine.ids_work(self._stopping)
+        if upkeep.checkpoint_due(now_ms):
+            yield "checkpoint", self.checkpoint
+        if upkeep.snapshots.due(now_ms, short_of_space=upkeep.short_of_space):
+            yield "keyspace snapshot", self._snapshot
+        if engine.compactor.due(now_ms):
+            yield "compaction", lambda: engine.compactor.work(host.state_ms, self._stopping)
+        if state.garbage:
+            yield "discard", engine.discard_work
+        if state.keyspace.garbage:
+            yield "free", self.free
+        if host.space.refill_due():
+            yield "reserve", host.space.refill
+
+    def retire_due(self, now_ms: int) -> bool:
+        """Whether to retire unused topics and groups: True once every five seconds."""
+        if now_ms < self._retire_ms:
+            return False
+        self._retire_ms = now_ms + RETIRE_EVERY_MS
+        return True
+
+    def begin_leading(self) -> None:
+        """Look at once for unused topics and left claims: nobody did while another node led."""
+        self._retire_ms = self._claims_ms = 0
+
+    # ------------------------------------------------------------------ the work
+
+    def jobs(self) -> Work:
+        """Jobs over many messages. They pause during a hand-over, which waits for the log's end."""
+        return self._host.engine.jobs.work(self._host.state_ms, self._may_not_append)
+
+    def publish(self) -> Work:
+        """Publish the rows of committed transactions."""
+        return self._host.engine.publisher.work(
+            self._host.state_ms, thread_time, self._may_not_append
+        )
+
+    def claims(self) -> Work:
+        """Finish settling claims whose caller may be gone."""
+        return self._host.engine.claims_work(self._host.state_ms)
+
+    def flush(self) -> Work:
+        """Flush the tails of hours to their files."""
+        state = self._host.engine.state
+        # Only durable rows may be flushed, and some fsync settings do not sync by themselves.
+        if state.committed() < state.log.end_position:
+            yield 0.0
+        yield from self._host.engine.flush_work()
+
+    def checkpoint(self) -> Work:
+        """A checkpoint, and then retention."""
+        return self._host.engine.upkeep.checkpoint(self._host.state_ms)
+
+    def free(self) -> Work:
+        """Free removed values of the keyspace, in slices."""
+        while self._host.engine.state.keyspace.free_slice():
+            yield None
+
+    def _snapshot(self) -> Work:
+        """A snapshot of the keyspace. A shutdown does not wait for it."""
+        upkeep = self._host.engine.upkeep
+        upkeep.snapshots.on_failure = _snapshot_failed
+        return upkeep.snapshots.work(
+            self._host.state_ms, short_of_space=upkeep.short_of_space, stopping=self._stopping
+        )
+
+    def _stopping(self) -> bool:
+        return self._host.stopping
+
+    def _may_not_append(self) -> bool:
+        return self._host.stopping or not self._host.standing.may_turn()
+
+
+def _snapshot_failed(why: str) -> None:
+    log.error(
+        "no snapshot of the keyspace was made; it is tried again, and the log kept until then",
+        extra={"why": why},
+    )

@@ -1,0 +1,234 @@
+"""Group commit on the loop: what a turn appended is committed together when the turn ends.
+
+Keeps the one job of the log thread that may run at a time, and tells the node when the log got
+further; what may be answered and dispatched then is the node's affair. A full disk is waited out
+here, any other failure ends the node: nothing is answered behind it. The log outlives the
+engines that append to it, so nothing here knows an engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic, perf_counter
+from typing import Final, Protocol
+
+from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
+from delaylog.broker.host.commits.inline_syncs import InlineSyncs
+from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.sync_times import SyncTimes
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.log.log_thread import LogThread
+from delaylog.storage.log.physical_log import PhysicalLog
+
+WRITE_INLINE_BYTES: Final = 128 << 10
+"""Frames up to this size are written by the loop itself; larger ones by the log thread."""
+WRITE_AHEAD_BYTES: Final = 16 << 10
+"""The same for frames that are answered after their fsync. The log thread would wait for the
+interpreter once more, behind its write, and has more to do meanwhile for large ones."""
+
+
+class Host(Protocol):
+    """Whose log it is. It finds how far that is safe in `position()`."""
+
+    def turn_ended(self) -> None:
+        """A turn that appended ends."""
+
+    def log_committed(self) -> None:
+        """A turn was written, where by dial that is enough."""
+
+    def log_synced(self) -> None:
+        """A job of the log thread has ended."""
+
+    def fail(self, error: BaseException) -> None:
+        """The log cannot be trusted any more."""
+
+
+class LogCommits(GroupCommit):
+    """Commits a log and knows who waits for it. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        physical_log: PhysicalLog,
+        loop: asyncio.AbstractEventLoop,
+        host: Host,
+        *,
+        fsync: str = "always",
+    ) -> None:
+        super().__init__(physical_log, written_is_safe=fsync == "interval")
+        self._loop = loop
+        self._host = host
+        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._syncing = False
+        self._syncing_to = self._syncing_from = 0
+        self.sync_times = SyncTimes()
+        """How long recent jobs of the log thread took."""
+        self._inline = InlineSyncs()
+        self._handed_at = 0.0
+        self._scheduled = False
+        self._written_position = 0
+        self.position: Callable[[], int] = self._own_position
+        """What counts as safe: below it everything may be answered. May be replaced."""
+
+    def start(self) -> None:
+        """Start the log thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the log thread after the job that runs."""
+        self._thread.stop()
+
+    def exchange(self, physical_log: PhysicalLog) -> None:
+        """After `stop`: commit another log from now on. Nobody waits for anything of the old."""
+        self._log = physical_log
+        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._syncing, self.disk_full = False, False
+        self._written_position = 0
+        self._thread.start()
+
+    def always_sync(self) -> None:
+        """From now on only what is synced is safe, whatever the dial says.
+
+        For the way out, where no tick would call for the fsync and the last checkpoint waits for
+        it.
+        """
+        self.written_is_safe = False
+
+    # ------------------------------------------------------------------ commit
+
+    def appended(self) -> None:
+        """Frames were appended in this turn: commit them when the turn ends."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._commit_turn)
+
+    def _commit_turn(self) -> None:
+        self._scheduled = False
+        try:
+            self._commit()
+        except Exception as error:
+            # Nobody else would hear of it, and whoever waits would wait for ever.
+            self._host.fail(error)
+
+    def _commit(self) -> None:
+        self._host.turn_ended()
+        if self.written_is_safe:
+            # The dial's promise: answers follow the write, the fsync follows within 50 ms.
+            if self.write_through():
+                self._written_position = self._log.written_position
+                self._host.log_committed()
+            else:
+                self.kick()
+        elif not self.disk_full:
+            if self._syncing or self._log.pending_size > WRITE_AHEAD_BYTES:
+                self.kick()
+            elif self.write_through() and len(self.waiters) == 1 and self._inline.likely_quick:
+                self._sync_inline()
+            else:
+                self.kick()
+
+    def _sync_inline(self) -> None:
+        self._begin()
+        error: Exception | None = None
+        began = perf_counter()
+        try:
+            self._log.sync()
+        except Exception as failure:
+            error = failure
+        self._inline.done(perf_counter() - began)
+        self._synced(error, monotonic())
+
+    def kick(self) -> None:
+        """Have the log thread write and sync what is appended, unless it is at it."""
+        if not self._syncing:
+            self._begin()
+            self._handed_at = perf_counter()
+            self._thread.kick()
+
+    def _begin(self) -> None:
+        self._syncing = True
+        self._syncing_to = self._log.end_position
+        self._syncing_from = self._log.durable_position
+        self.sync_times.begin(monotonic())
+
+    def is_syncing(self, position: int) -> bool:
+        """Whether the job under way makes everything durable up to there, and is not done."""
+        return self._syncing and self.position() < position <= self._syncing_to
+
+    def write_through(self) -> bool:
+        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        if self.disk_full or self._log.pending_size > WRITE_INLINE_BYTES:
+            return False
+        try:
+            return self._log.write_pending(wait=False)
+        except DiskFullError as error:
+            self._log_failed(error)
+            return False
+        except Exception as error:
+            self._host.fail(error)
+            return False
+
+    def _from_log_thread(self, error: BaseException | None) -> None:
+        # An end that fails half-way closes the loop while the last job may still run: a trace of
+        # that would stand behind the line that says what failed.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._job_ended, error, monotonic())
+
+    def _job_ended(self, error: BaseException | None, ended: float) -> None:
+        self._inline.handed(perf_counter() - self._handed_at)
+        self._synced(error, ended)
+
+    def _synced(self, error: BaseException | None, ended: float) -> None:
+        self._syncing = False
+        self.sync_times.end(ended, self._log.durable_position - self._syncing_from)
+        if error is not None:
+            self._log_failed(error)
+            return
+        self.ended(None)
+        try:
+            self._host.log_synced()
+        except Exception as bug:
+            self._host.fail(bug)
+            return
+        if self.waiters and self._log.durable_position < self._log.written_position:
+            # `write_through` wrote behind this job's back: nothing is pending, and no tick comes
+            # for it on the way out.
+            self.kick()
+
+    def _log_failed(self, error: BaseException) -> None:
+        self.ended(error)
+        if self.failure is not None:
+            self._host.fail(self.failure)
+        else:
+            self.found_full()
+
+    def found_full(self) -> None:
+        """The disk has no space left: nothing is committed until a try of the log finds some."""
+        self.disk_full = True
+        self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
+
+    def _retry_log(self) -> None:
+        if self.disk_full:
+            self.kick()
+
+    # ------------------------------------------------------------------ waiting
+
+    def _own_position(self) -> int:
+        durable = self._log.durable_position
+        return max(durable, self._written_position) if self.written_is_safe else durable
+
+    def when_durable(self, position: int, call: Told) -> None:
+        """Call back once it is safe up to `position`, at once if it is; or with what went wrong."""
+        if self.position() >= position:
+            call(None)
+            return
+        self.appended()
+        self.waiters.add(position, call)
+
+    async def durable(self, position: int) -> None:
+        """Wait until it is safe up to `position`; raises what made an end of the wait."""
+        if self.position() >= position:
+            return
+        self.appended()
+        await self.waiters.wait(position)

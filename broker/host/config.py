@@ -1,0 +1,288 @@
+"""Configuration: one table of options, read from flags, environment and a TOML file.
+
+Flags win over `DELAYLOG_…` variables, those over the file, that over the defaults. Limits stand
+in the file's `[limits]` table under the names of `Limits`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.host.process.process_memory import memory_share
+
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_INSECURE: Final = re.compile("no-auth")
+_ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the text names it and says what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: its flag is `--name`, its variable `DELAYLOG_NAME`, its TOML key `name`."""
+
+    name: str
+    default: str
+    help: str
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return f"DELAYLOG_{self.key.upper()}"
+
+
+OPTIONS: Final = (
+    Option("data-dir", "./delaylog-data", "folder of the log and the hours"),
+    Option("http", "127.0.0.1:8711", "where HTTP listens; port 0 picks a free one"),
+    Option("http-host", "", "names, comma-separated, by which clients call it: see Host, 421"),
+    Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
+    Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
+    Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
+    Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
+    Option("resp", "", "where Redis clients are listened to, HOST:PORT; empty = nowhere"),
+    Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
+    Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
+    Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
+    Option(
+        "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
+    ),
+    Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
+    Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
+    Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
+    Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
+    Option("cluster", "", "TOML file of the cluster that this node belongs to"),
+    Option("node", "", "index of this node, if the cluster file does not say it"),
+    Option("archive-hold", "off", "on: ended hours stay until POST /v1/archive/release"),
+    Option("log-level", "info", "debug, info, warning or error"),
+    Option("log-format", "json", "json or text"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RespConfig:
+    """The endpoint for Redis clients."""
+
+    host: str
+    port: int
+    auth: str | None = None
+    """Path of the file of tokens."""
+    after_write: bool = False
+    """Answers wait for the write only: `everysec`."""
+    maxmemory: int = 0
+    """Bytes; 0 = no bound."""
+    scripts: bool = True
+    """Whether clients may run Lua."""
+    script_seconds: float = 5.0
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A checked configuration."""
+
+    data_dir: str
+    http_host: str
+    http_port: int
+    fsync: str
+    camellia_monitor_seconds: float
+    camellia_metrics_prefix: str
+    cluster: str | None
+    """Path of the cluster file."""
+    cluster_node: str | None
+    new_cluster: bool
+    """The cluster has never run: a blank folder makes a voter."""
+    log_level: str
+    log_format: str
+    http_hosts: tuple[str, ...] = ()
+    """Names of this broker in the requests of its clients, beside its addresses."""
+    http_allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call it."""
+    resp: RespConfig | None = None
+    archive_hold: bool = False
+    """Ended hours stay until they are released."""
+    limits: Limits = field(default_factory=Limits)
+
+
+def parse_address(text: str, name: str) -> tuple[str, int]:
+    """(host, port) of `host:port`; IPv6 hosts in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        raise ConfigError(f"{name} must be HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+def _words(
+    values: Mapping[str, str], name: str, pattern: re.Pattern[str], what: str
+) -> tuple[str, ...]:
+    """A list of words between commas, each as the pattern has it."""
+    text = values[name.replace("-", "_")]
+    words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    for word in words:
+        if not pattern.fullmatch(word):
+            raise ConfigError(f"{name} must be {what}, comma-separated, not {word!r}")
+    return words
+
+
+def _seconds(values: Mapping[str, str], name: str) -> float:
+    text = values[name.replace("-", "_")]
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or float(text) <= 0:
+        raise ConfigError(f"{name} must be a number of seconds above 0, not {text!r}")
+    return float(text)
+
+
+def _metrics_prefix(text: str) -> str:
+    if not re.fullmatch(r"([A-Za-z_:][A-Za-z0-9_:]*)?", text):
+        raise ConfigError(f"camellia-metrics-prefix must be letters, digits, _ or :, not {text!r}")
+    return text
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
+    """Merge all sources. Raises ConfigError."""
+    path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
+    table = _read_file(path) if path else {}
+    limits_table = table.pop("limits", {})
+    known = {option.key for option in OPTIONS}
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
+        if not isinstance(table[name], str):
+            raise ConfigError(f"{name} in {path} must be text in quotes, not {table[name]!r}")
+    values: dict[str, str] = {}
+    for option in OPTIONS:
+        flag = flags.get(option.key)
+        value = flag if flag is not None else environ.get(option.variable)
+        values[option.key] = str(table.get(option.key, option.default) if value is None else value)
+    host, port = parse_address(values["http"], "http")
+    resp = _resp(values)
+    fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
+    if values["cluster"] and fsync != "always":
+        raise ConfigError("fsync must be always in a cluster: what a majority has must stay there")
+    if "no-auth" not in _words(values, "insecure", _INSECURE, "no-auth"):
+        _check_reach(values, (host, port), resp)
+    if flags.get("new_cluster") and not values["cluster"]:
+        raise ConfigError("new-cluster goes with --cluster FILE")
+    if resp is not None and resp.after_write and values["cluster"]:
+        raise ConfigError("resp-fsync must be always in a cluster: what is answered must stay")
+    return Config(
+        data_dir=values["data_dir"],
+        http_host=host,
+        http_port=port,
+        fsync=fsync,
+        camellia_monitor_seconds=_seconds(values, "camellia-monitor-seconds"),
+        camellia_metrics_prefix=_metrics_prefix(values["camellia_metrics_prefix"]),
+        cluster=values["cluster"] or None,
+        cluster_node=values["node"] or None,
+        new_cluster=bool(flags.get("new_cluster")),
+        log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
+        log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
+        http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),
+        http_allowed_origins=_words(
+            values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"
+        ),
+        resp=resp,
+        archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
+        limits=_limits(limits_table),
+    )
+
+
+def _check_reach(values: Mapping[str, str], http: tuple[str, int], resp: RespConfig | None) -> None:
+    """Refuse listeners without authentication that other machines can reach."""
+    if not is_loopback(http[0]):
+        raise ConfigError(
+            f"http {values['http']} is open to other machines and HTTP has no authentication: put "
+            "a proxy in front of 127.0.0.1, or accept it with --insecure=no-auth"
+        )
+    if resp is not None and resp.auth is None and not is_loopback(resp.host):
+        raise ConfigError(
+            f"resp {values['resp']} is open to other machines without authentication: give "
+            "--resp-auth FILE, or accept it with --insecure=no-auth"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name counts only if it is localhost."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+
+
+def _resp(values: Mapping[str, str]) -> RespConfig | None:
+    everysec = _one_of(values["resp_fsync"], "resp-fsync", ("always", "everysec")) == "everysec"
+    if not values["resp"]:
+        for name in ("resp-auth", "resp-tls-cert", "resp-tls-key"):
+            if values[name.replace("-", "_")]:
+                raise ConfigError(f"{name} goes with resp HOST:PORT")
+        return None
+    host, port = parse_address(values["resp"], "resp")
+    if values["resp_tls_key"] and not values["resp_tls_cert"]:
+        raise ConfigError("resp-tls-key goes with resp-tls-cert")
+    scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
+    trusted = is_loopback(host) or bool(values["resp_auth"])
+    return RespConfig(
+        host=host,
+        port=port,
+        auth=values["resp_auth"] or None,
+        scripts=trusted if scripts == "auto" else scripts == "on",
+        after_write=everysec,
+        maxmemory=_memory(values["resp_maxmemory"]),
+        script_seconds=_seconds(values, "resp-script-seconds"),
+        tls_cert=values["resp_tls_cert"] or None,
+        tls_key=values["resp_tls_key"] or None,
+    )
+
+
+def _memory(text: str) -> int:
+    if text == "auto":
+        return memory_share()
+    found = re.fullmatch(r"([0-9]{1,18})(|kb|mb|gb)", text)
+    if found is None:
+        raise ConfigError(
+            f"resp-maxmemory must be auto, 0 for no bound, or like 512mb or 4gb, not {text!r}"
+        )
+    return int(found[1]) << {"": 0, "kb": 10, "mb": 20, "gb": 30}[found[2]]
+
+
+def _limits(table: Any) -> Limits:
+    names = {f.name for f in fields(Limits)}
+    if not isinstance(table, dict):
+        raise ConfigError("limits must be a table")
+    for name, value in table.items():
+        if name not in names:
+            raise ConfigError(f"unknown limit {name!r}; known are {sorted(names)}")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ConfigError(f"limits.{name} must be a whole number")
+    try:
+        return Limits(**table)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,45 @@
+"""The exit status of a broker that serves: one for each kind of end, for service managers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from delaylog.broker.host.config import ConfigError
+from delaylog.replication.errors import ClusterError
+from delaylog.storage.errors import (
+    CorruptionError,
+    DiskFailedError,
+    DiskFullError,
+    NewerFormatError,
+    NoDescriptorError,
+)
+
+
+class ExitCode(IntEnum):
+    """What `delaylog serve` ends with."""
+
+    STOPPED = 0
+    """It was told to stop and did."""
+    DISK_FAILED = 1
+    """A read, write or fsync failed. Look at the disk before the next start."""
+    CONFIGURATION = 2
+    """An option, the folder or an address cannot be used. A restart does not help."""
+    DAMAGED = 65
+    """A file is not the one written. Restore it; a member of a cluster may be started again."""
+    BUG = 70
+    """An unexpected error. A restart goes on from the log; report it."""
+    DISK_FULL = 75
+    """No space, not even to start. Free some and start again."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """What a broker that was ended by `error` ends with."""
+    if isinstance(error, (ConfigError, ClusterError, NewerFormatError, NoDescriptorError)):
+        return ExitCode.CONFIGURATION
+    if isinstance(error, DiskFullError):
+        return ExitCode.DISK_FULL
+    if isinstance(error, (CorruptionError, FileNotFoundError)):
+        return ExitCode.DAMAGED
+    if isinstance(error, (DiskFailedError, OSError)):
+        return ExitCode.DISK_FAILED
+    return ExitCode.BUG

@@ -1,0 +1,90 @@
+"""What a node checks every 50 ms, whether or not a client calls.
+
+The tick slot (how far it has dispatched), the log, space on the disk, what work is due (`chores`),
+and while it leads topics and groups that have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.chores import TICK_MS
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
+
+
+class Ticks:
+    """The looks at one node. All methods belong to the loop's thread."""
+
+    def __init__(self, node: Node, on_fatal: Callable[[BaseException], None]) -> None:
+        self._node = node
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Look from now on, until the node stops."""
+        self._node.loop_lag.expect_tick(TICK_MS / 1000)
+        self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _tick(self) -> None:
+        node = self._node
+        if node.stopping:
+            return
+        node.loop_lag.tick()
+        if node.suspended:
+            self.start()
+            return
+        try:
+            self._look(node.engine)
+        except Exception as error:
+            self._on_fatal(error)
+            return
+        self.start()
+
+    def _look(self, engine: Engine) -> None:
+        node, state = self._node, engine.state
+        now_ms = node.clock.now_ms()
+        engine.note_tick(now_ms)
+        unsynced = state.log.end_position > state.log.durable_position
+        if (unsynced or state.log.sealed) and not node.disk_full:
+            node.log_commits.kick()
+        if node.standing.leading:
+            self._look_as_leader(engine, now_ms)
+        else:
+            # A follower's own clock says nothing about the log that it follows.
+            now_ms = state.told_ms
+        node.space.look()
+        for name, make in node.chores.storing(now_ms):
+            node.spawn(name, make)
+
+    def _look_as_leader(self, engine: Engine, now_ms: int) -> None:
+        node = self._node
+        wake = engine.next_wake_ms()
+        if wake is not None and wake <= now_ms:
+            # The timer counts time that passes; a clock that was set ahead shows here.
+            node.kick_dispatch()
+        if not node.standing.may_turn():
+            return
+        if node.chores.retire_due(now_ms):
+            if wake is None or wake > now_ms:
+                # The tick goes on while nothing is due: hours that are over end by it.
+                engine.run_due(now_ms)
+            self._note_waiting(engine, now_ms)
+            engine.retire_unused(now_ms)
+            if engine.state.log.pending_size:
+                node.appended()
+        for name, make in node.chores.leading(now_ms):
+            node.spawn(name, make)
+
+    def _note_waiting(self, engine: Engine, now_ms: int) -> None:
+        """Whoever waits for a group uses it, however long ago it asked."""
+        topics = engine.state.topics
+        for namespace, name, group_name in self._node.waiters.groups():
+            topic = topics.get((namespace, name))
+            group = None if topic is None else topic.group(group_name)
+            if topic is not None and group is not None:
+                topic.used_ms = group.used_ms = now_ms

@@ -1,0 +1,5 @@
+"""The process: its memory, descriptors and disk space, and the locks of its folder.
+
+Imports: storage.
+Begin with `folder_lock`.
+"""

@@ -1,0 +1,76 @@
+"""Locks on a data folder: one process serves it, and whoever copies it holds its files.
+
+Both are `flock`s, which the kernel drops with the process that has them: nothing stays behind
+after a kill, so there is nothing to clean up and nothing to mistake for a living owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from delaylog.broker.host.config import ConfigError
+from delaylog.storage.files.file_system import (
+    FILE_MODE,
+    make_folder,
+    open_descriptor,
+    raise_disk_error,
+)
+from delaylog.storage.files.spare_descriptors import refill
+from delaylog.storage.layout import HOLD
+
+LOCK: Final = "lock"
+"""Held alone by the process that serves, verifies or restores a folder."""
+
+
+def lock_folder(folder: str) -> int:
+    """Make the folder if need be and take it alone; returns the descriptor that keeps it.
+
+    Raises ConfigError when it cannot be used or another process has it.
+    """
+    try:
+        make_folder(folder)
+        fd = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ConfigError(f"data folder {folder} is in use by another process") from None
+    return fd
+
+
+@contextmanager
+def held_retention(folder: str) -> Iterator[None]:
+    """Keep whoever serves the folder from removing segments and hours. Raises ConfigError."""
+    try:
+        fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
+    try:
+        # A broker that looks for holds has the lock for a moment: wait for it.
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def retention_held(folder: str) -> bool:
+    """Whether a backup holds the folder's files just now."""
+    path = f"{folder}/{HOLD}"
+    try:
+        fd = open_descriptor(path, os.O_RDONLY | os.O_CREAT)
+    except OSError as error:
+        raise_disk_error(error, path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+        refill()
+    return False

@@ -1,0 +1,82 @@
+"""The free space of a data folder, and its reserve: space that is allocated in advance.
+
+While free space is short, sends are to be refused, so that stored messages can be delivered and
+settled by means of the reserve. This module only tells; the interfaces raise the refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.storage.work import Work
+
+DISK_LOOK_SECONDS: Final = 0.5
+
+log = logging.getLogger("delaylog.node")
+
+
+class Space:
+    """The space of one data folder."""
+
+    def __init__(self, engine: Callable[[], Engine], disk_full: Callable[[], bool]) -> None:
+        """`engine` returns the present engine, since a node may replace its engine."""
+        self._engine = engine
+        self._disk_full = disk_full
+        self._free_bytes = 1 << 62
+        self._free_looked = -DISK_LOOK_SECONDS
+        self._refilled = -DISK_LOOK_SECONDS
+        self._reserve_told = False
+        """Whether the loss of the reserve has been logged."""
+
+    def free_bytes(self) -> int:
+        """Free space of the data folder, measured at most twice a second; 0 while the disk is full
+        or the reserve is not whole.
+        """
+        engine = self._engine()
+        if self._disk_full() or not engine.reserve.whole:
+            return 0
+        now = perf_counter()
+        if now - self._free_looked > DISK_LOOK_SECONDS:
+            self._free_looked = now
+            self._free_bytes = engine.fs.free_bytes(engine.folder)
+            if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
+                # Free the copies that are only a cache.
+                engine.state.hot.clear()
+        return self._free_bytes
+
+    @property
+    def refusing_sends(self) -> bool:
+        """Whether sends are refused for lack of space."""
+        return self.free_bytes() < self._engine().limits.disk_reserve_bytes
+
+    def look(self) -> None:
+        """Log a change of the reserve, and have upkeep free the log early while space is short."""
+        engine = self._engine()
+        reserve = engine.reserve
+        engine.upkeep.short_of_space = self.refusing_sends
+        if reserve.whole == self._reserve_told:
+            self._reserve_told = not reserve.whole
+            sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}
+            if reserve.whole:
+                log.warning("the disk has space again and the reserve stands", extra=sizes)
+            else:
+                log.error(
+                    "the disk is full; sends are refused, the rest goes on from the reserve",
+                    extra=sizes,
+                )
+
+    def refill_due(self) -> bool:
+        """Whether to try to allocate the reserve again."""
+        return (
+            not self._engine().reserve.whole and perf_counter() - self._refilled > DISK_LOOK_SECONDS
+        )
+
+    def refill(self) -> Work:
+        """Allocate the reserve again if there is room."""
+        self._refilled = perf_counter()
+        yield self._engine().refill_reserve
+        self._free_looked = -DISK_LOOK_SECONDS

@@ -1,0 +1,330 @@
+"""`delaylog serve`: open the folder, recover, listen, serve until a signal, end cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from delaylog.broker.cluster.members.addresses import unlike_options
+from delaylog.broker.cluster.members.folders import StaleFolderError
+from delaylog.broker.cluster.place import ClusterPlace, take_place
+from delaylog.broker.cluster.watch.metrics import ClusterMetrics
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.membership import Membership
+from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.config import Config, ConfigError
+from delaylog.broker.host.exit_codes import exit_code
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.process import crash_trace, descriptors, process_memory
+from delaylog.broker.host.process.collector import Collector
+from delaylog.broker.host.process.folder_kind import check_folder
+from delaylog.broker.host.process.folder_lock import lock_folder, retention_held
+from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.watch.loop_lag import StallTrace
+from delaylog.broker.host.watch.metrics import Metrics
+from delaylog.broker.web.app import HttpFace
+from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.request_checks import RequestChecks, host_name
+from delaylog.replication.errors import ClusterError
+from delaylog.storage.errors import (
+    CorruptionError,
+    DiskFailedError,
+    DiskFullError,
+    NewerFormatError,
+    NoDescriptorError,
+    StorageError,
+)
+from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.spare_descriptors import hold_spares
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.face import RespFace
+
+SWITCH_SECONDS = 0.0005
+"""Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
+
+START_LOG_SECONDS: Final = 2.0
+
+log = logging.getLogger("delaylog.serve")
+
+
+class _StartLog:
+    """Says every few seconds how far a long start has got."""
+
+    def __init__(self) -> None:
+        self._said = monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if monotonic() - self._said >= START_LOG_SECONDS:
+            self._said = monotonic()
+            share = f"{done / total:.0%}" if total else "?"
+            log.info(f"{what}: {share}", extra={"done": done, "total": total})  # noqa: G004
+
+
+def _end_on_bugs(
+    loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BaseException], None]
+) -> None:
+    """An error in a callback of ours ends the node: what the callback had to do is not done, and
+    whoever waits for it would wait for ever. Errors of connections and their requests stay theirs.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception) and _is_ours(error):
+            on_fatal(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the loop called a function of this package: the outermost frame but its own."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith(("asyncio", "uvloop")):
+            return module.startswith("delaylog.")
+    return False
+
+
+async def _serve(config: Config) -> int:
+    clock = BrokerClock(
+        on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
+    )
+    stop, failed = asyncio.Event(), asyncio.Event()
+    place: ClusterPlace | None = None
+    failure: list[BaseException] = []
+
+    def on_fatal(error: BaseException) -> None:
+        if not failure:
+            failure.append(error)
+            damaged = isinstance(error, CorruptionError)
+            hint = {"do": _advice(error, place)} if damaged else {}
+            log.critical("the node stops", exc_info=error, extra=hint)
+            if isinstance(error, CorruptionError) and place is not None:
+                place.note_damage(error)
+        failed.set()
+
+    def make_engine(
+        member: Membership | None = None, loaded: LoadedKeyspace | None = None
+    ) -> Engine:
+        return Engine(
+            OsFileSystem(),
+            config.data_dir,
+            Setup(
+                random=Random(),
+                limits=config.limits,
+                progress=log.info,
+                working=_StartLog(),
+                make_snapshot=ChildRun,
+                archive_hold=config.archive_hold,
+            ),
+            now_ms=clock.now_ms(),
+            member=member,
+            loaded=loaded,
+        )
+
+    collector = Collector()
+    collector.prepare()
+    _end_on_bugs(asyncio.get_running_loop(), on_fatal)
+    if config.cluster is None:
+        node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
+        clock.hold_from(node.engine.started_ms)
+    else:
+        place = await take_place(config, clock, make_engine, on_fatal)
+        node = place.node
+    clock.on_jump = node.clock_jumped
+    if clock.held_ms:
+        log.warning(
+            "the wall clock is behind the broker's time, which holds until it has caught up or the "
+            "step is accepted (POST /v1/clock)",
+            extra={"held_ms": clock.held_ms},
+        )
+    camellia = CamelliaFace(
+        node,
+        monitor_seconds=config.camellia_monitor_seconds,
+        metrics_prefix=config.camellia_metrics_prefix,
+    )
+
+    def held() -> bool:
+        # Messages come before backups: a broker that needs the space takes it, and a backup that
+        # loses files by that begins again or says so.
+        enough = node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
+        return enough and retention_held(config.data_dir)
+
+    node.held = held
+    metrics = Metrics(node)
+    if place is not None:
+        metrics.registry.register(ClusterMetrics(place.member))
+    face = HttpFace(node, metrics, camellia, _checks(config, place))
+    resp: RespFace | None = None
+    if config.resp is not None:
+        # A broker that serves no Redis clients starts without all their commands.
+        from delaylog.broker.resp.metrics import RespMetrics
+        from delaylog.broker.resp.starting import listen, make_face
+
+        resp = make_face(node, config.resp)
+        metrics.registry.register(RespMetrics(resp.executor))
+        redis = resp
+        face.other_connections = lambda: redis.open_connections
+        resp.other_connections = lambda: face.connections
+    node.start()
+    if config.log_level == "debug":
+        StallTrace(node.loop_lag).start()
+    try:
+        port = await face.start(config.http_host, config.http_port)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {config.http_host}:{config.http_port}: {error.strerror}"
+        ) from None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
+    ready = f"ready http={host}:{port}"
+    if resp is not None and config.resp is not None:
+        ready += f" resp={await listen(resp, config.resp)}"
+    if place is not None:
+        await place.start()
+        _warn_of_ports(config, place, port)
+        ready += " peer={}:{}".format(*place.member.config.me.peer)
+    collector.start()
+    print(ready, flush=True)
+    log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
+
+    async def serve_until_told() -> None:
+        await stop.wait()
+        log.info("stopping")
+        await face.close_listener()
+        if resp is not None:
+            await resp.close_listener()
+        if place is not None:
+            await place.leave()
+        node.waiters.close()
+        await face.stop()
+        if resp is not None:
+            await resp.stop()
+        if place is not None:
+            await place.member.stop()
+        await node.stop()
+        if place is not None:
+            place.files.close()
+
+    # A disk that fails while the broker ends is not waited for either.
+    served = loop.create_task(serve_until_told())
+    await asyncio.wait([served, loop.create_task(failed.wait())], return_when="FIRST_COMPLETED")
+    if not failure and (broken := served.exception()) is not None:
+        on_fatal(broken)
+    if failure:
+        # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
+        # does not get to close: what it would still begin on the way, like a connection that comes
+        # in just now, would be complained about behind this line.
+        advice = _advice(failure[0], place)
+        print(f"delaylog: the node stops: {failure[0]}. {advice}", file=sys.stderr)
+        _leave(exit_code(failure[0]))
+    log.info("stopped")
+    return 0
+
+
+def _checks(config: Config, place: ClusterPlace | None) -> RequestChecks:
+    """The names under which clients call this node: its own, and those of the cluster file."""
+    hosts = [config.http_host, *config.http_hosts]
+    if place is not None:
+        urls = [member.http_url for member in place.member.config.members]
+        hosts += [host_name(url.partition("://")[2]) for url in urls]
+    return RequestChecks(hosts, config.http_allowed_origins)
+
+
+def _warn_of_ports(config: Config, place: ClusterPlace, http_port: int) -> None:
+    resp_port = None if config.resp is None else config.resp.port
+    for text in unlike_options(place.member.config.me, http_port, resp_port):
+        log.warning(text)
+
+
+def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
+    """What the operator can do about what ended the node."""
+    if isinstance(error, StaleFolderError):
+        return (
+            "Stop the other process if there is one, then start this node again: it sets its data "
+            "aside in a folder damaged-TIME and fetches a copy from the others."
+        )
+    if isinstance(error, CorruptionError) and place is not None and place.member.config.others:
+        return (
+            "Start it again: it sets its data aside and gets a copy from the leader. Then look at "
+            "the disk."
+        )
+    if isinstance(error, NewerFormatError):
+        return "Run that release or a later one on this folder."
+    if isinstance(error, NoDescriptorError):
+        return "Raise the limit of open files and start again."
+    if isinstance(error, DiskFullError):
+        return "Free some space and start again."
+    if isinstance(error, (CorruptionError, FileNotFoundError)):
+        return (
+            "Restore the file from a backup; `delaylog verify` says what else is damaged. "
+            "Do not delete anything."
+        )
+    if isinstance(error, (DiskFailedError, OSError)):
+        return (
+            "Look into the kernel's log, mend or replace the disk and start again: "
+            "whatever was acknowledged is in the log."
+        )
+    return "This is a bug: keep the log and report it."
+
+
+def serve(config: Config) -> int:
+    """Run a node; returns the exit status."""
+    check_folder(config.data_dir, member=config.cluster is not None)
+    lock = lock_folder(config.data_dir)
+    crash_trace.watch(config.data_dir)
+    process_memory.tune()
+    process_memory.start_keeper()
+    descriptors.raise_process_limit()
+    hold_spares()
+    open_hours = max(config.limits.open_hours_max, descriptors.OPEN_HOURS_SERVED)
+    limits = replace(config.limits, open_hours_max=open_hours)
+    config = replace(config, limits=descriptors.served().limit_hours(limits))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        try:
+            import uvloop
+        except ImportError:
+            status = asyncio.run(_serve(config))
+        else:
+            status = uvloop.run(_serve(config))
+    except ClusterError as error:
+        print(f"delaylog: {error}", file=sys.stderr)
+        status = exit_code(error)
+    except ConfigError:
+        raise
+    except Exception as error:
+        expected = isinstance(error, (StorageError, OSError))
+        log.critical(
+            "the data folder cannot be served",
+            extra={"why": str(error)},
+            exc_info=None if expected else error,
+        )
+        print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)
+        status = exit_code(error)
+    finally:
+        os.close(lock)
+    if status:
+        _leave(status)
+    return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process: threads may hang in a failed disk's calls, and are not waited for."""
+    sys.stderr.flush()
+    os._exit(status)

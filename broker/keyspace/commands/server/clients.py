@@ -1,0 +1,245 @@
+"""CLIENT: who is connected, under what name, and ending or waking others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.keyspace.commands.server.connection import check_name
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
+from delaylog.broker.keyspace.registry import COMMANDS, Args, command
+from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply, Verbatim
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.values.number_texts import to_int
+
+_FLAGS: Final = "noscript loading stale"
+_ADMIN: Final = "admin " + _FLAGS
+_UNBLOCKED: Final = b"UNBLOCKED client unblocked via CLIENT UNBLOCK"
+_TYPES: Final = {
+    b"normal": b"normal",
+    b"pubsub": b"pubsub",
+    b"master": b"master",
+    b"slave": b"slave",
+    b"replica": b"slave",
+}
+
+
+# ---------------------------------------------------------------------- oneself
+
+
+@command("client|id", 2, "connection", _FLAGS)
+def client_id(run: Run, argv: Args) -> Reply:
+    """The number of this connection."""
+    return run.session.number
+
+
+@command("client|getname", 2, "connection", _FLAGS)
+def client_getname(run: Run, argv: Args) -> Reply:
+    """The name of this connection, if it has one."""
+    return run.session.name or None
+
+
+@command("client|setname", 3, "connection", _FLAGS)
+def client_setname(run: Run, argv: Args) -> Reply:
+    """Give this connection a name; an empty one takes it away."""
+    check_name(argv[2])
+    run.session.name = argv[2]
+    return OK
+
+
+@command("client|setinfo", 4, "connection", _FLAGS)
+def client_setinfo(run: Run, argv: Args) -> Reply:
+    """Say by which library this client speaks: LIB-NAME name, LIB-VER version."""
+    which, value = argv[2].lower(), argv[3]
+    if which not in (b"lib-name", b"lib-ver"):
+        raise CommandError(b"ERR Unrecognized option '%b'" % argv[2])
+    check_name(value, which)
+    if which == b"lib-name":
+        run.session.library = value
+    else:
+        run.session.library_version = value
+    return OK
+
+
+@command("client|info", 2, "connection", _FLAGS)
+def client_info(run: Run, argv: Args) -> Reply:
+    """This connection, as in CLIENT LIST."""
+    return Verbatim(line_of(run, run.session))
+
+
+# ---------------------------------------------------------------------- others
+
+
+def type_of(session: Session) -> bytes:
+    """Which TYPE it is."""
+    return b"pubsub" if session.subscribed else b"normal"
+
+
+def _flags(session: Session) -> bytes:
+    flags = b""
+    if session.subscribed:
+        flags += b"P"
+    if session.queue is not None:
+        flags += b"x"
+    if session.blocked is not None:
+        flags += b"b"
+    if session.dirty_watch:
+        flags += b"d"
+    if session.closing:
+        flags += b"c"
+    return flags or b"N"
+
+
+def _last_command(run: Run, session: Session) -> bytes:
+    if session is run.session and run.command is not None:
+        return run.command.name
+    if session.blocked is not None:
+        return session.blocked.command.name
+    word = session.used_word.lower()
+    return word if word in COMMANDS else b"NULL"
+
+
+def line_of(run: Run, session: Session) -> bytes:
+    """A client's line in CLIENT LIST, without its end. Buffers are the host's, and 0 here."""
+    now_ms = run.now_ms
+    members: list[tuple[bytes, bytes | int]] = [
+        (b"id", session.number),
+        (b"addr", session.address),
+        (b"laddr", session.local_address),
+        (b"fd", session.descriptor),
+        (b"name", session.name),
+        (b"age", max(now_ms - session.created_ms, 0) // 1000),
+        (b"idle", max(now_ms - session.used_ms, 0) // 1000),
+        (b"flags", _flags(session)),
+        (b"db", session.database.number),
+        (b"sub", len(session.channels)),
+        (b"psub", len(session.patterns)),
+        (b"ssub", 0),
+        (b"multi", -1 if session.queue is None else len(session.queue)),
+        *((name, 0) for name in (b"qbuf", b"qbuf-free", b"argv-mem", b"multi-mem")),
+        *((name, 0) for name in (b"rbs", b"rbp", b"obl", b"oll", b"omem", b"tot-mem")),
+        (b"events", b"r"),
+        (b"cmd", _last_command(run, session)),
+        (b"user", session.user if session.authenticated else b"(superuser)"),
+        (b"redir", -1),
+        (b"resp", session.resp),
+        # Redis has these two from 7.2 on; clients that look for them find them.
+        (b"lib-name", session.library),
+        (b"lib-ver", session.library_version),
+    ]
+    return b" ".join(
+        b"%b=%b" % (name, value if isinstance(value, bytes) else b"%d" % value)
+        for name, value in members
+    )
+
+
+@command("client|list", -2, "connection", _ADMIN)
+def client_list(run: Run, argv: Args) -> Reply:
+    """Who is connected: [TYPE type] or [ID id ...]."""
+    sessions = run.executor.sessions
+    shown = list(sessions.values())
+    if len(argv) > 2:
+        option = argv[2].lower()
+        if option == b"type" and len(argv) == 4:
+            wanted = _type(argv[3])
+            shown = [session for session in shown if type_of(session) == wanted]
+        elif option == b"id" and len(argv) > 3:
+            numbers = [to_int(text, b"ERR Invalid client ID") for text in argv[3:]]
+            shown = [sessions[number] for number in numbers if number in sessions]
+        else:
+            raise syntax()
+    return Verbatim(b"".join(line_of(run, session) + b"\n" for session in shown))
+
+
+def _type(word: bytes) -> bytes:
+    known = _TYPES.get(word.lower())
+    if known is None:
+        raise CommandError(b"ERR Unknown client type '%b'" % word)
+    return known
+
+
+@command("client|kill", -3, "connection", _ADMIN)
+def client_kill(run: Run, argv: Args) -> Reply:
+    """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
+    sessions = list(run.executor.sessions.values())
+    if len(argv) == 3:
+        for session in sessions:
+            if session.address == argv[2]:
+                _end(run, session)
+                return OK
+        raise CommandError(b"ERR No such client")
+    options = read_options(argv, 2, _kill_options(run))
+    skips_me = options.value("skipme", True)
+    filters = [(name, read) for name, read in _READERS.items() if name in options]
+    ended = 0
+    for session in sessions:
+        if session is run.session and skips_me:
+            continue
+        if all(read(session) == options.value(name) for name, read in filters):
+            _end(run, session)
+            ended += 1
+    return ended
+
+
+_READERS: Final[dict[str, Callable[[Session], bytes | int]]] = {
+    "id": lambda session: session.number,
+    "type": type_of,
+    "addr": lambda session: session.address,
+    "laddr": lambda session: session.local_address,
+    "user": lambda session: session.user,
+}
+"""What the filters of CLIENT KILL look at."""
+
+
+def _skipme(text: bytes) -> bool:
+    if text.lower() not in (b"yes", b"no"):
+        raise syntax()
+    return text.lower() == b"yes"
+
+
+def _kill_options(run: Run) -> Options:
+    def user(name: bytes) -> bytes:
+        if name != b"default" and name not in run.executor.server.accounts:
+            raise CommandError(b"ERR No such user '%b'" % name)
+        return name
+
+    return {
+        b"id": Option("id", at_least(1, b"ERR client-id should be greater than 0")),
+        b"type": Option("type", _type),
+        b"addr": Option("addr", bytes),
+        b"laddr": Option("laddr", bytes),
+        b"user": Option("user", user),
+        b"skipme": Option("skipme", _skipme),
+    }
+
+
+def _end(run: Run, session: Session) -> None:
+    """End a connection; oneself after the answer."""
+    if session is run.session:
+        session.closing = True
+        return
+    run.executor.waits.end(session)
+    session.kill()
+
+
+@command("client|unblock", -3, "connection", _ADMIN)
+def client_unblock(run: Run, argv: Args) -> Reply:
+    """Wake a client from a blocking command, as if its time were up: id [TIMEOUT|ERROR]."""
+    with_error = False
+    if len(argv) == 4:
+        reason = argv[3].lower()
+        if reason not in (b"timeout", b"error"):
+            raise CommandError(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+        with_error = reason == b"error"
+    elif len(argv) > 4:
+        raise syntax()
+    session = run.executor.sessions.get(to_int(argv[2]))
+    if session is None:
+        return 0
+    blocked = run.executor.waits.end(session)
+    if blocked is None:
+        return 0
+    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
+    return 1

@@ -1,0 +1,168 @@
+"""The connection itself: PING, ECHO, SELECT, HELLO, AUTH, QUIT, RESET."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.options import Option, Options, read_options
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.watching import forget_watches
+from delaylog.broker.keyspace.values.number_texts import INT32_MAX, INT32_MIN, to_int
+
+REDIS_VERSION: Final = b"7.0.15"
+"""What clients are told; what they may expect of the server goes by it."""
+_FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
+_NO_PASSWORD: Final = (
+    b"ERR AUTH <password> called without any password configured for the default user. "
+    b"Are you sure your configuration is correct?"
+)
+_WRONG: Final = b"WRONGPASS invalid username-password pair or user is disabled."
+
+
+@command("ping", -1, "connection", "fast sentinel pubsub")
+def ping(run: Run, argv: Args) -> Reply:
+    """PONG, or what was given."""
+    if len(argv) > 2:
+        raise CommandError(b"ERR wrong number of arguments for 'ping' command")
+    session = run.session
+    if session.resp == 2 and session.subscribed:
+        return [b"pong", argv[1] if len(argv) == 2 else b""]
+    return argv[1] if len(argv) == 2 else PONG
+
+
+@command("echo", 2, "connection", "loading stale fast")
+def echo(run: Run, argv: Args) -> Reply:
+    """What was given."""
+    return argv[1]
+
+
+@command("select", 2, "connection", "loading stale fast")
+def select(run: Run, argv: Args) -> Reply:
+    """Go on in another database."""
+    number = to_int(argv[1])
+    if not INT32_MIN <= number <= INT32_MAX:
+        refusal = b"ERR value is out of range, value must between %d and %d"
+        raise CommandError(refusal % (INT32_MIN, INT32_MAX))
+    databases = run.keyspace.databases
+    if not 0 <= number < len(databases):
+        raise CommandError(b"ERR DB index is out of range")
+    run.session.database = databases[number]
+    return OK
+
+
+def authenticate(run: Run, name: bytes, token: bytes) -> None:
+    """Let a client in. Raises CommandError."""
+    server = run.executor.server
+    known = server.accounts.get(name)
+    if known is None or not compare_digest(known, token):
+        server.on_wrong_password(run.session)
+        raise CommandError(_WRONG)
+    run.session.authenticated = True
+    run.session.user = name
+    run.session.look()
+
+
+@command("auth", -2, "connection", _FLAGS)
+def auth(run: Run, argv: Args) -> Reply:
+    """Show who one is: [user] token."""
+    if len(argv) > 3:
+        raise CommandError(b"ERR syntax error")
+    if not run.executor.server.wants_password:
+        if len(argv) == 2:
+            raise CommandError(_NO_PASSWORD)
+        if argv[1] != b"default":
+            raise CommandError(_WRONG)
+        return OK
+    authenticate(run, argv[1] if len(argv) == 3 else b"default", argv[-1])
+    return OK
+
+
+def _bad_hello(word: bytes) -> CommandError:
+    return CommandError(b"ERR Syntax error in HELLO option '%b'" % word)
+
+
+def _name(text: bytes) -> bytes:
+    check_name(text)
+    return text
+
+
+_HELLO_OPTIONS: Final[Options] = {
+    b"auth": Option("login", bytes, 2),
+    b"setname": Option("name", _name),
+}
+
+
+@command("hello", -1, "connection", _FLAGS)
+def hello(run: Run, argv: Args) -> Reply:
+    """Choose the protocol: [2|3 [AUTH user token] [SETNAME name]]."""
+    session = run.session
+    resp = session.resp
+    if len(argv) > 1:
+        resp = to_int(argv[1], b"ERR Protocol version is not an integer or out of range")
+        if resp not in (2, 3):
+            raise CommandError(b"NOPROTO unsupported protocol version")
+    options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
+    login = options.value("login")
+    if login is not None and (run.executor.server.wants_password or login[0] != b"default"):
+        authenticate(run, *login)
+    if not session.authenticated:
+        raise CommandError(
+            b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+            b"HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
+            b"the RESP protocol version at the same time"
+        )
+    session.name = options.value("name", session.name)
+    session.resp = resp
+    session.look()
+    role = run.executor.server.role()
+    return Map(
+        [
+            b"server",
+            b"redis",
+            b"version",
+            REDIS_VERSION,
+            b"proto",
+            resp,
+            b"id",
+            session.number,
+            b"mode",
+            b"standalone",
+            b"role",
+            b"replica" if role == b"slave" else b"master",
+            b"modules",
+            [],
+        ]
+    )
+
+
+def check_name(name: bytes, what: bytes = b"Client names") -> None:
+    """Names stand in CLIENT LIST. Raises CommandError."""
+    if any(not 33 <= char <= 126 for char in name):
+        raise CommandError(b"ERR %b cannot contain spaces, newlines or special characters." % what)
+
+
+@command("quit", -1, "connection", _FLAGS + " pubsub now")
+def quit_(run: Run, argv: Args) -> Reply:
+    """Say goodbye."""
+    run.session.closing = True
+    return OK
+
+
+@command("reset", 1, "connection", _FLAGS + " pubsub now")
+def reset(run: Run, argv: Args) -> Reply:
+    """Be as a new client."""
+    session = run.session
+    session.queue, session.failed_multi = None, False
+    forget_watches(session)
+    run.executor.pubsub.leave(session)
+    session.database = run.keyspace.databases[0]
+    session.resp = 2
+    session.name = b""
+    session.user = b"default"
+    session.authenticated = not run.executor.server.wants_password
+    session.look()
+    return Status(b"RESET")

@@ -1,0 +1,30 @@
+"""HELP of the commands that have subcommands: made from the table and its docstrings."""
+
+from __future__ import annotations
+
+from delaylog.broker.keyspace.registry import COMMANDS, Args, Command, command
+from delaylog.broker.keyspace.replies import Reply, Status
+from delaylog.broker.keyspace.running.run import Run
+
+
+def add_help() -> None:
+    """Give every command that has subcommands one more, once all the others are there."""
+    for name, entry in COMMANDS.items():
+        if entry.subcommands:
+            family = " @connection" if "connection" in entry.categories else ""
+            command(f"{name.decode()}|help", 2, entry.group, "loading stale" + family)(_help)
+
+
+def summary_of(entry: Command) -> bytes:
+    """What a command does, in one sentence without its full stop."""
+    text = entry.function.__doc__ or ""
+    return text.strip().partition("\n")[0].rstrip(".").encode()
+
+
+def _help(run: Run, argv: Args) -> Reply:
+    """The subcommands."""
+    name = argv[0].lower()
+    lines = [b"%b <subcommand> [<arg> [value] [opt] ...]. Subcommands are:" % name.upper()]
+    for sub, entry in sorted(COMMANDS[name].subcommands.items()):
+        lines += [sub.upper(), b"    %b." % summary_of(entry)]
+    return [Status(line) for line in lines]

@@ -1,0 +1,87 @@
+"""SENTINEL: where the leader is, so that clients that look for it by sentinels find it.
+
+Any node may be named to such a client as a sentinel, under any name of the master: it answers with
+the address at which the leader takes Redis clients. No sentinel stands behind it, so it knows of no
+others, and replicas are not named: they answer reads of their own, at their own time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
+from delaylog.broker.keyspace.running.run import Run
+
+_FLAGS: Final = "admin only_sentinel loading stale"
+_NAME: Final = b"delaylog"
+
+
+def _leader(run: Run) -> tuple[bytes, int] | None:
+    """Where the leader takes Redis clients, if that is known."""
+    server = run.executor.server
+    if server.role() != b"master":
+        return server.leader()
+    if (known := server.leader()) is not None:
+        return known
+    # As the client reached it: that is an address that surely works for it.
+    host, _, port = run.session.local_address.rpartition(b":")
+    if host and port.isdigit() and int(port):
+        return host, int(port)
+    return server.address
+
+
+@command("sentinel|get-master-addr-by-name", 3, "server", _FLAGS)
+def get_master_addr_by_name(run: Run, argv: Args) -> Reply:
+    """Host and port of the leader, whatever the name."""
+    leader = _leader(run)
+    return NO_ARRAY if leader is None else [leader[0], b"%d" % leader[1]]
+
+
+def _describe(run: Run, name: bytes) -> Reply:
+    host, port = _leader(run) or (b"", 0)
+    server = run.executor.server
+    members: dict[bytes, bytes] = {
+        b"name": name,
+        b"ip": host,
+        b"port": b"%d" % port,
+        b"runid": server.run_id,
+        b"flags": b"master" if port else b"master,o_down",
+        b"link-pending-commands": b"0",
+        b"link-refcount": b"1",
+        b"last-ping-sent": b"0",
+        b"last-ok-ping-reply": b"0",
+        b"last-ping-reply": b"0",
+        b"down-after-milliseconds": b"1000",
+        b"info-refresh": b"0",
+        b"role-reported": b"master",
+        b"role-reported-time": b"0",
+        b"config-epoch": b"0",
+        b"num-slaves": b"0",
+        b"num-other-sentinels": b"0",
+        b"quorum": b"1",
+        b"failover-timeout": b"1000",
+        b"parallel-syncs": b"1",
+    }
+    return Map([text for pair in members.items() for text in pair])
+
+
+@command("sentinel|master", 3, "server", _FLAGS)
+def master(run: Run, argv: Args) -> Reply:
+    """The leader as sentinels describe masters."""
+    return _describe(run, argv[2])
+
+
+@command("sentinel|masters", 2, "server", _FLAGS)
+def masters(run: Run, argv: Args) -> Reply:
+    """The same, in a list."""
+    return [_describe(run, _NAME)]
+
+
+def _none(run: Run, argv: Args) -> Reply:
+    """None are named."""
+    return []
+
+
+for _others in ("replicas", "slaves", "sentinels"):
+    command(f"sentinel|{_others}", 3, "server", _FLAGS)(_none)

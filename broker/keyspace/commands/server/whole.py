@@ -1,0 +1,26 @@
+"""The server as a whole: its clock, and which node takes writes."""
+
+from __future__ import annotations
+
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.running.run import Run
+
+
+@command("time", 1, "server", "loading stale fast")
+def time(run: Run, argv: Args) -> Reply:
+    """The time of the server: seconds, and microseconds (that go by whole milliseconds)."""
+    seconds, rest_ms = divmod(run.now_ms, 1000)
+    return [b"%d" % seconds, b"%d" % (rest_ms * 1000)]
+
+
+@command("role", 1, "server", "noscript loading stale fast @admin @dangerous")
+def role(run: Run, argv: Args) -> Reply:
+    """Whether this node takes writes, and otherwise who does."""
+    server = run.executor.server
+    if server.role() == b"master":
+        return [b"master", 0, []]
+    leader = server.leader()
+    if leader is None:
+        return [b"slave", b"", 0, b"connect", -1]
+    return [b"slave", leader[0], leader[1], b"connected", 0]

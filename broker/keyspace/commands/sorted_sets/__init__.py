@@ -1,0 +1,5 @@
+"""Commands of sorted sets.
+
+Imports: registry, options, values.
+Begin with `members`.
+"""

@@ -1,0 +1,297 @@
+"""Streams: adding, trimming, deleting and ranges of entries.
+
+What is logged of XADD and XTRIM names the id that was given and what is left after trimming, so
+that another server does the same whatever its clock and its limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.options import Option, at_least, read_options
+from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.streams.ids import (
+    ID_MAX,
+    SEQUENCE_BITS,
+    SEQUENCE_MAX,
+    id_text,
+    parse_end,
+    parse_id,
+    parse_new_id,
+    parse_start,
+)
+from delaylog.broker.keyspace.streams.nodes import NODE_ENTRIES_MAX, Fields
+from delaylog.broker.keyspace.values.number_texts import to_int
+from delaylog.broker.keyspace.values.stream import StreamValue
+
+_TRIMMED_AT_ONCE: Final = 100 * NODE_ENTRIES_MAX
+"""So many entries go at once when trimming is approximate and no LIMIT is given."""
+_SMALLER: Final = (
+    b"ERR The ID specified in XADD is equal or smaller than the target stream top item"
+)
+_BOTH: Final = b"ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
+
+
+@dataclass(slots=True)
+class Trimming:
+    """What MAXLEN or MINID and LIMIT say."""
+
+    length: int | None = None
+    first_id: int | None = None
+    approximate: bool = False
+    limit: int = 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is anything to trim by."""
+        return self.length is not None or self.first_id is not None
+
+    def trim(self, value: StreamValue) -> int:
+        """Do it; returns how many entries went."""
+        whole = self.approximate
+        if self.length is not None:
+            return value.trim_to_length(self.length, self.limit, whole_nodes=whole)
+        if self.first_id is not None:
+            return value.trim_to_id(self.first_id, self.limit, whole_nodes=whole)
+        return 0
+
+    def explicit(self, value: StreamValue) -> list[bytes]:
+        """The arguments that bring about exactly what `trim` has just done."""
+        if self.length is not None:
+            return [b"MAXLEN", b"=", b"%d" % (value.length if self.approximate else self.length)]
+        assert self.first_id is not None
+        first_id = (value.first_id or ID_MAX) if self.approximate else self.first_id
+        return [b"MINID", b"=", id_text(first_id)]
+
+
+def _take_trimming(argv: Args, *, adds: bool) -> tuple[Trimming, int, bool]:
+    """The options of XADD or XTRIM, where they end, and whether there is a NOMKSTREAM.
+
+    With XADD they end at the id. Raises CommandError.
+    """
+    trimming = Trimming()
+    limit: int | None = None
+    makes = True
+    at = 2
+    while at < len(argv):
+        option, more = argv[at].lower(), len(argv) - at - 1
+        if adds and option == b"*":
+            break
+        if option in (b"maxlen", b"minid") and more:
+            if trimming.is_asked:
+                raise CommandError(_BOTH)
+            trimming.approximate = more > 1 and argv[at + 1] == b"~"
+            at += 2 if more > 1 and argv[at + 1] in (b"~", b"=") else 1
+            if option == b"minid":
+                trimming.first_id = parse_id(argv[at])
+            else:
+                trimming.length = to_int(argv[at])
+                if trimming.length < 0:
+                    raise CommandError(b"ERR The MAXLEN argument must be >= 0.")
+        elif option == b"limit" and more:
+            at += 1
+            limit = to_int(argv[at])
+            if limit < 0:
+                raise CommandError(b"ERR The LIMIT argument must be >= 0.")
+        elif adds and option == b"nomkstream":
+            makes = False
+        elif adds:
+            parse_new_id(argv[at])
+            break
+        else:
+            raise syntax()
+        at += 1
+    if limit and not trimming.is_asked:
+        raise CommandError(
+            b"ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"
+        )
+    if not adds and not trimming.is_asked:
+        raise CommandError(b"ERR syntax error, XTRIM must be called with a trimming strategy")
+    if limit is not None and not trimming.approximate:
+        raise CommandError(b"ERR syntax error, LIMIT cannot be used without the special ~ option")
+    if trimming.approximate:
+        trimming.limit = _TRIMMED_AT_ONCE if limit is None else limit
+    return trimming, at, makes
+
+
+def _next_id(value: StreamValue, asked: bytes, now_ms: int) -> int:
+    """The id of a new entry. Raises CommandError."""
+    last = value.last_id
+    if last == ID_MAX:
+        raise CommandError(
+            b"ERR The stream has exhausted the last possible ID, unable to add more items"
+        )
+    if asked == b"*":
+        return max(now_ms << SEQUENCE_BITS, last + 1)
+    number, sequence_given = parse_new_id(asked)
+    if not sequence_given and number >> SEQUENCE_BITS == last >> SEQUENCE_BITS:
+        if last & SEQUENCE_MAX == SEQUENCE_MAX:
+            raise CommandError(_SMALLER)
+        return last + 1
+    if number <= last:
+        raise CommandError(_SMALLER)
+    return number
+
+
+@command("xadd", -5, "stream", "write denyoom fast", keys=(1, 1, 1))
+def xadd(run: Run, argv: Args) -> Reply:
+    """Add an entry: [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] id|* field value …"""
+    if argv[2] == b"*":
+        trimming, at, makes = None, 2, True
+    else:
+        trimming, at, makes = _take_trimming(argv, adds=True)
+    fields: Fields = tuple(argv[at + 1 :])
+    if not fields or len(fields) % 2:
+        raise wrong_arity(b"xadd")
+    asked = argv[at]
+    if asked != b"*" and parse_new_id(asked) == (0, True):
+        raise CommandError(b"ERR The ID specified in XADD must be greater than 0-0")
+    database, key = run.database, argv[1]
+    value = database.of_kind(StreamValue, key)
+    if value is None:
+        if not makes:
+            return None
+        value = database.of_kind_or_new(StreamValue, key)
+    number = _next_id(value, asked, run.now_ms)
+    text = id_text(number)
+    value.append(number, fields)
+    options: list[bytes] = []
+    if trimming is not None and trimming.trim(value):
+        options = trimming.explicit(value)
+    run.rewrite(b"XADD", key, *options, text, *fields)
+    database.changed(key)
+    return text
+
+
+def _entries_gone(run: Run, key: bytes, times: int) -> None:
+    """Count it, and tell who watches the key; who waits, waits for more entries, not for fewer."""
+    run.keyspace.dirty += times
+    for session in run.database.watchers.get(key, ()):
+        session.dirty_watch = True
+
+
+@command("xtrim", -4, "stream", "write", keys=(1, 1, 1))
+def xtrim(run: Run, argv: Args) -> Reply:
+    """Remove first entries: MAXLEN|MINID [=|~] threshold [LIMIT count]."""
+    trimming, _, _ = _take_trimming(argv, adds=False)
+    value = run.database.of_kind(StreamValue, argv[1])
+    if value is None:
+        return 0
+    gone = trimming.trim(value)
+    if gone:
+        run.rewrite(b"XTRIM", argv[1], *trimming.explicit(value))
+        _entries_gone(run, argv[1], gone)
+    return gone
+
+
+@command("xdel", -3, "stream", "write fast", keys=(1, 1, 1))
+def xdel(run: Run, argv: Args) -> Reply:
+    """Delete entries by their ids."""
+    value = run.database.of_kind(StreamValue, argv[1])
+    if value is None:
+        return 0
+    numbers = [parse_id(text) for text in argv[2:]]
+    gone = sum(value.delete(number) for number in numbers)
+    if gone:
+        value.note_first()
+        _entries_gone(run, argv[1], gone)
+    return gone
+
+
+_ADDED: Final = Option(
+    "added", at_least(0, b"ERR entries_added must be positive", malformed=NOT_INTEGER)
+)
+
+
+def _deleted_id(number: int, text: bytes) -> int:
+    deleted = parse_id(text)
+    if number < deleted:
+        raise CommandError(
+            b"ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id"
+        )
+    return deleted
+
+
+@command("xsetid", -3, "stream", "write denyoom fast", keys=(1, 1, 1))
+def xsetid(run: Run, argv: Args) -> Reply:
+    """Set what the stream remembers: id [ENTRIESADDED count] [MAXDELETEDID id]."""
+    number = parse_id(argv[2])
+    deleted_max = Option("deleted", lambda text: _deleted_id(number, text))
+    options = read_options(argv, 3, {b"maxdeletedid": deleted_max, b"entriesadded": _ADDED})
+    added = options.value("added")
+    deleted = options.value("deleted", 0)
+    value = run.database.of_kind(StreamValue, argv[1])
+    if value is None:
+        raise CommandError(b"ERR no such key")
+    # One that is deleted already may be named: 7.0.15 looks at the entries there are, only.
+    if value.length:
+        if number < value.last_present():
+            raise CommandError(
+                b"ERR The ID specified in XSETID is smaller than the target stream top item"
+            )
+        if added is not None and value.length > added:
+            raise CommandError(
+                b"ERR The entries_added specified in XSETID is smaller than the target stream "
+                b"length"
+            )
+    value.last_id = number
+    if added is not None:
+        value.entries_added = added
+    if deleted:
+        value.max_deleted_id = deleted
+    # Neither watchers nor waiters are told of it.
+    run.keyspace.dirty += 1
+    return OK
+
+
+# --------------------------------------------------------------------------- reading
+
+
+@command("xlen", 2, "stream", "readonly fast", keys=(1, 1, 1))
+def xlen(run: Run, argv: Args) -> Reply:
+    """How many entries there are."""
+    value = run.database.of_kind(StreamValue, argv[1])
+    return 0 if value is None else value.length
+
+
+def shown(number: int, fields: Fields) -> Reply:
+    """An entry as it is answered."""
+    return [id_text(number), fields]
+
+
+_RANGE_OPTIONS: Final = {b"count": Option("count", to_int)}
+
+
+def _range(run: Run, argv: Args, start: int, end: int, *, back: bool) -> Reply:
+    count = read_options(argv, 4, _RANGE_OPTIONS).value("count")
+    if count is not None and count < 0:
+        count = 0
+    value = run.database.of_kind(StreamValue, argv[1])
+    if value is None:
+        return []
+    if count == 0:
+        return NO_ARRAY
+    out: list[Reply] = []
+    for number, fields in (value.entries_back if back else value.entries)(start, end):
+        out.append([id_text(number), fields])
+        if len(out) == count:
+            break
+    return out
+
+
+@command("xrange", -4, "stream", "readonly", keys=(1, 1, 1))
+def xrange(run: Run, argv: Args) -> Reply:
+    """Entries from one id to another: start end [COUNT count]."""
+    start = parse_start(argv[2])
+    return _range(run, argv, start, parse_end(argv[3]), back=False)
+
+
+@command("xrevrange", -4, "stream", "readonly", keys=(1, 1, 1))
+def xrevrange(run: Run, argv: Args) -> Reply:
+    """The same backwards: end start [COUNT count]."""
+    start = parse_start(argv[3])
+    return _range(run, argv, start, parse_end(argv[2]), back=True)

@@ -1,0 +1,400 @@
+"""Runs commands for sessions: checks, MULTI, and what waits once a key that it waits for changed.
+
+The host hands in parsed commands and finds encoded replies in `session.out`; it sets the time
+first (`begin`), and takes the keyspace's effects when its turn ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
+from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
+from delaylog.broker.keyspace.errors import (
+    EXEC_ABORTED_BY,
+    MASTER_DOWN,
+    MOVED_AWAY,
+    SCRIPTS_OFF,
+    CommandError,
+)
+from delaylog.broker.keyspace.expiry import Place
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.registry import WORDS, Args, Command, are_alike, find_command
+from delaylog.broker.keyspace.replies import OK, WAITS, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.running.multi import discard, enqueue
+from delaylog.broker.keyspace.running.pubsub import PubSub
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.waits import Waits
+from delaylog.broker.keyspace.running.watching import forget_watches
+from delaylog.broker.keyspace.scans import Scans
+from delaylog.broker.keyspace.server_state import ServerState
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
+    from delaylog.broker.keyspace.scripts.limits import ScriptLimits
+
+_MANY_MIN: Final = 4
+"""A pipeline of fewer commands is not looked at as a whole."""
+_NO_WORDS: Final[dict[bytes, Command]] = {}
+DEFERRED_BYTES_MIN: Final = 64 << 10
+"""While unread replies use up their bound, a larger reply of a reading command is deferred."""
+_PIECES_COUNTED: Final = 64
+"""Arrays are added up when they have come to more pieces than this."""
+_LARGE_BYTES: Final = 4096
+"""Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
+
+
+class Executor:
+    """The sessions over one keyspace."""
+
+    def __init__(self, keyspace: Keyspace, server: ServerState | None = None) -> None:
+        self.keyspace = keyspace
+        self.server = server or ServerState()
+        self.sessions: dict[int, Session] = {}
+        self.pubsub = PubSub()
+        self.scans = Scans(keyspace.random.getrandbits(30))
+        self.may_grow: Callable[[], ErrorReply | None] = lambda: None
+        """What a write that takes room is answered instead, if there is none."""
+        self.may_take: Callable[[int], ErrorReply | None] = lambda size: None
+        """What a command is answered that would take so many bytes more, if there are not as many.
+        """
+        self.deferring = False
+        """Commands that only read do not run while their reply is a large string."""
+        self.defers: Callable[[Reply, int], bool] = lambda reply, resp: False
+        """Whether the reply of a blocked command that only reads has to be made later."""
+        self._deferred: dict[Place, None] = {}
+        """Keys of these commands."""
+        self.may_write: Callable[[], ErrorReply | None] = lambda: None
+        """What a write is answered instead, if it may not be made at the moment."""
+        self.out_of_touch = False
+        """What this node holds may be old: only what needs no data is answered."""
+        self._scripting: ScriptingHost | None = None
+        self.on_bug: Callable[[Command, Exception], None] | None = None
+        """Takes note of a command that failed as none should, and ends what it left if it writes;
+        None = have it raised."""
+        self.on_attack: Callable[[Session], None] = lambda session: None
+        """Takes note of a client that sent a request of HTTP; it is being closed."""
+        self.scripts_allowed = True
+        """Whether clients may run Lua, and load it."""
+        self.script_limits: ScriptLimits | None = None
+        """Set before the first script; None = the usual ones."""
+        self.on_script_stopped: Callable[[], bool] = lambda: False
+        """Called when a script was stopped after it had written; whether that is undone."""
+        self.host: object | None = None
+        """What verbs beyond the keyspace work with."""
+        self.waits = Waits(lambda: self.keyspace.now_ms)
+        nobody = Session(0, keyspace.databases[0])
+        self.run = Run(self, keyspace, nobody)
+        self.script_run = Run(self, keyspace, nobody)
+        self.script_run.may_wait = False
+        self.script_run.in_script = True
+        self._next_session = 1
+
+    @property
+    def scripting(self) -> ScriptingHost:
+        """Scripts and functions. Raises CommandError without Lua, and where they are off."""
+        if not self.scripts_allowed:
+            raise CommandError(SCRIPTS_OFF)
+        if self._scripting is None:
+            from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
+
+            self._scripting = ScriptingHost(self, self.script_limits)
+        return self._scripting
+
+    # ------------------------------------------------------------------ sessions
+
+    def connect(self, now_ms: int) -> Session:
+        """A new client."""
+        session = Session(self._next_session, self.keyspace.databases[0])
+        self._next_session += 1
+        session.created_ms = session.used_ms = now_ms
+        session.authenticated = not self.server.wants_password
+        session.look()
+        self.sessions[session.number] = session
+        return session
+
+    def disconnect(self, session: Session) -> None:
+        """A client has gone."""
+        self.sessions.pop(session.number, None)
+        self.waits.end(session)
+        forget_watches(session)
+        self.pubsub.leave(session)
+
+    def exchange(self, keyspace: Keyspace) -> None:
+        """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
+        self.waits.end_all(ErrorReply(MOVED_AWAY))
+        self._deferred.clear()
+        for session in self.sessions.values():
+            if session.watched:
+                session.watched = []
+                session.dirty_watch = True
+            session.database = keyspace.databases[session.database.number]
+        self.keyspace = self.run.keyspace = self.script_run.keyspace = keyspace
+
+    # ------------------------------------------------------------------ running
+
+    def begin(self, now_ms: int) -> None:
+        """A turn begins: it is this late. The time of commands never goes back."""
+        if now_ms > self.keyspace.now_ms:
+            self.keyspace.now_ms = now_ms
+
+    def handle(self, session: Session, commands: list[Args]) -> int:
+        """Run commands until one waits, one is deferred, the client is to be closed or is owed
+        much; returns how many ran.
+
+        Most of them take the short way in here: what `execute` and `call` do, without the checks
+        that cannot fail for them. A pipeline of GETs pays for nothing else.
+        """
+        out = session.out
+        append = out.append
+        find = _NO_WORDS.get if self.out_of_touch else WORDS.get
+        keyspace, run = self.keyspace, self.run
+        log = keyspace.log
+        # Only the long way changes these.
+        run.session, run.database = session, session.database
+        number, special, resp = session.database.number, session.special, session.resp
+        writable = self.may_write() is None and self.may_grow() is None
+        done = 0
+        room, counted = REPLY_BYTES_A_TURN, len(out)
+        if len(commands) >= _MANY_MIN and not special:
+            command = find(commands[0][0])
+            if (
+                command is not None
+                and command.many is not None
+                and (writable or not command.write)
+                and are_alike(commands)
+                and command.takes(len(commands[0]))
+                and command.many(run, commands)
+            ):
+                done = len(commands)
+        for argv in commands[done:] if done else commands:
+            done += 1
+            command = find(argv[0])
+            if (
+                command is None
+                or not command.quick
+                or special
+                or not (
+                    (count := len(argv)) == (arity := command.arity)
+                    or (arity < 0 and count >= -arity)
+                )
+                or not (writable or not command.write)
+            ):
+                told = len(out)
+                reply = self.execute(session, argv)
+                if reply is WAITS:
+                    break
+                run.session, run.database = session, session.database
+                number, resp = session.database.number, session.resp
+                special = session.special
+                if reply is not WRITTEN:
+                    encode_into(out, reply, resp)
+                room -= sum(map(len, out[told:]))
+                if session.closing or room < 0:
+                    break
+                continue
+            dirty = keyspace.dirty
+            run.effects = None
+            try:
+                reply = command.function(run, argv)
+            except CommandError as error:
+                reply = ErrorReply(error.text)
+                self.server.errors_answered += 1
+            except Exception as bug:
+                reply = self.answer_bug(command, bug)
+            if keyspace.dirty != dirty:
+                # Also when it was refused half-way.
+                if run.effects is None:
+                    log(number, argv)
+                else:
+                    self._log(run, argv)
+            if reply.__class__ is bytes:
+                size = len(reply)
+                if size > _LARGE_BYTES:
+                    if self.deferring and size > DEFERRED_BYTES_MIN and not command.write:
+                        # Before its bytes are copied.
+                        done -= 1
+                        break
+                    room -= size
+                append(b"$%d\r\n%b\r\n" % (size, reply))
+            elif reply is OK:
+                append(b"+OK\r\n")
+            elif reply.__class__ is int:
+                append(b":%d\r\n" % reply)
+            elif reply is WRITTEN:
+                continue
+            else:
+                encode_into(out, reply, resp)
+                if len(out) - counted > _PIECES_COUNTED:
+                    room -= sum(map(len, out[counted:]))
+                    counted = len(out)
+            if keyspace.ready:
+                self.serve_waiting()
+                run.session, run.database = session, session.database
+            if room < 0:
+                break
+        self.server.commands_run += done
+        session.used_ms = keyspace.now_ms
+        session.used_word = commands[done - 1][0] if done else b""
+        return done
+
+    def execute(self, session: Session, argv: Args) -> Reply:
+        """Run one command; errors are replies too."""
+        command = WORDS.get(argv[0])
+        if command is None:
+            found = find_command(argv)
+            if isinstance(found, ErrorReply):
+                if argv[0].lower() in (b"post", b"host:"):
+                    # A browser sends a page's request here: its body may be full of commands.
+                    session.kill()
+                    self.on_attack(session)
+                return self.refused(session, found)
+            command = found
+        count = len(argv)
+        arity = command.arity
+        if count != arity and (arity > 0 or count < -arity):
+            name = command.name
+            text = b"ERR wrong number of arguments for '%b' command" % name
+            return self.refused(session, ErrorReply(text), command)
+        if session.special:
+            stopped = self._stopped(session, command, argv)
+            if stopped is not None:
+                return stopped
+        if command.write:
+            refusal = self.refusal_of(command)
+            if refusal is not None:
+                return self.refused(session, refusal, command)
+        if self.out_of_touch and "stale" not in command.flags:
+            return self.refused(session, ErrorReply(MASTER_DOWN))
+        reply = self.call(self.run, session, command, argv)
+        if self.keyspace.ready:
+            self.serve_waiting()
+        return reply
+
+    def call(self, run: Run, session: Session, command: Command, argv: Args) -> Reply:
+        """Run a command without checks and log what it changed."""
+        keyspace = self.keyspace
+        dirty = keyspace.dirty
+        run.session = session
+        run.database = session.database
+        run.command = command
+        run.effects = None
+        try:
+            reply = command.function(run, argv)
+        except CommandError as error:
+            reply = ErrorReply(error.text)
+            self.server.errors_answered += 1
+        except Exception as bug:
+            reply = self.answer_bug(command, bug)
+        if keyspace.dirty != dirty and command.write:
+            self._log(run, argv)
+        return reply
+
+    def refusal_of(self, command: Command) -> ErrorReply | None:
+        """What a command that writes is answered instead, if it may not be run."""
+        refusal = self.may_write()
+        return self.may_grow() if refusal is None and command.grows else refusal
+
+    def answer_bug(
+        self, command: Command, bug: Exception, *, in_script: bool = False
+    ) -> ErrorReply:
+        """What a command is answered that failed as no command should.
+
+        One that only reads has left everything as it was. One that writes may have changed what is
+        in no log: nothing may be built on that, so it is the host's to end.
+        """
+        if self.on_bug is None:
+            raise bug
+        if not self.keyspace.condemned:
+            self.on_bug(command, bug)
+        if (command.write or self.keyspace.condemned) and not in_script:
+            # Also EXEC, of which one of the commands wrote.
+            raise bug
+        return ErrorReply(b"ERR internal error; the server's log says which")
+
+    def _log(self, run: Run, argv: Args) -> None:
+        """Log what a command changed."""
+        number = run.database.number
+        if run.effects is None:
+            self.keyspace.log(number, argv)
+        else:
+            for effect in run.effects:
+                self.keyspace.log(number, effect)
+
+    # ------------------------------------------------------------------ the long way
+
+    def refused(
+        self, session: Session, error: ErrorReply, command: Command | None = None
+    ) -> ErrorReply:
+        """Note that a command is refused; returns what it is answered."""
+        self.server.errors_answered += 1
+        if command is not None and command.name == b"exec":
+            discard(session)
+            return ErrorReply(EXEC_ABORTED_BY + error.text.removeprefix(b"ERR "))
+        if session.queue is not None:
+            session.failed_multi = True
+        return error
+
+    def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
+        """What to answer instead of running a command; None = run it."""
+        if not session.authenticated and not command.no_auth:
+            return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
+        if session.resp == 2 and session.subscribed and not command.pubsub:
+            text = (
+                b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "
+                b"RESET are allowed in this context" % command.name
+            )
+            return self.refused(session, ErrorReply(text), command)
+        if session.queue is None or command.now:
+            return None
+        return enqueue(self, session, command, argv)
+
+    # ------------------------------------------------------------------ waiting commands
+
+    def serve_waiting(self) -> None:
+        """Run blocked commands whose keys changed, in the order in which they came."""
+        keyspace = self.keyspace
+        while keyspace.ready:
+            ready, keyspace.ready = keyspace.ready, {}
+            for place in ready:
+                number, key = place
+                waiters = keyspace.databases[number].waiters.get(key)
+                for session in list(waiters or ()):
+                    self._retry(session, place)
+
+    def serve_deferred(self) -> None:
+        """Run blocked commands again whose replies were deferred."""
+        deferred, self._deferred = self._deferred, {}
+        self.keyspace.ready |= deferred
+        self.serve_waiting()
+
+    def _retry(self, session: Session, place: Place) -> None:
+        blocked = session.blocked
+        if blocked is None:
+            return
+        reads = "readonly" in blocked.command.flags
+        if reads and place in self._deferred:
+            # Its reply is as large as the one that was deferred.
+            return
+        key = place[1]
+        kind = blocked.kind
+        if kind is not None and blocked.database.find(key).__class__ is not kind:
+            return
+        blocked.ready = key
+        run = self.run
+        run.retried = blocked
+        kept, session.database = session.database, blocked.database
+        try:
+            reply = self.call(run, session, blocked.command, blocked.argv)
+        finally:
+            session.database = kept
+            run.retried = None
+        if reply is WAITS:
+            return
+        if reads and self.defers(reply, session.resp):
+            self._deferred[place] = None
+            return
+        self.waits.end(session)
+        session.deliver(reply)

@@ -1,0 +1,102 @@
+"""What a command function gets to work with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.replies import WAITS, Reply
+from delaylog.broker.keyspace.running.session import Blocked, Session
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.database import Database
+    from delaylog.broker.keyspace.keyspace import Keyspace
+    from delaylog.broker.keyspace.registry import Args, Command
+    from delaylog.broker.keyspace.running.executor import Executor
+
+_SMALL_BYTES: Final = 64 << 10
+"""Less is not asked for one by one."""
+
+
+class Run:
+    """One for all commands of a kind of caller; what changes with each call is set before it.
+
+    A write command that changed something is logged as it was given. One whose effect would
+    differ when applied again says so: `rewrite`, `also`, `no_effect`.
+    """
+
+    __slots__ = (
+        "command",
+        "database",
+        "effects",
+        "executor",
+        "in_script",
+        "keyspace",
+        "may_wait",
+        "retried",
+        "session",
+    )
+
+    def __init__(self, executor: Executor, keyspace: Keyspace, session: Session) -> None:
+        self.executor = executor
+        self.keyspace = keyspace
+        self.session = session
+        self.database: Database = session.database
+        self.command: Command | None = None
+        self.effects: list[Args] | None = None
+        """None = the command as it was given."""
+        self.may_wait = True
+        """Not inside of MULTI or a script: who would block gets its empty answer."""
+        self.retried: Blocked | None = None
+        """The command waited, and is tried again."""
+        self.in_script = False
+
+    @property
+    def now_ms(self) -> int:
+        """The time, the same for all commands of a turn."""
+        return self.keyspace.now_ms
+
+    def rewrite(self, *argv: bytes) -> None:
+        """Log this instead of the command."""
+        self.effects = [list(argv)]
+
+    def also(self, *argv: bytes) -> None:
+        """Log this too, behind what `rewrite` said or other calls of this."""
+        if self.effects is None:
+            self.effects = []
+        self.effects.append(list(argv))
+
+    def no_effect(self) -> None:
+        """Log nothing by itself: what it called has been logged, or there is nothing to apply."""
+        self.effects = []
+
+    def need(self, size: int) -> None:
+        """A value is about to be made so large, by a command of few bytes. Raises CommandError."""
+        if size > _SMALL_BYTES:
+            refusal = self.executor.may_take(size)
+            if refusal is not None:
+                raise CommandError(refusal.text)
+
+    def wait(
+        self,
+        argv: Args,
+        keys: list[bytes],
+        timeout_ms: int,
+        late: Reply,
+        kind: type | None = None,
+    ) -> Reply:
+        """Wait until one of `keys` changes and holds a value of this kind (None: anything), and run
+        `argv` then; 0 = for ever.
+
+        Return what this returns. `late` is answered when the time is up, and at once where no
+        command may wait.
+        """
+        if not self.may_wait:
+            return late
+        if self.retried is not None:
+            return WAITS
+        assert self.command is not None
+        deadline = self.executor.waits.clock_ms() + timeout_ms if timeout_ms else None
+        blocked = Blocked(self.command, argv, self.database, keys, deadline, late, kind)
+        self.executor.waits.begin(self.session, blocked)
+        return WAITS

@@ -1,0 +1,63 @@
+"""Commands that wait for a key: who does, for which keys, and until when.
+
+Sessions stand under their keys in the databases, in the order in which they came, for the executor
+to try their commands again; here each wait begins, and ends with or without an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delaylog.broker.keyspace.replies import Reply
+from delaylog.broker.keyspace.running.session import Blocked, Session
+from delaylog.wheel import DelayQueue
+
+
+class Waits:
+    """The waits of one executor's sessions."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self.sessions: dict[int, Session] = {}
+        """Sessions with a blocked command, by number."""
+        self.clock_ms = clock_ms
+        """What waits are measured by; the host gives a clock that is never set."""
+        self._deadlines: DelayQueue[int] = DelayQueue()
+
+    def begin(self, session: Session, blocked: Blocked) -> None:
+        """Have a command wait for its keys; called by `Run.wait`."""
+        session.blocked = blocked
+        self.sessions[session.number] = session
+        if blocked.deadline_ms is not None:
+            self._deadlines.push(session.number, blocked.deadline_ms)
+        for key in blocked.keys:
+            blocked.database.waiters.setdefault(key, {})[session] = None
+
+    def end(self, session: Session) -> Blocked | None:
+        """End a wait without an answer; returns what waited."""
+        blocked, session.blocked = session.blocked, None
+        if blocked is not None:
+            del self.sessions[session.number]
+            self._deadlines.discard(session.number)
+            for key in blocked.keys:
+                waiters = blocked.database.waiters.get(key)
+                if waiters is not None:
+                    waiters.pop(session, None)
+                    if not waiters:
+                        del blocked.database.waiters[key]
+        return blocked
+
+    def end_late(self) -> int | None:
+        """Answer those whose time is up; returns when the next one's is, by `clock_ms`."""
+        now_ms = self.clock_ms()
+        while (number := self._deadlines.pop_due(now_ms)) is not None:
+            session = self.sessions[number]
+            blocked = self.end(session)
+            assert blocked is not None
+            session.deliver(blocked.late)
+        return self._deadlines.head_ms()
+
+    def end_all(self, reply: Reply) -> None:
+        """Answer everybody who waits."""
+        for session in list(self.sessions.values()):
+            self.end(session)
+            session.deliver(reply)

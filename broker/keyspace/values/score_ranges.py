@@ -1,0 +1,112 @@
+"""The ends of ranges over sorted sets: scores (`(1.5`, `+inf`) and members (`[a`, `(b`, `-`, `+`).
+
+By members a set is to be asked only where all scores are the same; where they differ, what is
+found depends on where one looks first, and is found as Redis finds it in a small set: from the end
+at which the walk begins.
+"""
+
+from __future__ import annotations
+
+from math import inf, nextafter
+from typing import Final, TypeAlias
+
+from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.keyspace.values.number_texts import to_bound
+from delaylog.broker.keyspace.values.score_order import Entry, Place, ScoreOrder
+
+_NO_SCORE: Final = b"ERR min or max is not a float"
+_NO_MEMBER: Final = b"ERR min or max not valid string range item"
+
+ScoreRange: TypeAlias = tuple[float | None, float | None]
+"""The least score that is inside, and the least that is not any more; None: behind everything."""
+Bound: TypeAlias = tuple[int, bytes, bool]
+"""-1 before everything, 1 behind everything, 0 at a member, which is left out or not."""
+
+
+def to_score_range(low: bytes, high: bytes) -> ScoreRange:
+    """A range of scores. Raises CommandError."""
+    return _first_score(low, upper=False), _first_score(high, upper=True)
+
+
+def _first_score(text: bytes, *, upper: bool) -> float | None:
+    exclusive = text[:1] == b"("
+    score = to_bound(text[1:] if exclusive else text)
+    if score is None:
+        raise CommandError(_NO_SCORE)
+    if exclusive is upper:
+        return score
+    return None if score == inf else nextafter(score, inf)
+
+
+def score_places(order: ScoreOrder, span: ScoreRange) -> tuple[Place, Place]:
+    """Where a range of scores begins and ends."""
+    low, high = span
+    start = 0 if low == -inf else order.end if low is None else order.find(low)
+    return start, order.end if high is None else order.find(high)
+
+
+def to_member_bound(text: bytes) -> Bound:
+    """An end of a range of members. Raises CommandError."""
+    first = text[:1]
+    if first in (b"-", b"+") and text[1:2] in (b"", b"\0"):
+        return (-1 if first == b"-" else 1, b"", True)
+    if first in (b"(", b"["):
+        return (0, text[1:], first == b"(")
+    raise CommandError(_NO_MEMBER)
+
+
+def member_places(
+    order: ScoreOrder, low: Bound, high: Bound, *, reverse: bool = False
+) -> tuple[Place, Place]:
+    """Where a range of members begins and ends."""
+    (score, _), (greatest, _) = order.walk(0, order.end, 0, 1)[0], _last(order)
+    if score == greatest:
+        return (
+            _member_place(order, low, score, upper=False),
+            _member_place(order, high, score, upper=True),
+        )
+    start, stop = _mixed(list(order), low, high, reverse=reverse)
+    return start, stop
+
+
+def _last(order: ScoreOrder) -> Entry:
+    return order.walk_back(0, order.end, 0, 1)[0]
+
+
+def _member_place(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) -> Place:
+    side, member, exclusive = bound
+    if side:
+        return 0 if side < 0 else order.end
+    # With a zero byte more it is the next member there can be.
+    return order.find(score, member if exclusive is upper else member + b"\0")
+
+
+def _above(member: bytes, low: Bound) -> bool:
+    side, least, exclusive = low
+    return side < 0 or (side == 0 and (member > least if exclusive else member >= least))
+
+
+def _below(member: bytes, high: Bound) -> bool:
+    side, most, exclusive = high
+    return side > 0 or (side == 0 and (member < most if exclusive else member <= most))
+
+
+def _mixed(entries: list[Entry], low: Bound, high: Bound, *, reverse: bool) -> tuple[int, int]:
+    """First and last rank of what a walk over different scores finds."""
+    nothing = (0, 0)
+    if low[:2] > high[:2] or (low[:2] == high[:2] and (low[2] or high[2])):
+        return nothing
+    if not _above(entries[-1][1], low) or not _below(entries[0][1], high):
+        return nothing
+    count = len(entries)
+    if reverse:
+        stop = next((n for n in range(count, 0, -1) if _below(entries[n - 1][1], high)), 0)
+        start = stop
+        while start > 0 and _above(entries[start - 1][1], low):
+            start -= 1
+        return start, stop
+    start = next((n for n in range(count) if _above(entries[n][1], low)), count)
+    stop = start
+    while stop < count and _below(entries[stop][1], high):
+        stop += 1
+    return start, stop

@@ -1,0 +1,100 @@
+"""A sorted set: its members' scores, and the order of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from delaylog.broker.keyspace.values.score_order import Entry, Place, ScoreOrder
+
+LISTPACK_ENTRIES: Final = 128
+LISTPACK_BYTES: Final = 64
+"""A set of no more and no longer members is a listpack, as OBJECT ENCODING says."""
+
+
+class SortedSetValue:
+    """`scores` finds a member, `order` gives (score, member) in their order."""
+
+    __slots__ = ("large", "order", "scores")
+
+    def __init__(self) -> None:
+        self.scores: dict[bytes, float] = {}
+        self.order = ScoreOrder()
+        self.large = False
+        """It once outgrew a listpack: OBJECT ENCODING never goes back."""
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.scores)
+
+    def put(self, member: bytes, score: float) -> bool | None:
+        """Add a member or give it another score; True if it is new, None if all is as it was."""
+        scores = self.scores
+        old = scores.get(member)
+        if old is None:
+            if not self.large:
+                if len(scores) >= LISTPACK_ENTRIES or len(member) > LISTPACK_BYTES:
+                    self.large = True
+                elif not score:
+                    # A listpack holds whole scores as integers, which have no -0.
+                    score = 0.0
+            scores[member] = score
+            self.order.add(score, member)
+            return True
+        if old == score:
+            return None
+        if not score and not self.large:
+            score = 0.0
+        order = self.order
+        order.remove(old, member)
+        order.add(score, member)
+        scores[member] = score
+        return False
+
+    def take(self, member: bytes) -> bool:
+        """Remove a member; True if it was there."""
+        score = self.scores.pop(member, None)
+        if score is None:
+            return False
+        self.order.remove(score, member)
+        return True
+
+    def pop(self, most: int, *, greatest: bool) -> list[Entry]:
+        """Take up to `most` members off an end."""
+        order, scores = self.order, self.scores
+        if most >= len(scores):
+            out = list(order)
+            if greatest:
+                out.reverse()
+            self.scores, self.order = {}, ScoreOrder()
+            return out
+        out = [order.pop(greatest=greatest) for _ in range(most)]
+        for _, member in out:
+            del scores[member]
+        return out
+
+    def take_between(self, start: Place, stop: Place) -> int:
+        """Remove what lies from place to place; returns how many."""
+        if start >= stop:
+            return 0
+        order, scores = self.order, self.scores
+        taken = order.walk(start, stop)
+        for _, member in taken:
+            del scores[member]
+        order.delete(start, stop)
+        return len(taken)
+
+
+def of_scores(scores: dict[bytes, float]) -> SortedSetValue:
+    """A sorted set of these members, as commands that store a whole one make it."""
+    made = SortedSetValue()
+    made.large = len(scores) > LISTPACK_ENTRIES or any(
+        len(member) > LISTPACK_BYTES for member in scores
+    )
+    if not made.large:
+        scores = {member: score or 0.0 for member, score in scores.items()}
+    made.scores = scores
+    made.order = ScoreOrder((score, member) for member, score in scores.items())
+    return made

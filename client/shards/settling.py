@@ -1,0 +1,115 @@
+"""Messages that are settled: which calls that takes, and what each message's result is.
+
+The one rule: a result is only what is known. Where an answer was lost and the same was asked again,
+`gone` may mean that the first try had done it, so it is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from delaylog.client.errors import ClientError, SettleFailed
+from delaylog.client.message import Message, MessageBatch
+from delaylog.client.models import Settled
+from delaylog.client.wire.bulk import Int64Array
+
+Verb = Literal["ack", "nack", "extend"]
+
+
+@dataclass(slots=True)
+class Share:
+    """The rows of one lease among the messages that were handed over."""
+
+    batch: MessageBatch
+    places: Sequence[int]
+    """Where they stand among all messages."""
+    rows: Sequence[int]
+    """A range: all of the batch."""
+
+    @property
+    def refs(self) -> Int64Array:
+        """Their refs."""
+        refs = self.batch.columns.refs
+        return refs if isinstance(self.rows, range) else refs[np.array(self.rows, np.int64)]
+
+    def results(self, *refused: Int64Array, doubtful: bool = False) -> list[Settled]:
+        """A result for each row: `refused` are those whose lease was gone, or never known.
+
+        `doubtful`: an answer was lost before this one.
+        """
+        gone = {ref for refs in refused for ref in refs.tolist()}
+        if not gone:
+            return [Settled.DONE] * len(self.rows)
+        known = self.batch.refs
+        lost = Settled.UNKNOWN if doubtful else Settled.GONE
+        return [lost if known[row] in gone else Settled.DONE for row in self.rows]
+
+
+def results_of(texts: Iterable[str], *, doubtful: bool) -> list[Settled]:
+    """The results of receipts. `doubtful`: an answer was lost before this one."""
+    results = [Settled(each) for each in texts]
+    if doubtful:
+        return [Settled.UNKNOWN if each is Settled.GONE else each for each in results]
+    return results
+
+
+def listed(messages: Message | Iterable[Message]) -> list[Message]:
+    """The messages as a list. TypeError for anything else."""
+    found = [messages] if isinstance(messages, Message) else list(messages)
+    for message in found:
+        if not isinstance(message, Message):
+            raise TypeError(f"messages are settled, not {type(message).__name__}")
+    return found
+
+
+def shares(messages: Sequence[Message]) -> list[Share]:
+    """The messages by the lease they are under, each share one call."""
+    if not messages:
+        return []
+    batch = messages[0].batch
+    rows = [each.row for each in messages if each.batch is batch]
+    if len(rows) == len(messages):
+        whole = range(batch.columns.n)
+        return [Share(batch, range(len(rows)), whole if rows == list(whole) else rows)]
+    by_batch: dict[int, tuple[MessageBatch, list[int], list[int]]] = {}
+    for at, message in enumerate(messages):
+        batch = message.batch
+        _, places, rows = by_batch.setdefault(id(batch), (batch, [], []))
+        places.append(at)
+        rows.append(message.row)
+    return [Share(*each) for each in by_batch.values()]
+
+
+def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    """The messages by the name of their shard."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.shard, []).append(message)
+    return found
+
+
+def joined(
+    count: int, answered: Iterable[tuple[Share, Sequence[Settled] | ClientError]]
+) -> list[Settled]:
+    """Results in the order of the messages. The error itself where no call came through."""
+    results: list[Settled | ClientError] = [Settled.UNKNOWN] * count
+    errors: list[ClientError] = []
+    calls = 0
+    for share, said in answered:
+        calls += 1
+        if isinstance(said, ClientError):
+            errors.append(said)
+            for at in share.places:
+                results[at] = said
+        else:
+            for at, result in zip(share.places, said, strict=True):
+                results[at] = result
+    if not errors:
+        return [each for each in results if isinstance(each, Settled)]
+    if calls == 1:
+        raise errors[0]
+    raise SettleFailed(results)

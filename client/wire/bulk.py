@@ -1,0 +1,479 @@
+"""The bulk bodies of the HTTP API: one msgpack map of columns, as a client reads and writes it.
+
+Requests are encoded here and answers decoded, nothing is sent. The one rule: an answer that does
+not add up (sizes, lengths, a missing column) raises BulkError and is never half read. A numeric
+column is one int for all rows or little-endian bytes of n values; a text column is a pair of
+sizes and one block of bytes. The server has its own codec; a test holds the two against each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.client.models import SettleTimes
+from delaylog.client.wire.checks import check_list, check_sendable
+from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, pack_fields
+
+BULK_TYPE: Final = "application/vnd.delaylog.batch"
+BULK_VERSION: Final = 1
+
+# What send_bulk answers for a row, and what a bulk cancel or reschedule does.
+CREATED, KEPT, REPLACED, REJECTED = range(4)
+DONE, TOO_LATE, UNKNOWN = range(3)
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = int | Sequence[int] | npt.NDArray[Any]
+_NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
+    name: field.column for name, field in COLUMNS.items() if field.column and not field.is_text
+}
+"""The numeric columns of a bulk send and their types."""
+Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[npt.NDArray[Any], bytes]
+
+
+class BulkError(ValueError):
+    """A bulk body that does not add up. On an answer: treat the call as one without an answer."""
+
+    def __init__(self, detail: str, column: str) -> None:
+        super().__init__(f"{column}: {detail}")
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """What became of each row sent: its ref, its due time, CREATED / KEPT / REPLACED / REJECTED."""
+
+    n: int
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    result: npt.NDArray[np.uint8]
+    shard: str = ""
+    """Which broker took it, where a client has several; the body itself does not say."""
+
+
+@dataclass(frozen=True)
+class ReceivedBatch:
+    """Messages under one lease, as columns. What costs time for each row is made when it is read.
+
+    A text column that was not asked for is empty in every row; `priority` is then 0.
+    """
+
+    n: int
+    lease: int
+    lease_until_ms: int
+    now_ms: int | None
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    attempts: npt.NDArray[np.uint16]
+    body_sizes: Int64Array
+    body_block: bytes
+    id_sizes: Int64Array
+    id_block: bytes
+    key_sizes: Int64Array
+    key_block: bytes
+    tags_sizes: Int64Array
+    tags_block: bytes
+    headers_sizes: Int64Array
+    headers_block: bytes
+    priority: npt.NDArray[np.int32]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The clients' own ids, else server-made ones."""
+        if not self.id_block:
+            return list(map(ref_to_id, self.refs.tolist()))
+        own = split_block(self.id_sizes, self.id_block)
+        named = zip(own, self.refs.tolist(), strict=True)
+        return [raw.decode() if raw else ref_to_id(ref) for raw, ref in named]
+
+    def bodies(self) -> list[bytes]:
+        """Each body as bytes."""
+        return split_block(self.body_sizes, self.body_block)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleAnswer:
+    """How many rows were settled, and the refs whose lease was gone or never known."""
+
+    n: int
+    done: int
+    gone: Int64Array
+    unknown: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """Per row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
+
+    n: int
+    result: npt.NDArray[np.uint8]
+
+
+def ref_to_id(ref: int) -> str:
+    """The text id of a message the server named: `~` and the ref in 16 hex digits."""
+    return f"~{ref & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+class SendColumns(TypedDict, total=False):
+    """The columns of a bulk send beside its bodies, and what holds for all rows."""
+
+    deliver_at_ms: Numbers | None
+    delay_ms: Numbers | None
+    ids: Texts | None
+    keys: Texts | None
+    tags: Sequence[Sequence[str]] | None
+    headers: Sequence[Mapping[str, str]] | None
+    backoff: Sequence[Mapping[str, float] | None] | None
+    priority: Numbers | None
+    ttl_ms: Numbers | None
+    max_retry: Numbers | None
+    merge: str | None
+    producer: str | None
+    sequence: int | None
+
+
+_FIELDS_OF: Final = {"ids": "id", "keys": "key"}
+assert BY_NAME.keys() <= {_FIELDS_OF.get(name, name) for name in SendColumns.__annotations__}
+
+
+def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
+    """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns.
+
+    TypeError for a column that a bulk body does not have.
+    """
+    given: Mapping[str, Any] = columns
+    for name in given.keys() - SendColumns.__annotations__.keys():
+        raise TypeError(f"a bulk body has no column {name!r}")
+    if (columns.get("deliver_at_ms") is None) == (columns.get("delay_ms") is None):
+        raise ValueError("give either deliver_at_ms or delay_ms")
+    producer, sequence = columns.get("producer"), columns.get("sequence")
+    if (producer is None) != (sequence is None):
+        raise ValueError("producer and sequence come together")
+    tags, headers, backoff = columns.get("tags"), columns.get("headers"), columns.get("backoff")
+    check_list("bodies", bodies)
+    for name in ("ids", "keys", "tags"):
+        check_list(name, given.get(name))
+    n = rows_of("bodies", bodies)
+    fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
+    for name, kind in _NUMBERS.items():
+        _put_numbers(fields, name, given.get(name), kind, n)
+    _put_texts(fields, "body", "bodies", bodies, "<u4", n)
+    _put_texts(fields, "id", "id", columns.get("ids"), "<u2", n)
+    _put_texts(fields, "key", "key", columns.get("keys"), "<u2", n)
+    if tags is not None:
+        for each in tags:
+            check_list("the tags of a row", each)
+        _put_texts(fields, "tags", "tags", ["\n".join(each) for each in tags], "<u2", n)
+    if headers is not None or backoff is not None:
+        for name, column in (("headers", headers), ("backoff", backoff)):
+            if column is not None and len(column) != n:
+                raise ValueError(f"{name} holds {len(column)} values for {n} rows")
+        nothing: list[None] = [None] * n
+        rows = zip(headers or nothing, backoff or nothing, strict=True)
+        packed = [pack_fields({"headers": each, "backoff": own}) for each, own in rows]
+        texts = [each.get("headers", b"") for each in packed]
+        _put_texts(fields, "headers", "headers", texts, "<u2", n)
+    return _pack(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
+
+
+class SettleMembers(SettleTimes, total=False):
+    """What settling takes beside the lease and its refs."""
+
+    except_refs: Numbers | None
+
+
+def encode_settle(
+    lease: int,
+    refs: Numbers | None = None,
+    *,
+    except_refs: Numbers | None = None,
+    delay_ms: int | None = None,
+    lease_ms: int | None = None,
+) -> bytes:
+    """An ack, nack or extend body: the refs given, or all of the lease except some.
+
+    `n` is the number of refs that stand in the body, so 0 when the whole lease is meant.
+    """
+    if refs is not None and except_refs is not None:
+        raise ValueError("give refs, or except_refs, not both")
+    named = refs if refs is not None else except_refs
+    chosen = np.atleast_1d(np.asarray([] if named is None else named, "<i8"))
+    fields: dict[str, Any] = {"v": BULK_VERSION, "n": len(chosen), "lease": lease}
+    if refs is not None:
+        fields["refs"] = chosen.tobytes()
+    else:
+        fields["all"] = True
+        if len(chosen):
+            fields["except"] = chosen.tobytes()
+    return _pack(fields, delay_ms=delay_ms, lease_ms=lease_ms)
+
+
+class ChangeColumns(TypedDict, total=False):
+    """What a bulk change takes: refs or ids, and the new times."""
+
+    refs: Numbers | None
+    ids: Texts | None
+    deliver_at_ms: Numbers | None
+    delay_ms: Numbers | None
+
+
+def encode_change(
+    *,
+    refs: Numbers | None = None,
+    ids: Texts | None = None,
+    deliver_at_ms: Numbers | None = None,
+    delay_ms: Numbers | None = None,
+) -> bytes:
+    """A bulk cancel body, or with a time a bulk reschedule or replay."""
+    if (refs is None) == (ids is None):
+        raise ValueError("give either refs or ids")
+    if deliver_at_ms is not None and delay_ms is not None:
+        raise ValueError("give deliver_at_ms or delay_ms, not both")
+    fields: dict[str, Any] = {"v": BULK_VERSION}
+    if ids is not None:
+        fields["n"] = rows_of("ids", ids)
+        _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
+    else:
+        column = np.atleast_1d(np.asarray(refs, "<i8"))
+        fields["n"] = len(column)
+        fields["refs"] = column.tobytes()
+    _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", fields["n"])
+    _put_numbers(fields, "delay_ms", delay_ms, "<i8", fields["n"])
+    return _pack(fields)
+
+
+def decode_send_answer(wire: bytes) -> SendAnswer:
+    """Read the answer to a bulk send."""
+    fields, n = _unpack(wire)
+    return SendAnswer(
+        n,
+        _numbers(fields, "refs", "<i8", n),
+        _numbers(fields, "deliver_at_ms", "<i8", n),
+        _numbers(fields, "result", "<u1", n),
+    )
+
+
+def encode_receive(**members: Any) -> bytes:
+    """A receive as a bulk body: the members of its JSON form; those that are None stay out."""
+    return _pack({"v": BULK_VERSION, "n": 0}, **members)
+
+
+def decode_received(wire: bytes) -> ReceivedBatch:
+    """Read a bulk receive answer; n = 0 when nothing became ready in time."""
+    return received(*_unpack(wire))
+
+
+def decode_acked_and_received(wire: bytes) -> tuple[list[str], ReceivedBatch]:
+    """Read a bulk answer of `ack_and_receive`: what became of each receipt, and the batch."""
+    fields, n = _unpack(wire)
+    results = fields.get("results")
+    if not isinstance(results, list):
+        raise BulkError("the results of the receipts are missing", "results")
+    return results, received(fields, n)
+
+
+def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
+    """The batch of the members of a bulk receive answer. Its columns may be arrays already."""
+    now_ms = fields.get("now_ms")
+    if n and not isinstance(fields.get("lease"), int):
+        raise BulkError("the lease of the rows is missing", "lease")
+    none = np.zeros(n, np.int64)
+    body_sizes, body_block = _texts(fields, "body", "bodies", "<u4", none)
+    id_sizes, id_block = _utf8(fields, "id", none)
+    key_sizes, key_block = _utf8(fields, "key", none)
+    tags_sizes, tags_block = _utf8(fields, "tags", none)
+    headers_sizes, headers_block = _texts(fields, "headers", "headers", "<u2", none)
+    return ReceivedBatch(
+        n=n,
+        lease=fields.get("lease") or 0,
+        lease_until_ms=fields.get("lease_until_ms") or 0,
+        now_ms=now_ms if isinstance(now_ms, int) else None,
+        refs=_numbers(fields, "refs", "<i8", n),
+        deliver_at_ms=_numbers(fields, "deliver_at_ms", "<i8", n),
+        attempts=_numbers(fields, "attempts", "<u2", n),
+        body_sizes=body_sizes,
+        body_block=body_block,
+        id_sizes=id_sizes,
+        id_block=id_block,
+        key_sizes=key_sizes,
+        key_block=key_block,
+        tags_sizes=tags_sizes,
+        tags_block=tags_block,
+        headers_sizes=headers_sizes,
+        headers_block=headers_block,
+        priority=_numbers(fields, "priority", "<i4", n)
+        if "priority" in fields
+        else np.zeros(n, "<i4"),
+    )
+
+
+def decode_settled(wire: bytes) -> SettleAnswer:
+    """Read the answer to a bulk ack, nack or extend."""
+    fields, n = _unpack(wire)
+    done = fields.get("done")
+    if not isinstance(done, int):
+        raise BulkError("not a count", "done")
+    return SettleAnswer(n, done, _refs(fields, "gone"), _refs(fields, "unknown"))
+
+
+def decode_changed(wire: bytes) -> ChangeAnswer:
+    """Read the answer to a bulk cancel or reschedule."""
+    fields, n = _unpack(wire)
+    return ChangeAnswer(n, _numbers(fields, "result", "<u1", n))
+
+
+def split_block(sizes: Int64Array, block: bytes) -> list[bytes]:
+    """Cut a text column's block into its values."""
+    values = []
+    start = 0
+    for size in sizes.tolist():
+        values.append(block[start : start + size])
+        start += size
+    return values
+
+
+def _pack(fields: dict[str, Any], **optional: object) -> bytes:
+    """The map as bytes; optional members that are None stay out."""
+    given = {name: value for name, value in optional.items() if value is not None}
+    packed: bytes = msgpack.packb({**fields, **given})
+    return packed
+
+
+def rows_of(what: str, texts: Texts) -> int:
+    """How many rows a text column has. TypeError for what is none, such as a tuple of texts."""
+    if isinstance(texts, tuple):
+        if len(texts) != 2 or not isinstance(texts[1], (bytes, bytearray, memoryview)):
+            raise TypeError(f"{what} are a list, or a tuple of their sizes and one block of bytes")
+        return len(texts[0])
+    if not isinstance(texts, Sized):
+        raise TypeError(f"{what} are a list, not {type(texts).__name__}")
+    return len(texts)
+
+
+def _put_numbers(
+    fields: dict[str, Any], name: str, value: Numbers | None, dtype: str, n: int
+) -> None:
+    if value is None:
+        return
+    if isinstance(value, int):
+        check_sendable(**{name: value})
+        fields[name] = value
+        return
+    wanted = np.dtype(dtype)
+    column = np.asarray(value)
+    if column.shape != (n,):
+        raise ValueError(f"{name} holds {column.size} values for {n} rows")
+    info = np.iinfo(wanted)
+    if n and not (info.min <= int(column.min()) and int(column.max()) <= info.max):
+        raise ValueError(f"{name} holds a value outside {info.min} to {info.max}")
+    fields[name] = column.astype(wanted, copy=False).tobytes()
+
+
+def _put_texts(
+    fields: dict[str, Any], name: str, block_name: str, value: Texts | None, dtype: str, n: int
+) -> None:
+    if value is None:
+        return
+    if isinstance(value, tuple):
+        sizes, block = value
+    else:
+        raw = [text.encode() if isinstance(text, str) else text for text in value]
+        sizes, block = np.fromiter(map(len, raw), np.int64, len(raw)), b"".join(raw)
+    size = _one_size(sizes, n, dtype)
+    total = int(np.sum(sizes, dtype=np.int64)) if size is None else n * size
+    if total != len(block):
+        raise ValueError(f"the sizes of {name} do not add up to its {len(block)} bytes")
+    if size is None:
+        _put_numbers(fields, f"{name}_size", sizes, dtype, n)
+    else:
+        fields[f"{name}_size"] = size
+    fields[block_name] = block
+
+
+def _one_size(sizes: Numbers, n: int, dtype: str) -> int | None:
+    """The size of all `n` texts, where that is one: it stands in the body once, for all of them."""
+    if not isinstance(sizes, np.ndarray) or sizes.dtype.kind not in "iu" or sizes.shape != (n,):
+        return None
+    if n == 0 or np.count_nonzero(sizes == sizes[0]) < n:
+        return None
+    size = int(sizes[0])
+    return size if size <= np.iinfo(dtype).max else None
+
+
+def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
+    try:
+        fields = msgpack.unpackb(wire, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise BulkError(f"not one msgpack map ({error})", "body") from None
+    if not isinstance(fields, dict):
+        raise BulkError("not a msgpack map", "body")
+    n = fields.get("n")
+    if not isinstance(n, int) or n < 0:
+        raise BulkError("not a count of rows", "n")
+    return fields, n
+
+
+_DTYPES: Final = {code: np.dtype(code) for code in ("<i8", "<i4", "<u4", "<u2", "<u1")}
+
+
+def _numbers(fields: dict[str, Any], name: str, dtype: str, n: int) -> npt.NDArray[Any]:
+    value = fields.get(name)
+    wanted = _DTYPES[dtype]
+    if isinstance(value, int):
+        return np.full(n, value, wanted)
+    if isinstance(value, np.ndarray):
+        # A copy of few values takes a third of the time of `ascontiguousarray`.
+        there = value.dtype == wanted and value.flags.c_contiguous
+        return value if there else value.astype(wanted)
+    if value is None and n == 0:
+        return np.empty(0, wanted)
+    if not isinstance(value, bytes) or len(value) != n * wanted.itemsize:
+        raise BulkError(f"not {n} values of {wanted.itemsize} bytes", name)
+    return np.frombuffer(value, wanted)
+
+
+def _refs(fields: dict[str, Any], name: str) -> Int64Array:
+    value = fields.get(name, b"")
+    if not isinstance(value, bytes) or len(value) % 8:
+        raise BulkError("not a list of refs", name)
+    return np.frombuffer(value, "<i8")
+
+
+def _texts(
+    fields: dict[str, Any], name: str, block_name: str, dtype: str, none: Int64Array
+) -> tuple[Int64Array, bytes]:
+    """The sizes and the block of a text column; `none` are the sizes where there are no texts."""
+    size_name = f"{name}_size"
+    block = fields.get(block_name, b"")
+    if not isinstance(block, bytes):
+        raise BulkError("not bytes", block_name)
+    if size_name not in fields and not block:
+        return none, b""
+    sizes = _numbers(fields, size_name, dtype, len(none)).astype(np.int64, copy=False)
+    total = int(np.add.reduce(sizes))
+    if total != len(block):
+        raise BulkError(f"adds up to {total}, {block_name} holds {len(block)}", size_name)
+    return sizes, block
+
+
+def _utf8(fields: dict[str, Any], name: str, none: Int64Array) -> tuple[Int64Array, bytes]:
+    """A text column whose values are UTF-8, each by itself; it is looked at as a whole."""
+    sizes, block = _texts(fields, name, name, "<u2", none)
+    if block and not block.isascii():
+        starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+        # The block is UTF-8 and no value begins inside of a character: so each value is UTF-8.
+        cut = (np.frombuffer(block, np.uint8)[starts] & 0xC0) == 0x80
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            raise BulkError(f"not UTF-8 ({error.reason})", name) from None
+        if cut.any():
+            raise BulkError("a value is cut inside of a character", name)
+    return sizes, block

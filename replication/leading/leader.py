@@ -1,0 +1,305 @@
+"""A node that leads: ships its log, learns what is durable elsewhere, and so what is committed.
+
+It begins with an EPOCH_BEGIN frame. Nothing counts as committed before that frame is durable on a
+majority, and everything in front of it is committed with it: frames of older epochs never are
+by being counted alone, since a later leader could still drop them. From then on it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.epochs import common_end
+from delaylog.replication.errors import PeerError
+from delaylog.replication.leading.dispatch_order import DispatchOrder
+from delaylog.replication.leading.gate import Gate
+from delaylog.replication.messages import Ack, Append, Readmit, Reject
+from delaylog.replication.replica import Replica
+from delaylog.replication.watermark import NO_TICK, EpochTick
+
+
+class Acks(Enum):
+    """How safe a send is when its answer goes out."""
+
+    LEADER = "leader"
+    """On the leader's disk; lost if that is lost before others have it."""
+    QUORUM = "quorum"
+    """On a majority's disks: in the log of every later leader."""
+    ALL = "all"
+    """On the disks of all voters that this leader has heard of as such."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the leader knows of one other node in this epoch."""
+
+    next: int
+    """Where the next frames to ship begin."""
+    match: int = 0
+    """Its log is this one, durably, up to here."""
+    seq: int = 0
+    """The newest round whose tick it took."""
+    short_seq: int = 0
+    """The newest round that went out to it while it lacked what had to go at once."""
+    known: bool = False
+    """Whether it has answered: until then one message a round is enough."""
+    counts: bool = True
+    """Learners do not, and who was one in this epoch does not until the next."""
+    voter: bool = True
+    """What it last said of itself."""
+    learner_seq: int = 0
+    """The newest round when it was first heard of as a learner, or when it connected again since:
+    it may have voted elsewhere in between and then lost its disk."""
+    behind: bool = False
+    """It needs frames from before this log's first position."""
+
+
+class Leader:
+    """One leadership."""
+
+    def __init__(self, replica: Replica, configuration: Configuration, tick: EpochTick) -> None:
+        """The log ends with the EPOCH_BEGIN frame of the tick's epoch."""
+        self._node = node = replica.node
+        self.configuration = configuration
+        self._log = log = replica.log
+        self._ticks = replica.ticks
+        self._timing = timing = replica.timing
+        self._send = replica.send
+        self.epoch = tick.epoch
+        assert log.epochs.last_epoch == self.epoch, "its EPOCH_BEGIN is there"
+        self.begin_start = log.epochs.entries()[-1][1]
+        self.begin_end = log.end
+        self.commit = 0
+        self.gate = Gate(node, configuration, timing.gate_ms)
+        self.order = DispatchOrder(tick, self._publish)
+        self._tick_seq = 0
+        """The first round that carries the present tick."""
+        self._urgent_end = 0
+        """End of the newest frame that had to go out at once."""
+        self.round_ms = 0
+        """When the newest round went out; the first does so at once."""
+        self.progress = {
+            peer: Progress(self.begin_start, counts=peer in configuration.deciding)
+            for peer in configuration.others(node)
+        }
+
+    @property
+    def serving(self) -> bool:
+        """Whether its EPOCH_BEGIN is committed."""
+        return self.commit >= self.begin_end
+
+    # ------------------------------------------------------------------ shipping
+
+    def send_round(self, now_ms: int) -> None:
+        """Tell everybody the tick and the commit, with whatever frames they lack."""
+        self.gate.begin_round(now_ms)
+        self.round_ms = now_ms
+        for peer, one in self.progress.items():
+            if not self.ship(peer):
+                self._send_append(peer, b"")
+            if one.next < self._urgent_end:
+                one.short_seq = self.gate.seq
+
+    def ship_all(self, *, at_once: bool = False) -> None:
+        """There are new frames: send them to all who have answered so far.
+
+        Who has not synced what it got gets them together once it has, as a group commit, unless
+        they must go out `at_once`: these tell what is handed out, and a full window may hold them
+        up. A round opens the gate only where all of them went out before it, so that a successor
+        that knows its tick knows of them too.
+        """
+        if at_once:
+            self._urgent_end = self._log.end
+        for peer, one in self.progress.items():
+            if one.known and (at_once or self._wants_more(one)):
+                self.ship(peer)
+
+    def _wants_more(self, one: Progress) -> bool:
+        """Whether a peer has synced all that it got, or there is a lot to send."""
+        many = self._log.end - one.next >= self._timing.append_bytes_max
+        return many or one.match >= one.next
+
+    def ship(self, peer: int) -> bool:
+        """Send a peer what it lacks, as far as its window allows; False if nothing was."""
+        one, log = self.progress[peer], self._log
+        if one.next < log.first_position:
+            # It rejects what does not fit, and is found to be behind by that.
+            one.next = log.end
+            return False
+        sent = False
+        while one.next < log.end and one.next - one.match < self._timing.window_bytes_max:
+            if sent and not one.known:
+                break
+            data = log.read(one.next, self._timing.append_bytes_max)
+            self._send_append(peer, data)
+            one.next += len(data)
+            sent = True
+        return sent
+
+    def _send_append(self, peer: int, data: bytes | memoryview) -> None:
+        prev = self.progress[peer].next
+        tick = self.order.tick if self.serving else NO_TICK
+        prev_epoch = self._log.epochs.before(prev)
+        self._send(
+            peer, Append(self.epoch, prev, prev_epoch, self.commit, self.gate.seq, tick, data)
+        )
+
+    # ------------------------------------------------------------------ answers
+
+    def take_ack(self, source: int, message: Ack) -> None:
+        """A peer has frames durably, and a tick. Raises PeerError."""
+        if message.end > self._log.end or message.seq > self.gate.seq:
+            raise PeerError(f"node {source} acknowledges what was never sent")
+        one = self._hear(source, voter=message.voter)
+        one.behind = False
+        one.match = max(one.match, message.end)
+        one.next = max(one.next, one.match)
+        one.seq = max(one.seq, message.seq)
+        if one.counts and message.seq > one.short_seq:
+            self.gate.take(source, message.seq)
+        self.note_durable()
+        if self._wants_more(one):
+            self.ship(source)
+
+    def take_reject(self, source: int, message: Reject) -> bool:
+        """A peer's log is another one where frames were to go: go on from what both have.
+
+        Returns whether it turns out that only a copy helps.
+        """
+        one = self._hear(source, voter=message.voter)
+        mine = self._log.epochs.entries()
+        shared = common_end(mine, self._log.end, message.table, message.end)
+        if shared is None or shared < self._log.first_position:
+            first, one.behind = not one.behind, True
+            one.next = self._log.end
+            return first
+        one.behind = False
+        if not one.counts:
+            one.match = min(one.match, shared)
+        one.next = max(one.match, shared)
+        self.ship(source)
+        return False
+
+    def _hear(self, source: int, *, voter: bool) -> Progress:
+        one = self.progress[source]
+        one.known = True
+        one.voter = voter
+        if one.counts and not voter:
+            one.counts = False
+            one.learner_seq = self.gate.seq
+            one.match = 0
+            self.gate.forget(source)
+        return one
+
+    def reconnect(self, peer: int) -> None:
+        """What was under way to a peer may be lost."""
+        one = self.progress[peer]
+        one.known = False
+        one.next = one.match or self.begin_start
+        if not one.counts:
+            one.learner_seq = self.gate.seq
+
+    # ------------------------------------------------------------------ commit
+
+    def note_durable(self) -> None:
+        """Own or other disks have more: see what is committed."""
+        ends = {peer: one.match for peer, one in self.progress.items() if one.counts}
+        reached = self.configuration.reached({self._node: self._log.durable_end, **ends})
+        if reached is not None and reached > self.commit and self._may_commit(reached):
+            self.commit = reached
+
+    def agree(self, peers: Iterable[int]) -> bool:
+        """Whether these and this node decide."""
+        return self.configuration.agree([self._node, *peers])
+
+    def _may_commit(self, position: int) -> bool:
+        """Only frames of this epoch are committed by being counted; older ones come with them."""
+        return position >= self.begin_end
+
+    def safe_end(self, acks: Acks) -> int:
+        """Up to where the log is as safe as `acks` asks for."""
+        own = self._log.durable_end
+        if acks is Acks.QUORUM or not self.serving:
+            return self.commit
+        if acks is Acks.LEADER:
+            return max(own, self.commit)
+        voters = (one.match for one in self.progress.values() if one.counts)
+        return min([self.commit, own, *voters])
+
+    # ------------------------------------------------------------------ the tick
+
+    def _publish(self, tick: EpochTick) -> None:
+        assert tick.position <= self.commit, "a tick covers committed frames only"
+        self._ticks.write(tick)
+        self._tick_seq = self.gate.seq + 1
+
+    def has_tick(self, peer: int) -> bool:
+        """Whether a peer has the present tick."""
+        return self.progress[peer].seq >= self._tick_seq
+
+    # ------------------------------------------------------------------ learners
+
+    def may_readmit(self, peer: int) -> bool:
+        """Whether a learner may count again, from the next epoch on.
+
+        It may have forgotten a promise, so every other voter must have taken a tick of this epoch
+        since the learner came back: none of them can then hold an older candidacy to which that
+        promise was given. And it must hold all that is committed, as its acknowledgements once
+        helped to commit some of it.
+
+        A learner by the configuration needs less: what it may have promised as a voter was for
+        epochs below the one whose configuration made it a learner, or for epochs above this one.
+        The latter is excluded once a majority has taken a tick of this epoch since the learner
+        came back: nobody had begun a later epoch, which may count the learner, by then.
+        """
+        one = self.progress.get(peer)
+        if one is None or one.counts or not self.serving:
+            return False
+        if peer in self.configuration.learners:
+            return self._follows(one) and self.agree(
+                node
+                for node, other in self.progress.items()
+                if other.counts and other.seq > one.learner_seq
+            )
+        if one.match < self.commit:
+            return False
+        others = [other for node, other in self.progress.items() if node != peer and other.counts]
+        return all(
+            other.seq > one.learner_seq and other.match >= self.begin_end for other in others
+        )
+
+    def is_voter(self, configuration: Configuration) -> bool:
+        """Whether this node could lead with it."""
+        return self._node in configuration.voters
+
+    def may_vote(self, peer: int) -> bool:
+        """Whether a learner may become a voter: it promises, and has nearly all of the log.
+
+        What it lacks of that is on a majority of the voters before the change, which has to agree
+        to it; so a slow disk under load is no hindrance.
+        """
+        one = self.progress.get(peer)
+        return one is not None and one.known and one.voter and self._follows(one)
+
+    def _follows(self, one: Progress) -> bool:
+        """Whether what a learner lacks may be on its way to it."""
+        return self.serving and self.commit - one.match <= self._timing.append_bytes_max
+
+    def wants_renewal(self) -> bool:
+        """Whether somebody is a voter again who counts from the next epoch on."""
+        return any(
+            self.progress[peer].voter and not self.progress[peer].counts
+            for peer in self.configuration.deciding
+            if peer != self._node
+        )
+
+    def readmit(self, peer: int) -> bool:
+        """Let a learner be a voter again; False if it may not be."""
+        if not self.may_readmit(peer):
+            return False
+        end = min(self.commit, self.progress[peer].match)
+        self._send(peer, Readmit(self.epoch, end))
+        return True

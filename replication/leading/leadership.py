@@ -1,0 +1,189 @@
+"""What a node may do because it leads: take changes, hand out, hand over. One at a time.
+
+`Leader` ships and counts; here stands when that amounts to serving, and how a planned hand-over
+takes the rights back one after the other. Not leading is the state in which nothing is allowed.
+"""
+
+from __future__ import annotations
+
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.errors import ChangeRefusedError
+from delaylog.replication.events import HandoverFailed, Serving, SteppedDown
+from delaylog.replication.leading.handover import Handover
+from delaylog.replication.leading.leader import Leader
+from delaylog.replication.replica import Replica
+from delaylog.replication.timing import Now
+
+
+class Leadership:
+    """The leadership of one node, if it has one."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._log = replica.log
+        self._timing = replica.timing
+        self._send = replica.send
+        self._tell = replica.tell
+        self.leader: Leader | None = None
+        self.busy = False
+        """Something is due soon, or waits to be handed out: rounds go out more often."""
+        self._handover: Handover | None = None
+        self._announced = False
+        self._renewal_ms: int | None = None
+        """Since when a new epoch is wanted: the round before it was."""
+        self._change: Configuration | None = None
+        """What that epoch is to begin with, if that is another configuration."""
+
+    # ------------------------------------------------------------------ what is allowed
+
+    @property
+    def serving(self) -> bool:
+        """Whether it leads and its EPOCH_BEGIN is committed."""
+        return self.leader is not None and self.leader.serving
+
+    def may_append(self) -> bool:
+        """Whether clients' changes are taken: not while handing over or about to renew."""
+        return self.serving and self._handover is None and not self.wants_renewal()
+
+    def wants_renewal(self) -> bool:
+        """Whether a new epoch is to begin: with other members, or to count a voter again."""
+        leader = self.leader
+        if leader is None or not leader.serving:
+            return False
+        return self._change is not None or leader.wants_renewal()
+
+    def may_renew(self, now: Now) -> bool:
+        """Whether that epoch is to begin now: as soon as all that was appended is committed, so
+        that an engine that has applied it can go on as it is; or a round later, since the commit
+        may need the very voter.
+        """
+        leader = self.leader
+        if leader is None or self._renewal_ms is None:
+            return False
+        waited_ms = now.boot_ms - self._renewal_ms
+        return leader.commit == self._log.end or waited_ms >= self._timing.round_ms
+
+    def may_dispatch(self, now: Now) -> bool:
+        """Whether something may be handed out at this moment: asked just before each batch."""
+        leader = self.leader
+        if leader is None or not leader.serving:
+            return False
+        return not self.has_given and leader.gate.is_open(now.boot_ms)
+
+    # ------------------------------------------------------------------ its course
+
+    def begin(self, leader: Leader, now: Now) -> None:
+        """EPOCH_BEGIN is in the log: ship it."""
+        assert self.leader is None, "one leadership at a time"
+        self.leader = leader
+        self._announced = False
+        self._renewal_ms = None
+        self._change = None
+        leader.send_round(now.boot_ms)
+        leader.note_durable()
+
+    def end(self) -> int:
+        """Lead no more; returns what was committed (0 without a leadership)."""
+        leader = self.leader
+        self.leader = self._handover = None
+        if leader is None:
+            return 0
+        self._tell(SteppedDown(leader.epoch, leader.commit))
+        return leader.commit
+
+    def note_progress(self, now: Now) -> bool:
+        """Something was acknowledged; True if the node serves from now on."""
+        leader = self.leader
+        if leader is None or not leader.serving:
+            return False
+        first = not self._announced
+        if first:
+            self._announced = True
+            self._tell(Serving(leader.epoch, leader.order.tick))
+            if leader.configuration.changing:
+                self._change = leader.configuration.settled()
+            # The gate opens with the first tick that a majority takes.
+            leader.send_round(now.boot_ms)
+        handover = self._handover
+        if handover is not None and not handover.given and handover.ready(leader, self._log):
+            self._send(handover.target, handover.give(leader, self._log))
+        return first
+
+    def round_due_ms(self) -> int | None:
+        """When the next round goes out."""
+        if self.leader is None:
+            return None
+        every_ms = self._timing.busy_round_ms if self.busy else self._timing.round_ms
+        return self.leader.round_ms + every_ms
+
+    def send_round(self, now: Now) -> None:
+        """Tell everybody how things stand."""
+        assert self.leader is not None, "only a leader has rounds"
+        if self._renewal_ms is None and self.wants_renewal():
+            self._renewal_ms = self.leader.round_ms
+        self.leader.send_round(now.boot_ms)
+        if self._handover is not None and self.has_given:
+            self._send(self._handover.target, self._handover.give(self.leader, self._log))
+
+    # ------------------------------------------------------------------ other members
+
+    def change(self, configuration: Configuration) -> None:
+        """Have the next epoch begin with another configuration, made from the present one.
+
+        Raises ChangeRefusedError. What is asked for is lost with the leadership: see by the
+        configuration's version whether it came about.
+        """
+        leader = self.leader
+        if leader is None or not self.may_append() or self._change is not None:
+            raise ChangeRefusedError("this node does not lead at the moment, or changes already")
+        if (
+            leader.configuration.changing
+            or configuration.version != leader.configuration.version + 1
+        ):
+            raise ChangeRefusedError("another change is under way")
+        if not leader.is_voter(configuration):
+            raise ChangeRefusedError("the leader stays a voter: hand over first, then remove it")
+        for peer in set(configuration.voters) - set(leader.configuration.voters):
+            if not leader.may_vote(peer):
+                raise ChangeRefusedError(f"node {peer} does not hold all of the log yet")
+        self._change = configuration
+
+    def take_change(self) -> Configuration | None:
+        """What the epoch that is about to be tried for begins with, if that is something else."""
+        change, self._change = self._change, None
+        return change
+
+    # ------------------------------------------------------------------ handing over
+
+    def hand_over(self, target: int, now: Now) -> bool:
+        """Begin a planned hand-over; False if this node does not serve, or does so already."""
+        leader = self.leader
+        if leader is None or not self.may_append():
+            return False
+        if target not in leader.progress or target not in leader.configuration.voters:
+            return False
+        deadline_ms = now.boot_ms + self._timing.handover_deadline_ms
+        self._handover = Handover(target, deadline_ms=deadline_ms)
+        return True
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether a hand-over is under way."""
+        return self._handover is not None
+
+    @property
+    def has_given(self) -> bool:
+        """Whether TAKEOVER was sent: nothing is handed out in this epoch any more."""
+        return self._handover is not None and self._handover.given
+
+    def deadline_ms(self) -> int | None:
+        """When a hand-over has failed."""
+        return None if self._handover is None else self._handover.deadline_ms
+
+    def give_up_handover(self) -> bool:
+        """The deadline has passed and no higher epoch came; whether this epoch goes on."""
+        handover = self._handover
+        assert handover is not None, "there is one to give up"
+        resumes = handover.may_resume()
+        self._handover = None
+        self._tell(HandoverFailed(handover.target, resumes))
+        return resumes

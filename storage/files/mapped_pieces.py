@@ -1,0 +1,61 @@
+"""Read-only mapped pieces of a growing file.
+
+A piece is mapped once the file has reached its end, is never resized, and is never closed while a
+view of it lives: callers copy what leaves the turn. Whatever is not covered by a whole piece is
+read with pread, so a short or unfinished file is never touched through a map.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.files.file_system import File, Mapping
+
+LOG_PIECE_SIZE: Final = 8 << 20
+"""Small enough that all but the last few MiB of a busy hour are mapped: scattered rows of the
+unfinished piece cost a pread each, four times a mapped look-up."""
+INDEX_PIECE_ROWS: Final = 18 * 4096
+"""Rows in an index piece: about 8 MiB, with row and page boundaries together."""
+RESIDENT_BYTES_MAX: Final = 24 << 20
+"""Estimate of resident mapped pages after which they are given back."""
+_FAULT_AROUND_BYTES: Final = 65_536
+"""A touched page brings its neighbours along."""
+
+
+class MappedPieces:
+    """Whole pieces of one file, mapped on demand up to a known size."""
+
+    def __init__(self, file: File, piece_size: int) -> None:
+        self._file = file
+        self._piece_size = piece_size
+        self._pieces: dict[int, Mapping] = {}
+        self._touches = 0
+
+    def touched(self, count: int) -> None:
+        """Scattered places were read; gives pages back when they may have become many."""
+        self._touches += count
+        resident = min(self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size)
+        if resident > RESIDENT_BYTES_MAX:
+            self.forget()
+
+    def piece(self, number: int, size_known: int) -> memoryview | None:
+        """A view of piece `number`, or None while the file has not reached its end."""
+        mapping = self._pieces.get(number)
+        if mapping is None:
+            if (number + 1) * self._piece_size > size_known:
+                return None
+            mapping = self._file.map_read(number * self._piece_size, self._piece_size)
+            self._pieces[number] = mapping
+        return memoryview(mapping.buffer)
+
+    def forget(self) -> None:
+        """Give the resident pages of every piece back to the kernel."""
+        self._touches = 0
+        for mapping in self._pieces.values():
+            mapping.forget(0, self._piece_size)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for mapping in self._pieces.values():
+            mapping.close()
+        self._pieces.clear()

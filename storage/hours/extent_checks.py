@@ -1,0 +1,178 @@
+"""Checks of flushed ranges before anything in them is believed.
+
+An extent holds the checksums of the rows and of the records that one flush appended. The first
+read that touches a range checks the whole of it, once while the hour's files stay open; what this
+process appended itself needs no check. So a rotten row or body is an error before it is handed
+out, moved or answered, whichever way it is reached. Rows and records are checked apart: a
+look-up of rows does not read bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from delaylog.storage.columns.questions import distinct
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File
+from delaylog.storage.layout import EXTENT_HOLE, INDEX_ENTRY_SIZE, Int64Array, RowArray
+
+_READ_BYTES: Final = 4 << 20
+
+
+def range_crc(file: File, offset: int, size: int) -> int:
+    """Checksum of a range, read in parts; of what is there, if the file is shorter."""
+    crc = 0
+    for at in range(offset, offset + size, _READ_BYTES):
+        crc = crc32c(file.pread(min(_READ_BYTES, offset + size - at), at), crc)
+    return crc
+
+
+class _Ranges:
+    """The ranges of one file and which of them have been found right.
+
+    Two threads may check at a time. A mark that is lost to that is made again; `whole` never
+    passes a range that was not checked.
+    """
+
+    def __init__(
+        self,
+        starts: Int64Array,
+        sizes: Int64Array,
+        crcs: Int64Array,
+        good_from: int,
+        holes: npt.NDArray[np.bool_],
+    ) -> None:
+        """`holes` = ranges that have no bytes of their own: nothing of them can be wrong."""
+        self.starts = starts
+        self.sizes = sizes
+        self.crcs = crcs
+        self.holes = holes
+        self.good = (np.arange(len(starts)) >= good_from) | holes
+        self._first_bad = 0
+
+    def append(self, start: int, size: int, crc: int) -> None:
+        """A range that this process wrote."""
+        self.starts = np.append(self.starts, start)
+        self.sizes = np.append(self.sizes, size)
+        self.crcs = np.append(self.crcs, crc)
+        self.good = np.append(self.good, True)
+        self.holes = np.append(self.holes, False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every range has been found right."""
+        at, good = self._first_bad, self.good
+        if at == len(good):
+            return True
+        while at < len(good) and good[at]:
+            at += 1
+        self._first_bad = at
+        return at == len(good)
+
+    def bad_in(self, first: int, last: int) -> list[int]:
+        """Numbers of unchecked ranges among those that hold [first, last]."""
+        a = int(np.searchsorted(self.starts, first, side="right")) - 1
+        b = int(np.searchsorted(self.starts, last, side="right"))
+        found: list[int] = (np.flatnonzero(~self.good[max(a, 0) : b]) + max(a, 0)).tolist()
+        return found
+
+    def bad_of(self, places: Int64Array) -> list[int]:
+        """Numbers of unchecked ranges that hold some of `places`."""
+        which = distinct(np.searchsorted(self.starts, places, side="right") - 1)
+        found: list[int] = which[~self.good[which]].tolist()
+        return found
+
+
+class ExtentChecks:
+    """What has been checked of one hour's delay index and delay log."""
+
+    def __init__(
+        self,
+        open_file: Callable[[str], File],
+        folder: str,
+        extents: RowArray,
+        *,
+        good_from: int,
+    ) -> None:
+        """Extents from number `good_from` on were written by this process."""
+        self._open_file = open_file
+        self._folder = folder
+        size = INDEX_ENTRY_SIZE
+        column = {name: extents[name].astype(np.int64) for name in _COLUMNS}
+        holes = extents["flags"] & EXTENT_HOLE != 0
+        self._index = _Ranges(
+            (column["first_index"] - 1) * size,
+            column["count"] * size,
+            column["index_crc"],
+            good_from,
+            holes,
+        )
+        self._log = _Ranges(
+            column["log_offset"], column["log_size"], column["log_crc"], good_from, holes
+        )
+
+    def append(self, extent: RowArray) -> None:
+        """An extent that was flushed just now."""
+        size = INDEX_ENTRY_SIZE
+        self._index.append(
+            (int(extent["first_index"]) - 1) * size,
+            int(extent["count"]) * size,
+            int(extent["index_crc"]),
+        )
+        self._log.append(int(extent["log_offset"]), int(extent["log_size"]), int(extent["log_crc"]))
+
+    def rows_between(self, low: int, high: int) -> None:
+        """See that rows low..high may be believed. Raises CorruptionError, as the others do."""
+        if not self._index.whole:
+            size = INDEX_ENTRY_SIZE
+            for number in self._index.bad_in((low - 1) * size, (high - 1) * size):
+                self._check("delay.index", self._index, number)
+
+    def rows(self, indexes: Int64Array) -> None:
+        """See that these rows may be believed."""
+        if not self._index.whole:
+            for number in self._index.bad_of((indexes - 1) * INDEX_ENTRY_SIZE):
+                self._check("delay.index", self._index, number)
+
+    def records(self, starts: Int64Array) -> None:
+        """See that records that begin at these offsets may be believed."""
+        for number in self.unchecked_records(starts):
+            self.check_records(number)
+
+    def unchecked_records(self, starts: Int64Array) -> list[int]:
+        """Extents whose records `records` would have to read, for whoever does that elsewhere."""
+        return [] if self._log.whole or len(starts) == 0 else self._log.bad_of(starts)
+
+    def unchecked_rows(self) -> list[int]:
+        """Extents whose rows were not checked yet."""
+        return [] if self._index.whole else np.flatnonzero(~self._index.good).tolist()
+
+    def check_rows(self, number: int) -> int:
+        """Check the rows of one extent; returns how many bytes that were. Any thread."""
+        return self._check("delay.index", self._index, number)
+
+    def check_records(self, number: int) -> int:
+        """Check the records of one extent; returns how many bytes that were. Any thread."""
+        return self._check("delay.log", self._log, number)
+
+    def _check(self, name: str, ranges: _Ranges, number: int) -> int:
+        if ranges.holes[number]:
+            return 0
+        start, size = int(ranges.starts[number]), int(ranges.sizes[number])
+        if range_crc(self._open_file(name), start, size) != int(ranges.crcs[number]):
+            raise CorruptionError(
+                "bytes that are not the ones written",
+                path=f"{self._folder}/{name}",
+                position=start,
+                detail=f"within {size} bytes from there",
+            )
+        ranges.good[number] = True
+        return size
+
+
+_COLUMNS: Final = ("first_index", "count", "log_offset", "log_size", "index_crc", "log_crc")

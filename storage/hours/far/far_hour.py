@@ -1,0 +1,89 @@
+"""One far hour as those read it who walk through the rows of hours: lists, counts, jobs, rebuilds.
+
+It has the reading face of `DelayHour`, without chains: a far hour is scanned. It asks the store for
+every read, so it stays right when the hour gets a folder meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from delaylog.storage.columns.whole_rows import copy_rows
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray, StateArray, head_sizes
+
+if TYPE_CHECKING:
+    from delaylog.storage.hours.hour_store import HourStore
+
+_SCAN_ROWS: Final = 16_384
+
+
+class FarHour:
+    """Reads one hour of the far tier."""
+
+    def __init__(self, store: HourStore, hour: int) -> None:
+        self._store = store
+        self.hour = hour
+        self.folder = store.far.folder
+
+    def _refs(self, indexes: Int64Array) -> Int64Array:
+        return indexes.astype(np.int64) | self.hour << HOUR_SHIFT
+
+    def read_rows(self, indexes: Int64Array) -> RowArray:
+        """Copies of the rows with these numbers."""
+        return self._store.rows(self._refs(indexes))
+
+    def read_records(self, rows: RowArray) -> bytes:
+        """The records of `rows`, one after another."""
+        return self._store.records(self._refs(rows["global_index"]), rows)
+
+    def read_heads(self, rows: RowArray) -> bytes:
+        """Id, key, tags and headers of `rows`, one after another."""
+        heads = copy_rows(rows)
+        heads["size"] = head_sizes(rows)
+        return self.read_records(heads)
+
+    def scan_rows(self) -> Iterator[RowArray]:
+        """All rows in parts."""
+        counts = self._store.counts.get(self.hour)
+        last = counts.rows if counts is not None else 0
+        for first in range(1, last + 1, _SCAN_ROWS):
+            yield self.read_rows(np.arange(first, min(first + _SCAN_ROWS, last + 1)))
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Nothing: a far row is found by its number at any time."""
+        yield
+
+    def unchecked_records(self, _rows: RowArray) -> list[int]:
+        """Nothing: blocks are checked as they are read."""
+        return []
+
+    def check_records(self, number: int) -> None:
+        """Nothing; see `unchecked_records`."""
+
+    def states(self, group: int) -> FarStates:
+        """The states of a group."""
+        return FarStates(self._store, self.hour, group)
+
+
+class FarStates:
+    """States of one far hour in one group."""
+
+    def __init__(self, store: HourStore, hour: int, group: int) -> None:
+        self._store = store
+        self._hour = hour
+        self._group = group
+
+    @property
+    def absent(self) -> bool:
+        """Whether no row of the hour can have a state."""
+        return self._store.counts.is_far(self._hour) and self._store.far.untouched(self._group)
+
+    def get(self, indexes: Int64Array) -> StateArray:
+        """Copies of the states of rows."""
+        refs = indexes.astype(np.int64) | self._hour << HOUR_SHIFT
+        return self._store.get_states(refs, self._group)

@@ -1,0 +1,223 @@
+"""A stack of run sets: what the far tier has on disk of one kind (rows, or a group's states).
+
+A set is one or more runs with ascending, disjoint ranges of keys. A flush pushes a set of level 0;
+once eight sets of a level lie side by side, a merge makes them one of the next level, so a row is
+rewritten once per factor of eight that the stack grows. The newest set that has a key wins.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from delaylog.storage.columns.questions import some
+from delaylog.storage.columns.whole_rows import put_rows
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.hours.far.sorted_run import RunFacts, SortedRun
+from delaylog.storage.layout import Int64Array, RowArray
+
+FAN_IN: Final = 8
+MERGED_SETS_MAX: Final = 32
+"""Sets of one merge: each has a run open."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSet:
+    """Runs with ascending, disjoint ranges of keys."""
+
+    number: int
+    """Stays while runs whose time has come are dropped from the set."""
+    level: int
+    runs: tuple[RunFacts, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
+
+
+class OpenRuns:
+    """Runs in use. The last `files_max` used ones take a descriptor each, and memory for keys.
+
+    Of the others it is remembered what is sound, so that they are not checked again.
+    """
+
+    def __init__(self, fs: FileSystem, folder: str, files_max: int) -> None:
+        self.fs = fs
+        self.folder = folder
+        self._files_max = files_max
+        self._runs: dict[int, SortedRun] = {}
+        self._files: OrderedDict[int, SortedRun] = OrderedDict()
+        """Those with an open file, the least recently used first."""
+
+    def path(self, number: int) -> str:
+        """The file of a run."""
+        return f"{self.folder}/{number}.run"
+
+    def get(self, facts: RunFacts, dtype: np.dtype[Any]) -> SortedRun:
+        """The run, with its file open."""
+        number = facts.number
+        if number not in self._files and len(self._files) >= self._files_max:
+            self._files.popitem(last=False)[1].rest()
+        run = self._runs.get(number)
+        if run is None:
+            run = self._runs[number] = SortedRun(self.fs, self.path(number), dtype, facts)
+        else:
+            run.open_file()
+        self._files[number] = run
+        self._files.move_to_end(number)
+        return run
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Close runs that are no longer needed."""
+        for number in numbers:
+            self._files.pop(number, None)
+            run = self._runs.pop(number, None)
+            if run is not None:
+                run.close()
+
+    def close(self) -> None:
+        """Close all."""
+        self.drop(list(self._runs))
+
+
+class RunStack:
+    """Sets of runs of one layout, oldest first."""
+
+    def __init__(self, dtype: np.dtype[Any], open_runs: OpenRuns) -> None:
+        self.dtype = dtype
+        self.sets: list[RunSet] = []
+        self._open = open_runs
+        self._sets_made = 0
+
+    def _set(self, level: int, runs: Iterable[RunFacts]) -> RunSet:
+        self._sets_made += 1
+        return RunSet(self._sets_made, level, tuple(runs))
+
+    @property
+    def rows(self) -> int:
+        """Rows in all runs."""
+        return sum(one.rows for one in self.sets)
+
+    def runs(self) -> list[RunFacts]:
+        """Every run."""
+        return [run for one in self.sets for run in one.runs]
+
+    def push(self, runs: Iterable[RunFacts]) -> None:
+        """A flush wrote these."""
+        self.sets.append(self._set(0, runs))
+
+    # ------------------------------------------------------------------ look-ups
+
+    def fill_rows(self, out: RowArray, left: Int64Array, keys: Int64Array) -> Int64Array:
+        """Put the newest row of each key into `out`; returns the places still missing."""
+
+        def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
+            put_rows(out, places, run.rows(at))
+
+        return self._find(left, keys, take)
+
+    def fill_records(
+        self,
+        parts: list[tuple[Int64Array, bytes]],
+        left: Int64Array,
+        keys: Int64Array,
+        rows: RowArray,
+    ) -> Int64Array:
+        """Append (places, their records) of what is here; returns the places still missing."""
+
+        def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
+            offsets = rows["offset"][places].astype(np.int64)
+            sizes = rows["size"][places].astype(np.int64)
+            parts.append((places, run.records(at, offsets, sizes)))
+
+        return self._find(left, keys, take)
+
+    def _find(
+        self,
+        left: Int64Array,
+        keys: Int64Array,
+        take: Callable[[SortedRun, Int64Array, Int64Array], None],
+    ) -> Int64Array:
+        """Call `take(run, rows, places)` for the runs that hold some of `keys[left]`, newest first.
+
+        Only runs whose range of keys is met are opened. Returns the places still missing.
+        """
+        # In order of keys, a run's part is a slice, and its pages are met one after another.
+        left = left[np.argsort(keys[left])]
+        mine = keys[left]
+        for facts in (run for one in reversed(self.sets) for run in one.runs):
+            if len(left) == 0:
+                break
+            start, stop = np.searchsorted(mine, [facts.first_key, facts.last_key + 1]).tolist()
+            if start == stop:
+                continue
+            run = self._open.get(facts, self.dtype)
+            at = run.find(mine[start:stop])
+            here = at >= 0
+            if some(here):
+                take(run, at[here], left[start:stop][here])
+                rest = np.ones(len(left), np.bool_)
+                rest[start:stop] = ~here
+                left, mine = left[rest], mine[rest]
+        return left
+
+    # ------------------------------------------------------------------ merging
+
+    def crowded(self) -> slice | None:
+        """The oldest sets of one level that are to be merged, if there are enough of them."""
+        start = 0
+        for at in range(1, len(self.sets) + 1):
+            if at == len(self.sets) or self.sets[at].level != self.sets[start].level:
+                if at - start >= FAN_IN:
+                    return slice(start, min(at, start + MERGED_SETS_MAX))
+                start = at
+        return None
+
+    def flushed(self) -> slice | None:
+        """The sets that flushes wrote, if there are enough of them to be merged."""
+        first = len(self.sets)
+        while first and self.sets[first - 1].level == 0:
+            first -= 1
+        last = min(len(self.sets), first + MERGED_SETS_MAX)
+        return slice(first, last) if last - first >= FAN_IN else None
+
+    def replace(self, old: list[RunSet], runs: tuple[RunFacts, ...]) -> None:
+        """`old`, neighbours in the stack, were merged into `runs`."""
+        numbers = {one.number for one in old}
+        at = [place for place, one in enumerate(self.sets) if one.number in numbers]
+        if not at:
+            # All of their hours have come near meanwhile.
+            return
+        assert at[-1] - at[0] + 1 == len(at), "merged sets are neighbours"
+        level = max(one.level for one in old) + 1
+        self.sets[at[0] : at[-1] + 1] = [self._set(level, runs)] if runs else []
+
+    def drop_below(self, key: int) -> None:
+        """Forget runs whose keys all lie below `key`."""
+        kept = []
+        for one in self.sets:
+            runs = tuple(run for run in one.runs if run.last_key >= key)
+            if runs:
+                kept.append(RunSet(one.number, one.level, runs))
+        self.sets = kept
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def saved(self, *, wanted: Callable[[RunFacts], bool] = lambda run: True) -> list[Any]:
+        """The sets as plain values, of runs that are `wanted`."""
+        out = []
+        for one in self.sets:
+            runs = [list(astuple(run)) for run in one.runs if wanted(run)]
+            if runs:
+                out.append([one.level, runs])
+        return out
+
+    def restore(self, saved: list[Any]) -> None:
+        """Take over what `saved` gave."""
+        self.sets = [
+            self._set(level, (RunFacts(*facts) for facts in runs)) for level, runs in saved
+        ]

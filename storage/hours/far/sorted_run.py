@@ -1,0 +1,267 @@
+"""Sorted runs: the immutable files of the far tier.
+
+A run holds rows of many hours in the order of their keys (hour, row number), each row's record
+behind them in the same order. It is written once, whole, and never changed; a merge writes new
+runs and drops old ones. Rows are checked in blocks of 1,024, a block before its first use.
+
+    0     RUN_HEADER (64): counts, log positions, checksums of the keys and of the block table
+    64    keys i64, ascending: hour << 32 | row number
+    ...   rows (INDEX_ENTRY or STATE_ENTRY); `offset` of an index row counts from the first record
+    ...   RUN_BLOCK (16) per block: checksums of its rows and of its records, where those begin
+    ...   records, one after another
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.columns.gather import read_spans
+from delaylog.storage.columns.questions import consecutive, distinct
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File, FileSystem, Mapping
+from delaylog.storage.files.whole_files import replace_file
+from delaylog.storage.layout import (
+    FILE_VERSION,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY,
+    INDEX_MASK,
+    RUN_BLOCK,
+    RUN_BLOCK_ROWS,
+    RUN_HEADER,
+    RUN_HEADER_SIZE,
+    RUN_MAGIC,
+    Int64Array,
+    RowArray,
+)
+
+BLOCK_ROWS: Final = RUN_BLOCK_ROWS
+_READ_GAP_BYTES: Final = 4_096
+_KEY_SIZE: Final = 8
+
+
+def keys_of(refs: Int64Array) -> Int64Array:
+    """(hour, row number) of refs, as numbers that sort by both."""
+    out: Int64Array = refs >> HOUR_SHIFT << INDEX_BITS | refs & INDEX_MASK
+    return out
+
+
+def hour_key(hour: int) -> int:
+    """The least key of an hour."""
+    return hour << INDEX_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a checkpoint says about a run."""
+
+    number: int
+    rows: int
+    log_size: int
+    first_key: int
+    last_key: int
+    position_first: int
+    position_last: int
+    """Positions of the first and the last frame whose rows are here."""
+
+
+class RunRows(NamedTuple):
+    """Rows in the order of their keys; `rows["offset"]` counts within `records`."""
+
+    keys: Int64Array
+    rows: RowArray
+    records: bytes
+
+
+def write_run(
+    fs: FileSystem, path: str, number: int, content: RunRows, positions: tuple[int, int]
+) -> RunFacts:
+    """Write a run aside and rename it. Any thread."""
+    keys, rows, records = content
+    blocks = _blocks(rows, records)
+    raw_keys, raw_rows = keys.astype("<i8").tobytes(), rows.view(np.uint8).data
+    table = blocks.tobytes()
+    head: tuple[int, ...] = (
+        RUN_MAGIC,
+        FILE_VERSION,
+        rows.dtype.itemsize,
+        len(rows),
+        len(records),
+        *positions,
+        crc32c(raw_keys),
+        crc32c(table),
+    )
+    raw = RUN_HEADER.pack(*head, crc32c(RUN_HEADER.pack(*head, 0)))
+    parts = [part for part in (raw, raw_keys, raw_rows, table, records) if len(part)]
+    replace_file(fs, path, parts)
+    return RunFacts(number, len(rows), len(records), int(keys[0]), int(keys[-1]), *positions)
+
+
+def run_size(facts: RunFacts, dtype: np.dtype[Any]) -> int:
+    """Bytes of a run's file."""
+    blocks = -(-facts.rows // BLOCK_ROWS)
+    rows = facts.rows * (_KEY_SIZE + dtype.itemsize)
+    return RUN_HEADER_SIZE + rows + blocks * RUN_BLOCK.itemsize + facts.log_size
+
+
+def _blocks(rows: RowArray, records: bytes) -> np.ndarray[Any, Any]:
+    starts = np.arange(0, len(rows), BLOCK_ROWS)
+    blocks = np.zeros(len(starts), RUN_BLOCK)
+    with_records = rows.dtype == INDEX_ENTRY
+    offsets = rows["offset"].astype(np.int64) if with_records else np.zeros(len(rows), np.int64)
+    bounds = [*offsets[starts].tolist(), len(records)]
+    view, raw, width = memoryview(records), rows.view(np.uint8).data, rows.dtype.itemsize
+    for at, start in enumerate(starts.tolist()):
+        stop = min(start + BLOCK_ROWS, len(rows))
+        blocks[at] = (
+            crc32c(raw[start * width : stop * width]),
+            crc32c(view[bounds[at] : bounds[at + 1]]),
+            bounds[at],
+        )
+    return blocks
+
+
+class SortedRun:
+    """An open run. Reads belong to one thread; another one opens a run of its own."""
+
+    def __init__(self, fs: FileSystem, path: str, dtype: np.dtype[Any], facts: RunFacts) -> None:
+        self.facts = facts
+        self._path = path
+        self._dtype = dtype
+        self._fs = fs
+        self._file: File | None = None
+        self._map: Mapping | None = None
+        file = self.open_file()
+        try:
+            self._load(file)
+        except BaseException:
+            file.close()
+            raise
+
+    def open_file(self) -> File:
+        """Open the file again after `rest`."""
+        if self._file is None:
+            self._file = self._fs.open(self._path)
+        return self._file
+
+    def rest(self) -> None:
+        """Give back the descriptor and the pages of the keys until they are needed again."""
+        if self._map is not None:
+            self._map.forget(0, self._rows_start)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _load(self, file: File) -> None:
+        facts = self.facts
+        raw = file.pread(RUN_HEADER_SIZE, 0)
+        fields = RUN_HEADER.unpack(raw) if len(raw) == RUN_HEADER_SIZE else (0,) * 10
+        magic, version, width, rows, log_size, _, _, keys_crc, table_crc, crc = fields
+        whole = magic == RUN_MAGIC and version == FILE_VERSION
+        whole = whole and crc == crc32c(RUN_HEADER.pack(*fields[:-1], 0))
+        if not whole or (width, rows, log_size) != (
+            self._dtype.itemsize,
+            facts.rows,
+            facts.log_size,
+        ):
+            raise CorruptionError("a damaged run", path=self._path, position=0)
+        self._rows_start = RUN_HEADER_SIZE + rows * _KEY_SIZE
+        table_start = self._rows_start + rows * width
+        table = file.pread(-(-rows // BLOCK_ROWS) * RUN_BLOCK.itemsize, table_start)
+        self._log_start = table_start + len(table)
+        self._map = file.map_read(0, self._rows_start)
+        keys_raw = memoryview(self._map.buffer)[RUN_HEADER_SIZE : self._rows_start]
+        sound = crc32c(keys_raw) == keys_crc and crc32c(table) == table_crc
+        keys_raw.release()
+        if not sound or file.size() < self._log_start + log_size:
+            raise CorruptionError("a damaged run", path=self._path, position=RUN_HEADER_SIZE)
+        blocks = np.frombuffer(table, RUN_BLOCK)
+        self._blocks = blocks
+        self._rows_good = np.zeros(len(blocks), np.bool_)
+        self._log_good = np.zeros(len(blocks), np.bool_)
+
+    @property
+    def _keys(self) -> Int64Array:
+        assert self._map is not None, "the run is open"
+        return np.frombuffer(self._map.buffer, "<i8", self.facts.rows, RUN_HEADER_SIZE)
+
+    def find(self, keys: Int64Array) -> Int64Array:
+        """Where rows with these keys are; -1 for those that are not here."""
+        mine = self._keys
+        at = np.searchsorted(mine, keys)
+        at[at == len(mine)] = 0
+        at[mine[at] != keys] = -1
+        return at
+
+    def span(self, first_key: int, last_key: int) -> tuple[int, int]:
+        """(first, behind the last) row with a key from `first_key` to `last_key`."""
+        a, b = np.searchsorted(self._keys, [first_key, last_key + 1]).tolist()
+        return a, b
+
+    def keys_between(self, start: int, stop: int) -> Int64Array:
+        """Copies of the keys of rows [start, stop)."""
+        return self._keys[start:stop].astype(np.int64)
+
+    def rows(self, at: Int64Array) -> RowArray:
+        """Copies of the rows at places."""
+        width, start = self._dtype.itemsize, self._rows_start
+        self._check(at // BLOCK_ROWS, self._rows_good, self._check_rows)
+        if consecutive(at):
+            raw = self.open_file().pread(len(at) * width, start + int(at[0]) * width)
+            return np.frombuffer(raw, self._dtype)
+        starts = at * width + start
+        raw = read_spans(
+            self.open_file().pread, starts, np.full(len(at), width, np.int64), gap=_READ_GAP_BYTES
+        )
+        return np.frombuffer(raw, self._dtype)
+
+    def records(self, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
+        """The records, or the begins of records, of the rows at places `at`."""
+        self._check(at // BLOCK_ROWS, self._log_good, self._check_records)
+        starts = offsets + self._log_start
+        return read_spans(self.open_file().pread, starts, sizes, gap=_READ_GAP_BYTES)
+
+    def _check(self, blocks: Int64Array, good: Any, check: Any) -> None:
+        if not good[blocks].all():
+            for number in distinct(blocks[~good[blocks]]).tolist():
+                check(number)
+                good[number] = True
+
+    def _check_rows(self, number: int) -> None:
+        width = self._dtype.itemsize
+        first = number * BLOCK_ROWS
+        count = min(BLOCK_ROWS, self.facts.rows - first)
+        offset = self._rows_start + first * width
+        self._compare(offset, count * width, int(self._blocks["rows_crc"][number]))
+
+    def _check_records(self, number: int) -> None:
+        start = int(self._blocks["log_start"][number])
+        last = number + 1 == len(self._blocks)
+        end = self.facts.log_size if last else int(self._blocks["log_start"][number + 1])
+        crc = int(self._blocks["log_crc"][number])
+        self._compare(self._log_start + start, end - start, crc)
+
+    def _compare(self, offset: int, size: int, crc: int) -> None:
+        if crc32c(self.open_file().pread(size, offset)) != crc:
+            raise CorruptionError(
+                "a block that is not the one written", path=self._path, position=offset
+            )
+
+    def verify(self) -> Sequence[int]:
+        """Check every block; returns how many there are."""
+        for number in range(len(self._blocks)):
+            self._check_rows(number)
+            self._check_records(number)
+        return range(len(self._blocks))
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self.rest()
+        if self._map is not None:
+            self._map.close()
+            self._map = None

@@ -1,0 +1,282 @@
+"""Writes what waits in memory (tails, state pages, second indexes) to the files of its hours.
+
+Jobs that write may run on any thread; the loop runs short slices only. Nothing is written before
+its frame is committed, and no append crosses the position of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from delaylog.storage.columns.gather import gather
+from delaylog.storage.columns.whole_rows import concat_rows
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.hours.delay_hour import DelayHour, Flush
+from delaylog.storage.hours.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.hours.open_hours import OpenHours
+from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.states.state_column import PAGE_SIZE, StateColumn, StateRuns
+from delaylog.storage.work import Work
+
+FLUSH_ROWS_MAX: Final = 32_768
+"""Rows of one append: about 5 ms of preparation, on the thread that writes them."""
+_SLICE_PAGES: Final = 256
+"""State pages that are copied out in one slice: some of them take a page fault each."""
+
+_COLUMNS_AT_ONCE: Final = 32
+"""State columns of one job: it waits for its turn on the loop, however few pages it writes."""
+
+_Taken: TypeAlias = list[tuple[StateColumn, StateRuns]]
+"""Pages that were copied out, by column."""
+
+
+class HourFlusher:
+    """Writes the tails and states of one `HourStore`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        pile: TailPile,
+        *,
+        hour: Callable[[int], DelayHour],
+        opened: OpenHours,
+    ) -> None:
+        """`hour` gives the files of an hour, made if it is new; `opened` = what hours hold open."""
+        self._fs = fs
+        self._folder = folder
+        self._pile = pile
+        self._hour = hour
+        self._opened = opened
+        self._writes_tails = False
+        self._written: dict[StateColumn, None] = {}
+        """Columns that hold a descriptor until they are synced."""
+        self._syncs = self._replaces = False
+        self.writes_states = False
+        """A flush of states runs: a page that was copied out may not be written yet."""
+        self.boundary = 0
+        """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
+
+    def tails(self, *, upto: int, hour: int | None = None) -> Work:
+        """Append tails (frames below `upto`, which must be durable) to their files, in slices.
+
+        Yields I/O jobs that any thread may run; every slice of CPU stays small. One flush runs
+        at a time: a second one waits by yielding.
+        """
+        while self._writes_tails:
+            yield 0.001
+        self._writes_tails = True
+        try:
+            # Recovery cuts to a checkpoint's counts, so extents have to end there.
+            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
+                if hour is None:
+                    yield from self._sort_loose(limit)
+                for which, chunks in self._pile.take(upto=limit, hour=hour):
+                    yield from self._flush_hour(which, chunks)
+                    if self._opened.crowded:
+                        yield from self.make_room()
+        finally:
+            self._writes_tails = False
+
+    def make_room(self) -> Work:
+        """Close the hours opened first: a flush may touch more hours than there are descriptors."""
+        for folder in self._opened.oldest_heads():
+            if folder.heads_need_file:
+                yield folder.take_seconds()
+            folder.drop_seconds()
+        for folder in self._opened.oldest():
+            if folder.unsynced:
+                yield folder.sync_appends
+            folder.close_idle_files()
+
+    def _sort_loose(self, upto: int) -> Work:
+        blocks = self._pile.begin_merge(upto)
+        if not blocks:
+            return
+        box: list[list[tuple[int, TailChunk]]] = []
+        yield lambda: box.append(sort_loose(blocks))
+        self._pile.end_merge(blocks, box[0])
+        yield None
+
+    def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
+        folder = self._hour(hour)
+        at = 0
+        while at < len(chunks):
+            part = [chunks[at]]
+            rows = len(chunks[at].rows)
+            at += 1
+            while at < len(chunks) and rows + len(chunks[at].rows) <= FLUSH_ROWS_MAX:
+                part.append(chunks[at])
+                rows += len(chunks[at].rows)
+                at += 1
+            # Loaded on this thread. The job keeps its own reference: the hour may drop them.
+            heads = folder.seconds()
+            written: list[Flush] = []
+            yield partial(_append, folder, heads, part, written)
+            folder.commit_flush(written[0])
+            self._pile.drop(hour, part)
+
+    def states(
+        self,
+        pages_max: int = 2_048,
+        *,
+        until_committed: Callable[[], Work] | None = None,
+        far: Callable[[Callable[[], Work] | None], Work] | None = None,
+    ) -> Work:
+        """Write the state pages that are dirty when their column has its turn; then `far` ones.
+
+        A page holds the changes of every frame so far, so once it is copied out `until_committed`
+        waits for those: a lease on disk that no log explains would never end. One flush runs at a
+        time, else a page in flight would pass for a written one.
+        """
+        while self.writes_states:
+            yield 0.001
+        self.writes_states = True
+        try:
+            yield from self._flush_states(pages_max, until_committed)
+            if far is not None:
+                yield from far(until_committed)
+        finally:
+            self.writes_states = False
+
+    def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
+        # One pass: random changes make pages dirty as fast as they are written, and the checkpoint
+        # waits for its turn.
+        columns = self._opened.dirty.columns()
+        while columns:
+            count = min(max(self._opened.hours_max - len(self._written), 1), _COLUMNS_AT_ONCE)
+            batch, columns = columns[:count], columns[count:]
+            for column in batch:
+                column.busy = True
+            try:
+                yield from self._flush_columns(batch, pages_max, until_committed)
+            finally:
+                for column in batch:
+                    column.busy = False
+            if len(self._written) >= self._opened.hours_max:
+                yield from self._sync_columns()
+        self._opened.trim()
+
+    def _flush_columns(
+        self,
+        columns: list[StateColumn],
+        pages_max: int,
+        until_committed: Callable[[], Work] | None,
+    ) -> Work:
+        left = [(column, 0, column.dirty_end) for column in columns]
+        while left:
+            taken: _Taken = []
+            try:
+                left = yield from _collect(left, pages_max, taken)
+                if not taken:
+                    break
+                if until_committed is not None:
+                    yield from until_committed()
+                self._written.update((column, None) for column, _ in taken)
+                yield partial(_write, taken)
+            except BaseException:
+                for column, runs in taken:
+                    column.restore(runs)
+                raise
+            for column, _ in taken:
+                column.settle()
+                yield None
+
+    def _sync_columns(self) -> Work:
+        """Sync what was written, before more columns hold descriptors than hours may."""
+        held = [column for column in self._written if column.holds_file]
+        for first in range(0, len(held), _COLUMNS_AT_ONCE):
+            yield partial(_sync, held[first : first + _COLUMNS_AT_ONCE])
+        for column in list(self._written):
+            # A column that is being flushed is written again: it keeps its descriptor.
+            if not column.busy and not column.holds_file:
+                self._written.pop(column, None)
+                self._opened.let_go(column)
+                yield None
+
+    def replacing(self, work: Work) -> Work:
+        """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
+        while self._writes_tails or self._syncs:
+            yield 0.001
+        self._writes_tails = self._replaces = True
+        try:
+            yield from work
+        finally:
+            self._writes_tails = self._replaces = False
+
+    def sync(self) -> Work:
+        """Write second indexes and make every touched file durable, hour by hour."""
+        while self._replaces:
+            yield 0.001
+        self._syncs = True
+        try:
+            yield from self._sync()
+        finally:
+            self._syncs = False
+
+    def _sync(self) -> Work:
+        for folder in list((self._opened.files | self._opened.heads).values()):
+            if folder.seconds_dirty:
+                yield folder.take_seconds()
+            if folder.unsynced:
+                yield folder.sync_appends
+            if self._opened.crowded:
+                folder.close_idle_files()
+        yield from self._sync_columns()
+        yield lambda: self._fs.sync_folder(self._folder)
+
+
+def _collect(
+    left: list[tuple[StateColumn, int, int]], pages_max: int, taken: _Taken
+) -> Generator[None, None, list[tuple[StateColumn, int, int]]]:
+    """Copy dirty pages of (column, first page, end) out, a slice at a time; what is left."""
+    room = pages_max
+    while left and room > 0:
+        if taken:
+            yield None
+        (column, start, stop), *left = left
+        part = column.collect(min(room, _SLICE_PAGES), start, stop)
+        if not part:
+            continue
+        if taken and taken[-1][0] is column:
+            taken[-1][1].extend(part)
+        else:
+            taken.append((column, part))
+        room -= sum(len(data) for _, _, data in part) // PAGE_SIZE
+        start = column.behind(part)
+        if start < stop:
+            left.insert(0, (column, start, stop))
+    return left
+
+
+def _write(taken: _Taken) -> None:
+    for column, runs in taken:
+        column.write(runs)
+
+
+def _sync(columns: list[StateColumn]) -> None:
+    for column in columns:
+        column.sync()
+
+
+def _append(
+    folder: DelayHour, heads: SecondIndex, part: list[TailChunk], written: list[Flush]
+) -> None:
+    """Prepare and write one append. Any thread: whoever reads meanwhile finds the tail."""
+    rows = concat_rows([chunk.rows for chunk in part])
+    data = [_records_of(chunk) for chunk in part]
+    flush = folder.prepare(rows, data, part[-1].position, heads)
+    folder.write_flush(flush)
+    written.append(flush)
+
+
+def _records_of(chunk: TailChunk) -> bytes | memoryview:
+    if chunk.dense:
+        return chunk.data
+    return gather(
+        chunk.data, chunk.rows["offset"].astype(np.int64), chunk.rows["size"].astype(np.int64)
+    )

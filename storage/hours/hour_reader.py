@@ -1,0 +1,234 @@
+"""Reads rows and records of one hour's files, and follows the chains of its seconds.
+
+Dense ranges are read with one pread; scattered ones go through mapped pieces where a whole piece
+is there, and through pread elsewhere. What is returned is copied bytes. A reader belongs to one
+thread: whoever reads beside the loop makes one of his own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.columns.gather import gather, join_ranges, read_spans, scatter_back
+from delaylog.storage.columns.questions import consecutive, distinct, some
+from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
+from delaylog.storage.hours.extent_checks import ExtentChecks
+from delaylog.storage.layout import (
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    INDEX_WORDS,
+    NO_TAG,
+    PRE_GLOBAL_INDEX_WORD,
+    Int64Array,
+    RowArray,
+    head_sizes,
+)
+
+READ_GAP_ROWS: Final = 36
+READ_GAP_BYTES: Final = 4096
+_WINDOW_ROWS_MIN: Final = 36
+_WINDOW_ROWS_MAX: Final = 4096
+_SCAN_ROWS: Final = 65_536
+
+
+class HourReader:
+    """Rows and records of one hour, as far as `row_count` and `log_size` say."""
+
+    def __init__(
+        self,
+        open_file: Callable[[str], File],
+        folder: str,
+        checks: Callable[[], ExtentChecks] | None = None,
+    ) -> None:
+        """`checks` is asked before anything is read; None if what is read was checked before."""
+        self._open_file = open_file
+        self._checks = checks
+        self._folder = folder
+        self.row_count = 0
+        self.log_size = 0
+        self.mapped = False
+        self.sparse = False
+        """Compaction removed rows: those read as zeros."""
+        self._pieces: dict[str, MappedPieces] = {}
+
+    def _mapped(self, name: str, piece_size: int) -> MappedPieces | None:
+        if not self.mapped:
+            return None
+        pieces = self._pieces.get(name)
+        if pieces is None:
+            pieces = self._pieces[name] = MappedPieces(self._open_file(name), piece_size)
+        return pieces
+
+    def rows(self, indexes: Int64Array) -> RowArray:
+        """Copies of the index rows `indexes` (all of them in the files)."""
+        n = len(indexes)
+        if self._checks is not None:
+            self._checks().rows(indexes)
+        low, high = int(indexes.min()), int(indexes.max())
+        file = self._open_file("delay.index")
+        if high - low + 1 <= 4 * n + READ_GAP_ROWS:
+            raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
+            rows = np.frombuffer(raw, INDEX_ENTRY)
+            if not consecutive(indexes):
+                rows = take_rows(rows, indexes - low)
+            return self._sound(rows, indexes)
+        out = np.empty(n, INDEX_ENTRY)
+        left = np.ones(n, np.bool_)
+        pieces = self._mapped("delay.index", INDEX_PIECE_ROWS * INDEX_ENTRY_SIZE)
+        if pieces is not None:
+            number = (indexes - 1) // INDEX_PIECE_ROWS
+            for which in distinct(number).tolist():
+                view = pieces.piece(which, self.row_count * INDEX_ENTRY_SIZE)
+                if view is None:
+                    continue
+                mask = number == which
+                rows = np.frombuffer(view, INDEX_ENTRY)
+                there = indexes[mask] - 1 - which * INDEX_PIECE_ROWS
+                put_rows(out, mask, take_rows(rows, there))
+                left &= ~mask
+            pieces.touched(n)
+        if some(left):
+            rest = indexes[left] - 1
+            starts = rest * INDEX_ENTRY_SIZE
+            sizes = np.full(len(rest), INDEX_ENTRY_SIZE, np.int64)
+            raw = read_spans(file.pread, starts, sizes, gap=READ_GAP_ROWS * INDEX_ENTRY_SIZE)
+            put_rows(out, left, np.frombuffer(raw, INDEX_ENTRY))
+        return self._sound(out, indexes)
+
+    def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
+        """Refuse rows that do not say the number they stand at: the cheapest check against rot.
+
+        A row that compaction removed is given a tag that no ref has.
+        """
+        wrong = rows["global_index"] != indexes
+        if self.sparse and some(wrong):
+            gone = rows["global_index"] == 0
+            rows = copy_rows(rows)
+            rows["epoch_tag"][gone] = NO_TAG
+            wrong &= ~gone
+        if some(wrong):
+            index = int(indexes[np.flatnonzero(wrong)[0]])
+            raise CorruptionError(
+                "a row that is not the one written",
+                path=f"{self._folder}/delay.index",
+                position=(index - 1) * INDEX_ENTRY_SIZE,
+                detail=f"row {index}",
+            )
+        return rows
+
+    def scan(self, first: int, last: int) -> Iterator[RowArray]:
+        """Rows first..last in index order, in parts, read with pread."""
+        for start in range(first, last + 1, _SCAN_ROWS):
+            count = min(_SCAN_ROWS, last + 1 - start)
+            if self._checks is not None:
+                self._checks().rows_between(start, start + count - 1)
+            file = self._open_file("delay.index")
+            raw = file.pread(count * INDEX_ENTRY_SIZE, (start - 1) * INDEX_ENTRY_SIZE)
+            yield np.frombuffer(raw, INDEX_ENTRY)
+
+    def walk(self, index: int, last: int, *, slice_rows: int) -> Iterator[list[int]]:
+        """Follow a chain from row `index` (0 = it is empty) to its oldest row, in slices of row
+        numbers; those behind `last` are passed over.
+
+        Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
+        """
+        out: list[int] = []
+        words: memoryview = memoryview(b"").cast("I")
+        low, high = 1, 0
+        rows = _WINDOW_ROWS_MIN
+        while index:
+            if not low <= index <= high:
+                rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
+                low, high = max(index - rows + 1, 1), index
+                # Asked for anew: the hour's files may have been closed between two slices.
+                if self._checks is not None:
+                    self._checks().rows_between(low, high)
+                file = self._open_file("delay.index")
+                raw = file.pread((high - low + 1) * INDEX_ENTRY_SIZE, (low - 1) * INDEX_ENTRY_SIZE)
+                words = memoryview(raw).cast("I")
+            if index <= last:
+                out.append(index)
+            before = words[(index - low) * INDEX_WORDS + PRE_GLOBAL_INDEX_WORD]
+            if before >= index:
+                raise CorruptionError(
+                    "a chain that does not lead back",
+                    path=f"{self._folder}/delay.index",
+                    position=(index - 1) * INDEX_ENTRY_SIZE,
+                    detail=f"row {index} names {before}",
+                )
+            index = before
+            if len(out) >= slice_rows:
+                yield out
+                out = []
+        yield out
+
+    def records(self, rows: RowArray) -> bytes:
+        """The records (id, key, tags, headers, body) of `rows`, one after another."""
+        starts = rows["offset"].astype(np.int64)
+        sizes = rows["size"].astype(np.int64)
+        if self._checks is not None:
+            self._checks().records(starts)
+        file = self._open_file("delay.log")
+        pieces = self._mapped("delay.log", LOG_PIECE_SIZE)
+        if pieces is None or len(rows) == 0:
+            return read_spans(file.pread, starts, sizes, gap=READ_GAP_BYTES)
+        low, high = int(starts.min()), int((starts + sizes).max())
+        if high - low <= 2 * int(sizes.sum()) + READ_GAP_BYTES:
+            return read_spans(file.pread, starts, sizes, gap=READ_GAP_BYTES)
+        which = starts // LOG_PIECE_SIZE
+        inside = (starts + sizes - 1) // LOG_PIECE_SIZE == which
+        views: dict[int, memoryview] = {}
+        for number in distinct(which[inside]).tolist():
+            view = pieces.piece(number, self.log_size)
+            if view is not None:
+                views[number] = view
+        pieces.touched(len(rows))
+        mapped = inside & np.isin(which, list(views))
+        if some(sizes != sizes[0]):
+            # Ranges of many sizes are joined slice by slice, straight from where they lie.
+            outside = ~mapped
+            which[outside] = -1
+            within = starts - which * LOG_PIECE_SIZE
+            if some(outside):
+                rest = sizes[outside]
+                views[-1] = memoryview(
+                    read_spans(file.pread, starts[outside], rest, gap=READ_GAP_BYTES)
+                )
+                within[outside] = np.cumsum(rest) - rest
+            return join_ranges([views[k] for k in which.tolist()], within, sizes)
+        parts: list[bytes] = []
+        places: list[Int64Array] = []
+        for number, view in views.items():
+            mask = mapped & (which == number)
+            parts.append(gather(view, starts[mask] - number * LOG_PIECE_SIZE, sizes[mask]))
+            places.append(np.flatnonzero(mask))
+        if not mapped.all():
+            parts.append(
+                read_spans(file.pread, starts[~mapped], sizes[~mapped], gap=READ_GAP_BYTES)
+            )
+            places.append(np.flatnonzero(~mapped))
+        return scatter_back(parts, places, sizes)
+
+    def heads(self, rows: RowArray) -> bytes:
+        """The records of `rows` without their bodies, which nobody checked: see `read_heads`."""
+        starts = rows["offset"].astype(np.int64)
+        file = self._open_file("delay.log")
+        return read_spans(file.pread, starts, head_sizes(rows), gap=READ_GAP_BYTES)
+
+    def forget_pages(self) -> None:
+        """Give resident pages of the mapped pieces back."""
+        for pieces in self._pieces.values():
+            pieces.forget()
+
+    def unmap(self) -> None:
+        """Stop reading through maps."""
+        self.mapped = False
+        for pieces in self._pieces.values():
+            pieces.close()
+        self._pieces.clear()

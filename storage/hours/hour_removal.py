@@ -1,0 +1,50 @@
+"""Deletes the files of ended hours, on a worker thread.
+
+The newest checkpoint may still name the hour, so its extents and its index go first: recovery
+tells by those a removal that it has to finish, and rows that came into the hour later, from files
+that were lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Final
+
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.work import IoJob
+
+_FIRST: Final = ("extents", "delay.index")
+
+
+class HourRemovals:
+    """The folders that are to be deleted, each once."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._waiting: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, folder: str) -> IoJob:
+        """A job for any thread that deletes a folder, whose files are closed."""
+        self._waiting.add(folder)
+        return partial(self._remove, folder)
+
+    def finish(self) -> None:
+        """Delete at once what jobs have not deleted yet: the hours may get rows again."""
+        for folder in list(self._waiting):
+            self._remove(folder)
+
+    def _remove(self, folder: str) -> None:
+        with self._lock:
+            if folder not in self._waiting:
+                return
+            fs = self._fs
+            if fs.exists(f"{folder}/delay.index"):
+                for name in _FIRST:
+                    if fs.exists(f"{folder}/{name}"):
+                        fs.unlink(f"{folder}/{name}")
+                fs.sync_folder(folder)
+            if fs.exists(folder):
+                fs.remove_tree(folder)
+            self._waiting.discard(folder)

@@ -1,0 +1,102 @@
+"""What the hours of a store keep open: descriptors, chain heads, state columns, each bounded.
+
+Hours register here when they open a file or load heads. Only the thread that owns the store closes
+anything, in small steps whenever an hour is asked for (`trim`); an hour that was used since the
+last look gets a second chance. An hour with unsynced appends is closed by the flush that wrote it
+(see `HourFlusher`), never here.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from delaylog.storage.hours.states.dirty_columns import DirtyColumns
+
+if TYPE_CHECKING:
+    from delaylog.storage.hours.delay_hour import DelayHour
+    from delaylog.storage.hours.states.state_column import StateColumn
+
+SECONDS_KEPT_MAX: Final = 1_024
+"""Hours whose chain heads stay in memory (28.8 KB each)."""
+COLUMNS_KEPT_MAX: Final = 512
+"""State columns that stay mapped: each keeps some pages, and bits of the rows it touched."""
+_STEP: Final = 4
+"""Hours that one look examines: each request for an hour opens one at most."""
+
+
+class OpenHours:
+    """The hours of one store that hold descriptors or heads, the ones opened first in front.
+
+    Other threads may register; dict operations are atomic.
+    """
+
+    def __init__(self, hours_max: int) -> None:
+        self.hours_max = hours_max
+        self.files: dict[int, DelayHour] = {}
+        self.heads: dict[int, DelayHour] = {}
+        self.columns: dict[StateColumn, tuple[DelayHour, int]] = {}
+        """State columns in memory, with their hour and group."""
+        self.dirty = DirtyColumns()
+        self.near: frozenset[int] = frozenset()
+        """Hours that are read all the time: they are never closed."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether files, chain heads or state columns are more than their limit."""
+        return (
+            len(self.files) > self.hours_max
+            or len(self.heads) > SECONDS_KEPT_MAX
+            or len(self.columns) > COLUMNS_KEPT_MAX
+        )
+
+    def trim(self) -> None:
+        """Close files and columns and forget heads of a few hours, if too many are held."""
+        if len(self.files) > self.hours_max:
+            for hour in list(islice(self.files.values(), _STEP)):
+                if not self._spared(hour) and hour.close_idle_files():
+                    continue
+                _requeue(self.files, hour)
+        if len(self.heads) > SECONDS_KEPT_MAX:
+            for hour in list(islice(self.heads.values(), _STEP)):
+                if not self._spared(hour):
+                    hour.drop_seconds()
+                if hour.has_heads:
+                    _requeue(self.heads, hour)
+        if len(self.columns) > COLUMNS_KEPT_MAX:
+            for column, (hour, group) in list(islice(self.columns.items(), _STEP)):
+                used, column.used = column.used, False
+                if not used and column.idle:
+                    hour.drop_states(group)
+                else:
+                    self.columns.pop(column)
+                    self.columns[column] = (hour, group)
+
+    def let_go(self, column: StateColumn) -> None:
+        """Drop a column that was just written, if too many are held."""
+        if len(self.columns) > COLUMNS_KEPT_MAX and column in self.columns and column.idle:
+            hour, group = self.columns[column]
+            hour.drop_states(group)
+
+    def _spared(self, hour: DelayHour) -> bool:
+        used, hour.used = hour.used, False
+        return used or hour.hour in self.near
+
+    def oldest(self) -> list[DelayHour]:
+        """Hours to close, the ones opened first, to get down to three quarters of the limit."""
+        if len(self.files) <= self.hours_max:
+            return []
+        open_hours = [hour for hour in list(self.files.values()) if hour.hour not in self.near]
+        return open_hours[: len(self.files) - self.hours_max * 3 // 4]
+
+    def oldest_heads(self) -> list[DelayHour]:
+        """The same for heads."""
+        if len(self.heads) <= SECONDS_KEPT_MAX:
+            return []
+        held = [hour for hour in list(self.heads.values()) if hour.hour not in self.near]
+        return held[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
+
+
+def _requeue(queue: dict[int, DelayHour], hour: DelayHour) -> None:
+    if queue.pop(hour.hour, None) is not None:
+        queue[hour.hour] = hour

@@ -1,0 +1,506 @@
+"""State column: one 32-byte entry per row of an hour, per consumer group.
+
+The file is mapped copy-on-write in fixed pieces, so changes are fancy indexing in memory and
+never reach the file by themselves: dirty pages are copied out (`collect`), written with pwrite
+only after the log that explains them is durable (`write`), and given back to the kernel
+(`settle`). A hole, or no file at all, reads as zeros: never handed out. What the file does not
+reach yet is held in plain memory, so that storing a state never needs the disk.
+
+Entries are sealed when they are stored and looked at when they are read (state_seal.py); callers
+see their seals as zero. A replay only stores, so what a crash tore is never read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.columns.questions import Mask, consecutive, distinct, some
+from delaylog.storage.columns.whole_rows import put_rows, take_rows
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import File, FileSystem, Mapping
+from delaylog.storage.hours.states.dirty_columns import DirtyColumns
+from delaylog.storage.hours.states.state_seal import broken, sealed
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+
+PAGE_SIZE: Final = 4096
+COLUMN_BYTES: Final = 1_536
+"""Memory of a column beside its pages: its objects, and the bits of a few rows."""
+PIECE_SIZE: Final = 16 << 20
+PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
+PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
+PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
+_TOUCHED_BYTES_MIN: Final = 512
+_DIRTY_PAGES_MIN: Final = _TOUCHED_BYTES_MIN * 8 // PAGE_ROWS
+_BACK_PAGES_MAX: Final = PIECE_PAGES // 8
+
+StateRun: TypeAlias = tuple[int, int, bytes]
+"""(piece, its first page, bytes): pages in a row, copied out."""
+StateRuns: TypeAlias = list[StateRun]
+
+
+class _Unbacked:
+    """Memory of a piece that its file does not reach yet; pages are zero until touched."""
+
+    def __init__(self) -> None:
+        # Not from the allocator: what it has had back before it clears, all 16 MiB of it.
+        self._memory = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
+
+    @property
+    def buffer(self) -> Any:
+        return self._memory
+
+    def forget(self, start: int, size: int) -> None:
+        """Nothing: `settle` replaces an unbacked piece by a mapped one."""
+
+    def close(self) -> None:
+        """Nothing to unmap."""
+
+
+def _set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
+    """Set bits `at`: of those in one byte a pass sets one, so what is still missing goes again.
+
+    That is two passes most often, and a third of the price of `np.bitwise_or.at`.
+    """
+    byte, bit = at >> 3, np.left_shift(1, at & 7).astype(np.uint8)
+    while len(byte):
+        bits[byte] |= bit
+        missing = bits[byte] & bit == 0
+        byte, bit = byte[missing], bit[missing]
+
+
+def _set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
+    """Set the bits [start, stop), of which there is at least one."""
+    first, last = start >> 3, (stop - 1) >> 3
+    low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
+    if first == last:
+        bits[first] |= low & high
+        return
+    bits[first] |= low
+    bits[first + 1 : last] = 0xFF
+    bits[last] |= high
+
+
+def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
+    """Whether a bit of [start, stop) is set, of which there is at least one."""
+    first, last = start >> 3, (stop - 1) >> 3
+    low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
+    if first == last:
+        return bool(int(bits[first]) & low & high)
+    return (
+        bool(int(bits[first]) & low) or bool(int(bits[last]) & high) or some(bits[first + 1 : last])
+    )
+
+
+def _grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
+    """The same flags in twice the room, as often as it takes to have one of number `last`."""
+    size = len(flags)
+    while size <= last:
+        size *= 2
+    out = np.zeros(size, flags.dtype)
+    out[: len(flags)] = flags
+    return out
+
+
+class _Piece:
+    __slots__ = ("dirty", "entries", "first_row", "mapping", "path", "touched")
+
+    def __init__(self, mapping: Mapping, *, path: str, which: int, fresh: bool) -> None:
+        self.mapping = mapping
+        self.path = path
+        self.first_row = which * PIECE_ROWS + 1
+        self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
+        self.dirty = np.zeros(_DIRTY_PAGES_MIN, np.bool_)
+        """Pages that are newer than the file; those behind its end are not."""
+        self.touched = np.zeros(_TOUCHED_BYTES_MIN, np.uint8) if fresh else None
+        """A bit per entry that was ever stored, while that is known from the piece's birth.
+
+        Messages that come up for the first time stand all over the piece: a bit each is found in
+        the processor's cache, where an entry each would be fetched from memory.
+        """
+
+    def get(self, at: Int64Array | slice) -> StateArray:
+        """Copies of entries (at places, or all of a slice), without their seals.
+
+        Raises CorruptionError for a broken seal.
+        """
+        if self.touched is not None:
+            self._reach(at)
+            if isinstance(at, slice):
+                if not _any_in_run(self.touched, at.start, at.stop):
+                    # What was sent together comes up together, most often for the first time.
+                    return np.zeros(at.stop - at.start, STATE_ENTRY)
+                at = np.arange(at.start, at.stop)
+            bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
+            stored = int(np.count_nonzero(bits))
+            if stored < len(at):
+                out = np.zeros(len(at), STATE_ENTRY)
+                if stored:
+                    places = np.flatnonzero(bits)
+                    found = take_rows(self.entries, at[places])
+                    put_rows(out, places, self._checked(found, at[places]))
+                return out
+        return self._checked(take_rows(self.entries, at), at)
+
+    def _reach(self, at: Int64Array | slice) -> None:
+        """Have flags for all rows of `at`: an hour of few rows keeps few."""
+        all_bits = self.touched is None or len(self.touched) == PIECE_ROWS // 8
+        if all_bits and len(self.dirty) == PIECE_PAGES:
+            return
+        last = at.stop - 1 if isinstance(at, slice) else int(at.max())
+        if last // PAGE_ROWS >= len(self.dirty):
+            self.dirty = _grown(self.dirty, last // PAGE_ROWS)
+        if self.touched is not None and last >> 3 >= len(self.touched):
+            self.touched = _grown(self.touched, last >> 3)
+
+    def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
+        bad = broken(entries)
+        if some(bad):
+            if isinstance(at, slice):
+                at = np.arange(at.start, at.stop)
+            row = self.first_row + int(at[np.flatnonzero(bad)[0]])
+            raise CorruptionError(
+                "a state that is not the one written",
+                path=self.path,
+                position=(row - 1) * STATE_ENTRY_SIZE,
+                detail=f"row {row}; {int(np.count_nonzero(bad))} of {len(at)} rows looked at",
+            )
+        entries["seal"] = 0
+        return entries
+
+    def put(self, at: Int64Array | slice, entries: StateArray) -> None:
+        """Store entries (one for all, or one each) that have their seals; `at` as in `get`."""
+        put_rows(self.entries, at, entries)
+        self._reach(at)
+        if isinstance(at, slice):
+            # Rows in a row are one copy instead of a thousand scattered ones.
+            self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
+            if self.touched is not None:
+                _set_run(self.touched, at.start, at.stop)
+        else:
+            self.dirty[at // PAGE_ROWS] = True
+            if self.touched is not None:
+                _set_bits(self.touched, at)
+
+
+class StateColumn:
+    """States of one hour for one group. Row numbers begin at 1."""
+
+    def __init__(self, fs: FileSystem, path: str, dirty: DirtyColumns | None = None) -> None:
+        """`dirty` learns when pages change, for whoever has them written."""
+        self._fs = fs
+        self._path = path
+        self._dirty = dirty if dirty is not None else DirtyColumns()
+        self._file: File | None = None
+        """Open from a write to its sync only: an error of the disk is told to who holds it."""
+        self._writing = threading.Lock()
+        self._pieces: dict[int, _Piece] = {}
+        self._has_new_name = True
+        """True for an existing file too: the process or engine that created it may have ended
+        before it synced the folder.
+        """
+        self._exists = fs.exists(path)
+        self._length = 0
+        self.used = False
+        """Whether somebody asked for this column since `OpenHours` last looked at it."""
+        self.busy = False
+        """A flush has copied pages out and not written all of them."""
+        if self._exists:
+            with self._opened() as file:
+                self._length = file.size()
+
+    @property
+    def path(self) -> str:
+        """Where the file is (or will be)."""
+        return self._path
+
+    @property
+    def absent(self) -> bool:
+        """True while no row of this hour was ever handed out or changed."""
+        return not self._exists and not self._pieces
+
+    @contextmanager
+    def _opened(self) -> Iterator[File]:
+        """The file, for one operation."""
+        with closing(self._fs.open(self._path)) as file:
+            yield file
+
+    @property
+    def holds_file(self) -> bool:
+        """Whether it holds a descriptor: what was written has not been synced."""
+        return self._file is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether closing it loses nothing."""
+        return not (self.busy or self.holds_file or self.dirty_pages)
+
+    # ------------------------------------------------------------------ entries
+
+    def get(self, indexes: Int64Array, run: slice | None = None) -> StateArray:
+        """A copy of the entries of rows `indexes`; `run` = the slice that they are, if known."""
+        if self.absent or len(indexes) == 0:
+            return np.zeros(len(indexes), STATE_ENTRY)
+        inside = _inside(indexes, run)
+        if inside is not None:
+            which, places = inside
+            if not self._has(which):
+                return np.zeros(len(indexes), STATE_ENTRY)
+            return self._piece(which).get(places)
+        out = np.zeros(len(indexes), STATE_ENTRY)
+        at = indexes - 1
+        number = at // PIECE_ROWS
+        for which in distinct(number).tolist():
+            if self._has(which):
+                mask = number == which
+                part = at[mask] - which * PIECE_ROWS
+                put_rows(out, mask, self._piece(which).get(_as_run(part)))
+        return out
+
+    def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
+        """Store entries, one for all or one each. Memory only; see `collect`."""
+        if len(indexes):
+            whole = entries if isinstance(entries, np.ndarray) else np.array([entries])
+            self.put_sealed(indexes, sealed(whole), run)
+
+    def put_sealed(
+        self, indexes: Int64Array, entries: StateArray, run: slice | None = None
+    ) -> None:
+        """Store entries that have their seals. Memory only."""
+        self._dirty.note(self)
+        inside = _inside(indexes, run)
+        if inside is not None:
+            which, places = inside
+            self._piece(which).put(places, entries)
+            return
+        at = indexes - 1
+        number = at // PIECE_ROWS
+        each = len(entries) > 1
+        for which in distinct(number).tolist():
+            mask = number == which
+            part = at[mask] - which * PIECE_ROWS
+            chosen = take_rows(entries, mask) if each else entries
+            self._piece(which).put(_as_run(part), chosen)
+
+    def _has(self, which: int) -> bool:
+        """Whether the piece can hold anything: mapped already, or inside the file."""
+        return which in self._pieces or which * PIECE_SIZE < self._length
+
+    def _piece(self, which: int) -> _Piece:
+        piece = self._pieces.get(which)
+        if piece is None:
+            # Storing a state must not touch the disk: its frame is in the log already, and a
+            # full disk may refuse the file. `write` makes and extends it.
+            assert self._length % PIECE_SIZE == 0, "a file is whole pieces, see `cut`"
+            covered = self._exists and (which + 1) * PIECE_SIZE <= self._length
+            fresh = which * PIECE_SIZE >= self._length
+            mapping = self._map(which) if covered else _Unbacked()
+            piece = _Piece(mapping, path=self._path, which=which, fresh=fresh)
+            self._pieces[which] = piece
+        return piece
+
+    def _map(self, which: int) -> Mapping:
+        with self._opened() as file:
+            return file.map_private(which * PIECE_SIZE, PIECE_SIZE)
+
+    def _reach(self, end: int) -> File:
+        """The file, made if need be and at least `end` long; growing leaves holes."""
+        file = self._file
+        if file is None:
+            if not self._exists:
+                # The column may be the first file of its hour: rows can still sit in the tail.
+                self._fs.mkdir(self._path.rpartition("/")[0])
+            file = self._file = self._fs.open(self._path, create=not self._exists)
+            self._exists = True
+        if self._length < end:
+            file.truncate(end)
+            self._length = end
+        return file
+
+    # ------------------------------------------------------------------ flushing
+
+    @property
+    def dirty_pages(self) -> int:
+        """Pages changed since they were last written."""
+        return sum(int(np.count_nonzero(p.dirty)) for p in self._pieces.values())
+
+    @property
+    def dirty_end(self) -> int:
+        """The page of the column behind its last dirty one, 0 without any."""
+        for which, piece in sorted(self._pieces.items(), reverse=True):
+            dirty = np.flatnonzero(piece.dirty)
+            if len(dirty):
+                return which * PIECE_PAGES + int(dirty[-1]) + 1
+        return 0
+
+    def collect(self, pages_max: int, start: int = 0, stop: int | None = None) -> StateRuns:
+        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean.
+
+        They come in order, those from page `start` to `stop` of the column: a pass that goes on
+        behind what it got (`behind`), to the `dirty_end` that it found, ends, however fast pages
+        become dirty again and the column grows.
+        """
+        self._dirty.note(self)
+        out: StateRuns = []
+        left = pages_max
+        stop = self.dirty_end if stop is None else stop
+        for which, piece in sorted(self._pieces.items()):
+            if left <= 0:
+                break
+            first_page = max(start - which * PIECE_PAGES, 0)
+            stop_page = max(stop - which * PIECE_PAGES, 0)
+            pages = (np.flatnonzero(piece.dirty[first_page:stop_page]) + first_page)[:left]
+            if len(pages) == 0:
+                continue
+            left -= len(pages)
+            raw = memoryview(piece.mapping.buffer)
+            for first, count in page_runs(pages):
+                at = first * PAGE_SIZE
+                out.append((which, first, bytes(raw[at : at + count * PAGE_SIZE])))
+            raw.release()
+            piece.dirty[pages] = False
+        return out
+
+    @staticmethod
+    def behind(runs: Sequence[StateRun]) -> int:
+        """The page of the column behind the last one that was collected."""
+        which, first, data = runs[-1]
+        return which * PIECE_PAGES + first + len(data) // PAGE_SIZE
+
+    def write(self, runs: Sequence[StateRun]) -> None:
+        """Write collected runs to the file. May run beside the loop; `settle` comes after."""
+        if not runs:
+            return
+        with self._writing:
+            file = self._reach((max(which for which, _, _ in runs) + 1) * PIECE_SIZE)
+            for which, first, data in runs:
+                file.pwritev([data], which * PIECE_SIZE + first * PAGE_SIZE)
+
+    def restore(self, runs: Sequence[StateRun]) -> None:
+        """Mark collected runs dirty again after a failed write."""
+        self._dirty.note(self)
+        for which, first, data in runs:
+            self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True
+
+    def settle(self) -> None:
+        """Give every clean page back to the kernel; the file holds the same bytes."""
+        for which, piece in list(self._pieces.items()):
+            if isinstance(piece.mapping, _Unbacked):
+                # Dirty pages are copied over, 5 us each. A piece that is being filled has mostly
+                # those: it waits for a flush that leaves few, the next one most often.
+                if int(np.count_nonzero(piece.dirty)) <= _BACK_PAGES_MAX:
+                    self._back(which, piece)
+                continue
+            dirty = np.flatnonzero(piece.dirty)
+            for first, stop in pairwise([-1, *dirty.tolist(), PIECE_PAGES]):
+                if stop - first > 1:
+                    piece.mapping.forget((first + 1) * PAGE_SIZE, (stop - first - 1) * PAGE_SIZE)
+
+    def _back(self, which: int, piece: _Piece) -> None:
+        """Replace an unbacked piece by a mapped one, once the file has reached it."""
+        if not self._exists or (which + 1) * PIECE_SIZE > self._length:
+            return
+        mapped = _Piece(self._map(which), path=self._path, which=which, fresh=False)
+        mapped.touched = piece.touched
+        for first, count in page_runs(np.flatnonzero(piece.dirty)):
+            rows = slice(first * PAGE_ROWS, (first + count) * PAGE_ROWS)
+            put_rows(mapped.entries, rows, piece.entries[rows])
+        mapped.dirty = piece.dirty
+        self._pieces[which] = mapped
+
+    def punch(self, gone: Mask) -> None:
+        """Give the pages back in which no row is left; `gone` begins with row 1. Any thread.
+
+        Nobody asks for these rows: whether a page in memory, or one just being written, still says
+        what they were does not matter.
+        """
+        if not self._exists or self._length == 0:
+            return
+        pages = min(len(gone), self._length // STATE_ENTRY_SIZE) // PAGE_ROWS
+        whole = np.flatnonzero(gone[: pages * PAGE_ROWS].reshape(-1, PAGE_ROWS).all(axis=1))
+        with self._opened() as file:
+            for first, count in page_runs(whole):
+                file.punch(first * PAGE_SIZE, count * PAGE_SIZE)
+
+    def sync(self) -> None:
+        """Make written pages durable and close the file."""
+        with self._writing:
+            if self._file is None:
+                return
+            self._file.fdatasync()
+            if self._has_new_name:
+                # The hour's folder was synced for its rows, maybe before this file was created. If
+                # this fails, the next sync repeats it.
+                self._fs.sync_folder(self._path.rpartition("/")[0])
+                self._has_new_name = False
+            self._file.close()
+            self._file = None
+
+    def cut(self, count: int) -> None:
+        """Forget everything behind row `count` (recovery: later rows come back by replay).
+
+        A recovery may have ended between the two steps of an earlier cut: what is shorter than
+        whole pieces is filled up, whoever left it.
+        """
+        self.drop_memory()
+        if not self._exists:
+            return
+        with self._opened() as file:
+            if self._length > count * STATE_ENTRY_SIZE:
+                self._length = count * STATE_ENTRY_SIZE
+                file.truncate(self._length)
+            if self._length % PIECE_SIZE:
+                self._length = -(-self._length // PIECE_SIZE) * PIECE_SIZE
+                file.truncate(self._length)
+
+    def drop_memory(self) -> None:
+        """Unmap all pieces, changes that were not written included."""
+        self._dirty.note(self)
+        for piece in self._pieces.values():
+            del piece.entries
+            piece.mapping.close()
+        self._pieces.clear()
+
+    def close(self) -> None:
+        """Unmap and close the file. Unwritten changes are dropped."""
+        self.drop_memory()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _as_run(at: Int64Array) -> Int64Array | slice:
+    """The slice that `at` is, if its values follow one another."""
+    return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else at
+
+
+def _inside(indexes: Int64Array, run: slice | None) -> tuple[int, Int64Array | slice] | None:
+    """(the piece that all rows lie in, their places there), or None where they are of several."""
+    if run is None and consecutive(indexes):
+        run = slice(int(indexes[0]), int(indexes[-1]) + 1)
+    if run is not None:
+        which = (run.start - 1) // PIECE_ROWS
+        first = which * PIECE_ROWS + 1
+        if run.stop - first > PIECE_ROWS:
+            return None
+        return which, slice(run.start - first, run.stop - first)
+    which = (int(indexes.min()) - 1) // PIECE_ROWS
+    first = which * PIECE_ROWS + 1
+    return None if int(indexes.max()) - first >= PIECE_ROWS else (which, indexes - first)
+
+
+def page_runs(pages: npt.NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Ascending page numbers as runs (first, count)."""
+    if len(pages) == 0:
+        return []
+    cuts = np.flatnonzero(np.diff(pages) != 1) + 1
+    starts = [0, *cuts.tolist()]
+    ends = [*cuts.tolist(), len(pages)]
+    return [(int(pages[a]), b - a) for a, b in zip(starts, ends, strict=True)]

@@ -1,0 +1,142 @@
+"""Sorted runs of the id index: immutable files of keys and refs.
+
+A run is written once, in the order of its keys, and never changed; a merge writes a new one. Its
+size need not be known before: the refs begin behind the room that was left for keys, and what is
+not used of that is a hole.
+
+    0       _HEADER (64): magic u32, version u16, 2 zeros, count u64, room u64, crc32c u32 of the
+            keys, of the refs, and of this header with a zero in that place; 28 zeros
+    64      keys u64, ascending, one each
+    64+8r   refs i64 in the same order, where r is the room; 0 = the id was forgotten
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.layout import Int64Array
+
+_HEADER: Final = struct.Struct("<IH2xQQIII28x")
+assert _HEADER.size == 64
+_MAGIC: Final = 0x52494C44  # "DLIR"
+_VERSION: Final = 1
+_WIDTH: Final = 8
+SLICE_IDS: Final = 32_768
+"""Ids that are read, sorted or written at a time: 10 ms or less of a thread."""
+
+
+class RunWriter:
+    """Writes a run; any thread, one call after another."""
+
+    def __init__(self, fs: FileSystem, path: str, room: int) -> None:
+        """Room for at most so many ids. What an earlier attempt left is written over."""
+        self._file = fs.open(path, create=True)
+        self._room = room
+        self._crcs = [0, 0]
+        self.count = 0
+
+    def add(self, keys: KeyArray, refs: Int64Array) -> None:
+        """The next ids, in the order of their keys."""
+        starts = (_HEADER.size, _HEADER.size + self._room * _WIDTH)
+        for which, column in enumerate((keys.astype("<u8"), refs.astype("<i8"))):
+            raw = column.tobytes()
+            if raw:
+                at = starts[which] + self.count * _WIDTH
+                self._file.pwritev([raw], at)
+                self._file.begin_writing(at, len(raw))
+                self._crcs[which] = crc32c(raw, self._crcs[which])
+        self.count += len(keys)
+        assert self.count <= self._room, "a run has the room that it needs"
+
+    def finish(self) -> None:
+        """Make the whole run durable; its name is so once the folder is synced."""
+        head = (_MAGIC, _VERSION, self.count, self._room, *self._crcs)
+        self._file.truncate(_HEADER.size + (self._room + self.count) * _WIDTH)
+        self._file.pwritev([_HEADER.pack(*head, crc32c(_HEADER.pack(*head, 0)))], 0)
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class IdRun:
+    """A run that is mapped, of which resident pages are given back by `rest`."""
+
+    def __init__(
+        self, fs: FileSystem, path: str, number: int = 0, count: int | None = None
+    ) -> None:
+        """Of so many ids, if it is known; `check` reads more than the header.
+
+        Raises CorruptionError when that is not the one written.
+        """
+        self.number = number
+        self._path = path
+        with closing(fs.open(path)) as file:
+            self.size = file.size()
+            raw = file.pread(_HEADER.size, 0)
+            fields = _HEADER.unpack(raw) if len(raw) == _HEADER.size else (0,) * 7
+            magic, version, stored, room, self._keys_crc, self._refs_crc, crc = fields
+            self.count = count = stored if count is None else count
+            whole = (magic, version, stored) == (_MAGIC, _VERSION, count)
+            whole = whole and raw == _HEADER.pack(*fields)
+            whole = whole and crc == crc32c(_HEADER.pack(*fields[:-1], 0))
+            if not whole or count < 1 or self.size != _HEADER.size + (room + count) * _WIDTH:
+                raise CorruptionError("a damaged run of ids", path=path, position=0)
+            self._map = file.map_read(0, self.size)
+        self._refs_start = _HEADER.size + room * _WIDTH
+        self.keys: KeyArray = np.frombuffer(self._map.buffer, "<u8", count, _HEADER.size)
+        """A view of the file."""
+        self.refs: Int64Array = np.frombuffer(self._map.buffer, "<i8", count, self._refs_start)
+
+    def slices(self) -> Iterator[tuple[KeyArray, Int64Array]]:
+        """Keys and refs, part by part, as views whose pages are given back."""
+        for first in range(0, self.count, SLICE_IDS):
+            part = slice(first, first + SLICE_IDS)
+            yield self.keys[part], self.refs[part]
+            self.rest()
+
+    def check(self, fs: FileSystem) -> Iterator[KeyArray]:
+        """The keys, part by part; then raises CorruptionError if a byte is not the one written.
+
+        They are read, and not seen in the map: a sector that fails would kill the process there.
+        """
+        with closing(fs.open(self._path)) as file:
+            for start, wanted in (
+                (_HEADER.size, self._keys_crc),
+                (self._refs_start, self._refs_crc),
+            ):
+                crc = 0
+                for first in range(0, self.count, SLICE_IDS):
+                    size = min(SLICE_IDS, self.count - first) * _WIDTH
+                    raw = file.pread(size, start + first * _WIDTH)
+                    crc = crc32c(raw, crc)
+                    if start == _HEADER.size:
+                        yield np.frombuffer(raw, "<u8")
+                if crc != wanted:
+                    raise CorruptionError("a damaged run of ids", path=self._path, position=start)
+
+    def find(self, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
+        """(places of the keys that are here, their refs); ascending keys share pages."""
+        at = np.searchsorted(self.keys, keys)
+        at[at == self.count] = 0
+        places = np.flatnonzero(self.keys[at] == keys)
+        return places, self.refs[at[places]]
+
+    def rest(self) -> None:
+        """Give the pages of the map back: they count as resident."""
+        self._map.forget(0, self.size)
+
+    def close(self) -> None:
+        """Unmap."""
+        self.keys, self.refs = self.keys[:0].copy(), self.refs[:0].copy()
+        self._map.close()

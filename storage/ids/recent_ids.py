@@ -1,0 +1,273 @@
+"""Recent ids: key -> ref in memory, as an open hash table of columns.
+
+A key is a mixed 64-bit number and never 0, a ref is positive. Sixteen bytes a slot instead of the
+hundreds that a dict takes; slots form buckets of eight keys, one cache line each, which fill from
+the front, and a key that finds its bucket full goes on to the next one. So a batch is looked up in
+one pass of numpy over whole buckets, and nearly always in no second one; few keys are looked up by
+a loop over the same columns. A full table moves into one of twice its size a little at every put,
+which was touched a little at every put before: none pays for all that came before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.columns.questions import distinct, every
+from delaylog.storage.layout import Int64Array
+
+KeyArray = npt.NDArray[np.uint64]
+SLOTS_MIN: Final = 4_096
+FEW: Final = 16
+"""Up to so many keys are looked up and put one by one: numpy's fixed price is about 10 us."""
+MOVED_A_ROW: Final = 8
+"""Slots of the old table that are moved for each row that is put: it is empty when a fifth of what
+makes the new one full has come, since that takes as many rows as 5/8 of the old slots. While it is
+not, both tables are looked at."""
+OWED_ROWS: Final = 1_024
+"""Slots are moved and touched for so many rows at a time: puts of few rows owe it until then."""
+TOUCHED_A_ROW: Final = 20
+"""Slots of the next table that are touched for each row that is put once this one is half full: the
+kernel clears a page at its first touch, and keys that come by chance touch one each. Sixteen would
+do by the time this one is full."""
+_BUCKET: Final = 8
+_BUCKET_BITS: Final = 3
+
+
+class RecentIds:
+    """Grows by doubling at five eighths full."""
+
+    def __init__(self, slots: int = SLOTS_MIN) -> None:
+        """With so many slots to begin with, a power of two: untouched ones take no memory."""
+        self._table = _Table(slots)
+        self._old: _Table | None = None
+        """What is moving into `_table`."""
+        self._moved = 0
+        """Slots of it that are empty."""
+        self._next: _Table | None = None
+        """Where it will move once it is full."""
+        self._touched = 0
+        """Slots of that which are in memory."""
+        self._owed = 0
+        """Rows that nothing has been moved or touched for."""
+
+    @property
+    def count(self) -> int:
+        """Keys in it."""
+        return self._table.count + (0 if self._old is None else self._old.count)
+
+    @property
+    def slots(self) -> int:
+        """Its size."""
+        return self._table.slots
+
+    def successor(self) -> RecentIds:
+        """An empty table that need not grow to hold as much again."""
+        slots = self.slots
+        return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
+
+    def get(self, keys: KeyArray) -> Int64Array:
+        """A ref per key, 0 where there is none."""
+        if self.count == 0:
+            return np.zeros(len(keys), np.int64)
+        out = self._table.get(keys)
+        if self._old is not None:
+            missing = np.flatnonzero(out == 0)
+            if len(missing):
+                out[missing] = self._old.get(keys[missing])
+        return out
+
+    def put(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Store refs; of a key that comes twice the last one counts."""
+        if (self.count + len(refs)) * 8 > self.slots * 5:
+            self._grow(self.count + len(refs))
+        if self._old is not None:
+            self._old.leave(keys)
+        self._owed += len(refs)
+        if self._owed >= OWED_ROWS:
+            if self._old is not None:
+                self._move(MOVED_A_ROW * self._owed)
+            elif self.count * 2 > self.slots:
+                self._touch(TOUCHED_A_ROW * self._owed)
+            self._owed = 0
+        self._table.put(keys, refs)
+
+    def _grow(self, count: int) -> None:
+        if self._old is not None:
+            # A put as large as all that came before it pays for that.
+            self._move(self._old.slots)
+        slots = self.slots
+        while count * 8 > slots * 5:
+            slots *= 2
+        made, self._next, self._touched = self._next, None, 0
+        if made is None or made.slots != slots:
+            made = _Table(slots)
+        self._old, self._table, self._moved = self._table, made, 0
+
+    def _touch(self, slots: int) -> None:
+        """Have the next so many slots of the next table in memory."""
+        if self._next is None:
+            self._next = _Table(2 * self.slots)
+        first, self._touched = self._touched, min(self._touched + slots, self._next.slots)
+        self._next.touch(first, self._touched)
+
+    def _move(self, slots: int) -> None:
+        """Move what stands in the next so many slots of the old table."""
+        old = self._old
+        assert old is not None, "it moves"
+        first, self._moved = self._moved, min(self._moved + slots, old.slots)
+        self._table.put(*old.taken_from(first, self._moved))
+        if self._moved == old.slots:
+            assert old.count == 0, "all of it has moved"
+            self._old = None
+
+    def columns(self) -> tuple[KeyArray, Int64Array]:
+        """Everything in it: keys, refs."""
+        keys, refs = self._table.columns()
+        if self._old is not None:
+            left = self._old.columns()
+            keys, refs = np.concatenate([keys, left[0]]), np.concatenate([refs, left[1]])
+        return keys, refs
+
+
+class _Table:
+    """One table of a fixed size; whoever puts sees to it that there is room.
+
+    A key whose ref is 0 is not in it, but searches go on behind it.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.count = 0
+        self._last = (slots >> _BUCKET_BITS) - 1
+        self._keys = np.zeros(slots, np.uint64)
+        self._refs = np.zeros(slots, np.int64)
+        self._buckets = self._keys.reshape(-1, _BUCKET)
+        # Of one element a memoryview asks a third of what numpy does.
+        self._keys_singly, self._refs_singly = self._keys.data, self._refs.data
+
+    def get(self, keys: KeyArray) -> Int64Array:
+        """A ref per key, 0 where there is none."""
+        if len(keys) <= FEW:
+            refs, found = self._refs_singly, map(self._slot, keys.tolist())
+            return np.array([refs[slot] if slot >= 0 else 0 for slot in found], np.int64)
+        out = np.zeros(len(keys), np.int64)
+        places, slots = self._find(keys)
+        out[places] = self._refs[slots]
+        return out
+
+    def _slot(self, key: int, *, make: bool = False) -> int:
+        """The slot of a key, -1 if it has none and none is to be made."""
+        stored, bucket = self._keys_singly, key & self._last
+        while True:
+            for slot in range(bucket << _BUCKET_BITS, bucket + 1 << _BUCKET_BITS):
+                found = stored[slot]
+                if found == key:
+                    return slot
+                if found == 0:
+                    if not make:
+                        return -1
+                    stored[slot] = key
+                    return slot
+            bucket = bucket + 1 & self._last
+
+    def _find(self, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
+        """(places of the keys that have a slot, those slots)."""
+        places: list[Int64Array] = []
+        slots: list[Int64Array] = []
+        left, buckets = np.arange(len(keys)), self._first_buckets(keys)
+        while len(left):
+            rows = self._buckets[buckets]
+            hits = np.flatnonzero(rows == keys[:, None])
+            at = hits >> _BUCKET_BITS
+            places.append(left[at])
+            slots.append((buckets[at] << _BUCKET_BITS) + (hits & _BUCKET - 1))
+            full = rows[:, -1] != 0
+            full[at] = False
+            on = np.flatnonzero(full)
+            left, keys, buckets = left[on], keys[on], buckets[on] + 1 & self._last
+        if len(places) == 1:
+            return places[0], slots[0]
+        return np.concatenate(places), np.concatenate(slots)
+
+    def _first_buckets(self, keys: KeyArray) -> Int64Array:
+        return (keys & np.uint64(self._last)).view(np.int64)
+
+    def put(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Store refs; of a key that comes twice the last one counts."""
+        if len(keys) <= FEW:
+            stored = self._refs_singly
+            for key, ref in zip(keys.tolist(), refs.tolist(), strict=True):
+                slot = self._slot(key, make=True)
+                self.count += stored[slot] == 0
+                stored[slot] = ref
+            return
+        buckets = self._first_buckets(keys)
+        while len(keys):
+            rows = self._buckets[buckets]
+            # The slot that has the key, else the first free one.
+            inside = (rows == 0).argmax(axis=1)
+            taken = rows[:, -1] != 0
+            hits = np.flatnonzero(rows == keys[:, None])
+            inside[hits >> _BUCKET_BITS] = hits & _BUCKET - 1
+            taken[hits >> _BUCKET_BITS] = False
+            at = np.flatnonzero(~taken)
+            on = self._claim((buckets[at] << _BUCKET_BITS) + inside[at], keys[at], refs[at])
+            if len(at) < len(keys) or len(on):
+                on = np.sort(np.concatenate([np.flatnonzero(taken), at[on]]))
+            keys, refs = keys[on], refs[on]
+            buckets = buckets[on] + taken[on] & self._last
+
+    def _claim(self, slots: Int64Array, keys: KeyArray, refs: Int64Array) -> Int64Array:
+        """Put keys into free slots, or their own ones; returns the places of those that must look
+        for another slot, since of several that claim one, one stays.
+        """
+        free = self._refs[slots] == 0
+        marks = np.arange(len(slots))
+        self._keys[slots], self._refs[slots] = keys, marks
+        first = self._refs[slots] == marks
+        self.count += int(np.count_nonzero(free & first))
+        if every(first):
+            self._refs[slots] = refs
+            return marks[:0]
+        mine = self._keys[slots] == keys
+        self._refs[slots[mine]] = refs[mine]
+        return np.flatnonzero(~mine)
+
+    def leave(self, keys: KeyArray) -> None:
+        """These keys are put elsewhere."""
+        if len(keys) <= FEW:
+            stored = self._refs_singly
+            for slot in map(self._slot, keys.tolist()):
+                if slot >= 0 and stored[slot]:
+                    stored[slot] = 0
+                    self.count -= 1
+            return
+        _, slots = self._find(keys)
+        slots = distinct(slots[self._refs[slots] != 0])
+        self._refs[slots] = 0
+        self.count -= len(slots)
+
+    def touch(self, first: int, stop: int) -> None:
+        """Have the pages of free slots in memory."""
+        for column in (self._refs, self._keys):
+            column[first:stop] = 0
+
+    def taken_from(self, first: int, stop: int) -> tuple[KeyArray, Int64Array]:
+        """Take out what stands in so many slots, counted through all buckets' first ones, and so
+        on: keys of one bucket would crowd two of the table that they move to.
+        """
+        turn, bucket = np.divmod(np.arange(first, stop), self._last + 1)
+        at = (bucket << _BUCKET_BITS) + turn
+        at = at[self._refs[at] != 0]
+        keys, refs = self._keys[at], self._refs[at]
+        self._refs[at] = 0
+        self.count -= len(at)
+        return keys, refs
+
+    def columns(self) -> tuple[KeyArray, Int64Array]:
+        """Everything in it: keys, refs."""
+        at = np.flatnonzero(self._refs)
+        return self._keys[at], self._refs[at]

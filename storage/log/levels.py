@@ -1,0 +1,76 @@
+"""Feature levels: which formats a log may hold, so that old and new programs can run side by side.
+
+A log begins at level 1. A LEVEL frame raises it, and only behind that frame may the log hold kinds
+and layouts that the level adds. A node that is alone raises its log at a start. A leader raises it
+once every other node of the cluster is connected and has announced that it knows the level; from
+then on a node that does not know it is refused. A program that meets a higher level, an unknown
+kind of frame or an unknown version says that the folder is newer than it, never that it is damaged.
+
+    level  first release  what it adds
+    1      0.1.0          everything in docs/FORMATS.md that names no level
+    2      0.2.0          frame kind LEVEL; ids hashed with a key of the log's own (id_hash.py);
+                          configurations in EPOCH_BEGIN; identities and statuses between nodes;
+                          several leases in a LEASE frame
+
+For what every later format must keep, see docs/FORMATS.md, "How formats change".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from delaylog.storage.errors import NewerFormatError
+from delaylog.storage.layout import FRAME_VERSION, FrameHeader, FrameKind
+from delaylog.storage.messages.batch import Block
+
+FIRST_LEVEL: Final = 1
+LEVEL_FRAMES: Final = 2
+"""The level that has the frames which raise levels, and keyed hashes of ids."""
+IDENTITIES: Final = 2
+"""The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
+SHARED_LEASES: Final = 2
+"""The level that has LEASE frames of several leases."""
+KNOWN_LEVEL: Final = 2
+"""The highest level that this program reads and writes."""
+_KIND_MAX: Final = max(FrameKind)
+
+
+def refuse_newer(level: int, what: str) -> None:
+    """Raise NewerFormatError if the level is above what this program knows."""
+    if level > KNOWN_LEVEL:
+        raise NewerFormatError(
+            f"{what} was written by a newer delaylog (feature level {level}; this one knows "
+            f"{KNOWN_LEVEL}): run that release, or a later one, here"
+        )
+
+
+def is_known(header: FrameHeader) -> bool:
+    """Whether this program knows the frame's version and kind."""
+    return header.version == FRAME_VERSION and header.kind <= _KIND_MAX
+
+
+def check_known(header: FrameHeader) -> None:
+    """Raise NewerFormatError for a whole frame of a version or kind that this program lacks."""
+    if not is_known(header):
+        raise NewerFormatError(
+            f"the log was written by a newer delaylog (the frame at {header.position} has version "
+            f"{header.version} and kind {header.kind}; this one knows version {FRAME_VERSION} and "
+            f"kinds to {_KIND_MAX}, feature level {KNOWN_LEVEL}): run that release, or a later "
+            "one, here"
+        )
+
+
+def encode_level(level: int, id_key: bytes) -> bytes:
+    """The payload of a LEVEL frame; `id_key` = b"" leaves the log's key as it is."""
+    members: dict[str, Any] = {"level": level}
+    if id_key:
+        members["id_key"] = id_key
+    return bytes(msgpack.packb(members))
+
+
+def decode_level(payload: Block) -> tuple[int, bytes]:
+    """(level, key of the hash of ids or b"") of a LEVEL frame."""
+    members = msgpack.unpackb(payload)
+    return members["level"], members.get("id_key", b"")

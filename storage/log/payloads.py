@@ -1,0 +1,319 @@
+"""Payloads of frames: decisions as columns, each encode beside its decode.
+
+Frames carry decisions, not requests: what is read here is enough to change rows and states to
+absolute values, without a clock, a configuration or a lease table. A payload is
+`u32 head size | head (msgpack map) | tail bytes`; int64 columns travel as raw bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from delaylog.storage.columns.questions import alike, some
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.messages.batch import Block, Column
+from delaylog.storage.messages.named_fields import NamedFields
+
+_HEAD_SIZE: Final = struct.Struct("<I")
+
+
+def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
+    """Buffers of a payload; the tail is not copied."""
+    packed = msgpack.packb(head)
+    return (
+        [_HEAD_SIZE.pack(len(packed)) + packed, tail]
+        if len(tail)
+        else [_HEAD_SIZE.pack(len(packed)) + packed]
+    )
+
+
+def unpack(payload: Block) -> tuple[dict[str, Any], memoryview]:
+    """Head and tail of a payload whose checksum has been verified."""
+    view = memoryview(payload)
+    (size,) = _HEAD_SIZE.unpack_from(view)
+    end = _HEAD_SIZE.size + size
+    return msgpack.unpackb(view[_HEAD_SIZE.size : end], strict_map_key=False), view[end:]
+
+
+def _pack_column(column: Column, dtype: str) -> int | bytes:
+    return column if isinstance(column, int) else np.ascontiguousarray(column, dtype).tobytes()
+
+
+def _unpack_column(value: int | bytes, dtype: str) -> Column:
+    return value if isinstance(value, int) else np.frombuffer(value, dtype)
+
+
+_MOVE: Final = NamedFields(
+    topic="topic", group="group", tag="tag", floor="hour_floor", cause="cause"
+)
+_MOVE_COLUMNS: Final = ("refs", "deliver_at_ms", "expires_at_ms", "priority", "attempts")
+
+
+@dataclass(slots=True)
+class SendDecision:
+    """What the engine decided about a batch; the client's bytes follow it in the frame.
+
+    `accepted` lists the rows that become messages (None = all of them). Defaults stand for absent
+    columns. Due times follow from the frame's leader time: max(asked for, leader time); rows live
+    in max(due hour, `hour_floor`).
+    """
+
+    topic: int
+    tag: int
+    hour_floor: int
+    ttl_ms: int
+    max_retry: int
+    accepted: Int64Array | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
+    """Rows that did not become messages: (row, ref answered, due answered, result code)."""
+    successors: tuple[Int64Array, Int64Array, Int64Array] | None = None
+    """Rows whose ids are under lease: (row, origin of that message, group number)."""
+
+    def encode(self, wire: Block) -> list[Block]:
+        """The payload of a SEND frame."""
+        return pack(self.head(), wire)
+
+    def head(self) -> dict[str, Any]:
+        """The members that say it."""
+        head: dict[str, Any] = {
+            "topic": self.topic,
+            "tag": self.tag,
+            "floor": self.hour_floor,
+            "ttl": self.ttl_ms,
+            "retry": self.max_retry,
+        }
+        if self.accepted is not None:
+            head["accepted"] = self.accepted.astype("<i8").tobytes()
+        if self.producer is not None:
+            head["producer"] = self.producer
+            head["sequence"] = self.sequence
+            if self.kept is not None:
+                head["kept"] = np.stack(self.kept).astype("<i8").tobytes()
+        if self.successors is not None:
+            head["successors"] = np.stack(self.successors).astype("<i8").tobytes()
+        return head
+
+    @classmethod
+    def decode(cls, head: Mapping[str, Any]) -> SendDecision:
+        accepted = head.get("accepted")
+        kept = head.get("kept")
+        columns = None if kept is None else np.frombuffer(kept, "<i8").reshape(4, -1)
+        lined_up = head.get("successors")
+        others = None if lined_up is None else np.frombuffer(lined_up, "<i8").reshape(3, -1)
+        return cls(
+            topic=head["topic"],
+            tag=head["tag"],
+            hour_floor=head["floor"],
+            ttl_ms=head["ttl"],
+            max_retry=head["retry"],
+            accepted=None if accepted is None else np.frombuffer(accepted, "<i8"),
+            producer=head.get("producer"),
+            sequence=head.get("sequence"),
+            kept=None if columns is None else (columns[0], columns[1], columns[2], columns[3]),
+            successors=None if others is None else (others[0], others[1], others[2]),
+        )
+
+
+@dataclass(slots=True)
+class LeaseDecision:
+    """Refs handed out until a deadline in leader time, under one lease or several."""
+
+    lease: int
+    topic: int
+    group: int
+    deadline_ms: int
+    refs: Int64Array
+    attempts: Column
+    claim: int = 0
+    """Number of the claim that they were handed out for; 0 = none."""
+    counts: Sequence[int] = ()
+    """How many refs each of several leases has, which are numbered from `lease` on. Empty where
+    there is one. From feature level 2 on.
+    """
+
+    @property
+    def last_lease(self) -> int:
+        """The number of the last lease."""
+        return self.lease + max(len(self.counts) - 1, 0)
+
+    @property
+    def leases(self) -> Column:
+        """The lease of each ref."""
+        if not self.counts:
+            return self.lease
+        return np.repeat(np.arange(self.lease, self.last_lease + 1), self.counts)
+
+    def apart(self) -> Iterator[tuple[LeaseDecision, slice]]:
+        """Each lease by itself, with the rows that it has."""
+        start, attempts = 0, self.attempts
+        for at, count in enumerate(self.counts or [len(self.refs)]):
+            rows = slice(start, start + count)
+            start += count
+            one = LeaseDecision(
+                lease=self.lease + at,
+                topic=self.topic,
+                group=self.group,
+                deadline_ms=self.deadline_ms,
+                refs=self.refs[rows],
+                attempts=attempts if isinstance(attempts, int) else attempts[rows],
+                claim=self.claim,
+            )
+            yield one, rows
+
+    def encode(self) -> list[Block]:
+        head: dict[str, Any] = {
+            "lease": self.lease,
+            "topic": self.topic,
+            "group": self.group,
+            "deadline": self.deadline_ms,
+            "attempts": _pack_column(self.attempts, "<u2"),
+        }
+        if self.claim:
+            head["claim"] = self.claim
+        if self.counts:
+            head["counts"] = self.counts
+        return pack(head, self.refs.astype("<i8", copy=False).tobytes())
+
+    @classmethod
+    def decode(cls, payload: Block) -> LeaseDecision:
+        head, tail = unpack(payload)
+        return cls(
+            lease=head["lease"],
+            topic=head["topic"],
+            group=head["group"],
+            deadline_ms=head["deadline"],
+            refs=np.frombuffer(tail, "<i8"),
+            attempts=_unpack_column(head["attempts"], "<u2"),
+            claim=head.get("claim", 0),
+            counts=head.get("counts", ()),
+        )
+
+
+@dataclass(slots=True)
+class SettleDecision:
+    """New states of rows: ack, nack at once, cancel, expiry, death.
+
+    `entries` are whole state-column entries, one per ref or one for all. `leases` says which lease
+    each row comes out of, or all of them do (0, or None for all = it was not leased), so that
+    counts and the lease table follow without reading any state.
+    """
+
+    topic: int
+    group: int
+    refs: Int64Array
+    entries: StateArray
+    leases: Column | None
+    origins: Int64Array | None = None
+    """Origins, where they are not the refs themselves."""
+    keep_until_ms: int = 0
+    """Until when ended rows stay readable."""
+    was: int = 0
+    """The ended state that all rows were in already; 0 = they lived."""
+
+    def encode(self) -> list[Block]:
+        refs = self.refs.astype("<i8", copy=False).tobytes()
+        entries = self.entries.tobytes()
+        # Compared as bytes: numpy compares structured columns field by field.
+        one = entries[:STATE_ENTRY_SIZE]
+        same = len(entries) > 0 and (len(self.entries) == 1 or entries == one * len(self.entries))
+        head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
+        leases = b""
+        if isinstance(self.leases, int):
+            head["lease"] = self.leases
+        elif self.leases is not None:
+            if len(self.leases) and alike(self.leases):
+                head["lease"] = int(self.leases[0])
+            else:
+                head["leases"] = True
+                leases = self.leases.astype("<i8").tobytes()
+        head["same"] = same
+        head["keep"] = self.keep_until_ms
+        if self.was:
+            head["was"] = self.was
+        origins = b""
+        if self.origins is not None and self.origins is not self.refs:
+            if some(self.origins != self.refs):
+                head["origins"] = True
+                origins = self.origins.astype("<i8").tobytes()
+        return pack(head, refs + leases + origins + (one if same else entries))
+
+    @classmethod
+    def decode(cls, payload: Block) -> SettleDecision:
+        head, tail = unpack(payload)
+        n = head["n"]
+        refs = np.frombuffer(tail[: 8 * n], "<i8")
+        at = 8 * n
+        leases: Column | None = None
+        if "lease" in head:
+            leases = head["lease"]
+        elif head.get("leases"):
+            leases = np.frombuffer(tail[at : at + 8 * n], "<i8")
+            at += 8 * n
+        origins: Int64Array = refs
+        if head.get("origins"):
+            origins = np.frombuffer(tail[at : at + 8 * n], "<i8")
+            at += 8 * n
+        entries = np.frombuffer(tail[at:], STATE_ENTRY)
+        if head["same"]:
+            entries = np.repeat(entries, n)
+        return cls(
+            head["topic"],
+            head["group"],
+            refs,
+            entries,
+            leases,
+            origins,
+            head["keep"],
+            head.get("was", 0),
+        )
+
+
+@dataclass(slots=True)
+class MoveDecision:
+    """Rows that live on in a new row: retry with delay, reschedule, replay of a dead one.
+
+    The new row keeps body, origin and sent position; due time, end, priority and attempts are the
+    frame's. `leases` as in SettleDecision. `from_ended` = the rows were dead and live again.
+    """
+
+    topic: int
+    group: int
+    tag: int
+    hour_floor: int
+    cause: int
+    refs: Int64Array
+    deliver_at_ms: Int64Array
+    expires_at_ms: Int64Array
+    priority: Int64Array
+    attempts: Int64Array
+    leases: Int64Array | None
+    from_ended: bool = False
+
+    def encode(self) -> list[Block]:
+        columns = [getattr(self, name) for name in _MOVE_COLUMNS]
+        if self.leases is not None:
+            columns.append(self.leases)
+        head = _MOVE.pack(self)
+        head |= {"n": len(self.refs), "leases": self.leases is not None, "ended": self.from_ended}
+        return pack(head, b"".join(c.astype("<i8", copy=False).tobytes() for c in columns))
+
+    @classmethod
+    def decode(cls, payload: Block) -> MoveDecision:
+        head, tail = unpack(payload)
+        n = head["n"]
+        columns = np.frombuffer(tail, "<i8").reshape(-1, n)
+        named = dict[str, Any](zip(_MOVE_COLUMNS, columns[: len(_MOVE_COLUMNS)], strict=True))
+        return cls(
+            **_MOVE.unpack(head),
+            **named,
+            leases=columns[-1] if head["leases"] else None,
+            from_ended=head["ended"],
+        )

@@ -1,0 +1,422 @@
+"""The physical log: one append-only sequence of checksummed frames in segments.
+
+Positions are byte offsets since the log's birth; a segment is named by its first. Frames are
+appended in memory (`append`), written in order (`write_pending`) and made durable (`sync`). One
+lock guards the write phase, so the loop may write a small frame itself while the log thread
+waits in fdatasync. Opening finds the end: a bad frame above every durable end this node knows is
+a torn tail and is cut, below it is rot and an error that names segment and position.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+from delaylog.storage.errors import CorruptionError, DiskFailedError
+from delaylog.storage.files.file_system import File, FileSystem, parent_of
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.frames import Frame, Stamp, Tick, encode_frame
+from delaylog.storage.log.log_reader import (
+    Durable,
+    FrameHops,
+    judge_tail,
+    read_frame,
+    read_frames,
+    scan_segment,
+    segment_bases,
+    segment_name,
+)
+from delaylog.storage.log.recent_frames import RecentFrames
+from delaylog.storage.messages.batch import Block
+
+SEGMENT_BYTES_MAX: Final = 128 << 20
+
+
+class PhysicalLog:
+    """Segments of frames under one folder."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        *,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        node: int = 0,
+        recent_bytes_max: int = 0,
+    ) -> None:
+        """`node` is this node's index in a cluster, as it stands in the epochs that it leads.
+
+        `recent_bytes_max` = how much of what was appended last is kept in memory for `read`.
+        """
+        self._fs = fs
+        self._folder = folder
+        self._segment_bytes_max = segment_bytes_max
+        self._node = node
+        fs.mkdir(folder)
+        # A process may have died between making the folder and making that durable.
+        fs.sync_folder(parent_of(folder))
+        self._bases = segment_bases(fs, folder)
+        self._file: File | None = None
+        self._pending: list[Block] = []
+        self._pending_size = 0
+        self._recent = RecentFrames(recent_bytes_max)
+        self._write_lock = threading.Lock()
+        self._queue_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._old_files: list[File] = []
+        self._begun = self._named = 0
+        """Segments begun since the start, and how many of them have durable names."""
+        self._failure: DiskFailedError | None = None
+        self.end_position = 0
+        self.written_position = 0
+        self.durable_position = 0
+        self.found_end = 0
+        """Where it ended when it was opened: what lies below was written by an earlier life."""
+
+    # ------------------------------------------------------------------ opening
+
+    def recover(self, start: int, durable_end: int) -> Iterator[Frame]:
+        """Replay frames from `start`, then stand ready to append behind the last one.
+
+        `durable_end` is the greatest position this node is known to have synced; frames that
+        follow raise that bound by their `synced_position`. Must be run to its end before the
+        first append. Raises CorruptionError for rot.
+        """
+        if not self._bases:
+            if start > 0 or durable_end > start:
+                raise CorruptionError(
+                    "the physical log is missing",
+                    path=self._folder,
+                    position=start,
+                    detail=f"durable to {max(start, durable_end)}",
+                )
+            self._start_segment(start)
+            self._sync_names()
+            self.end_position = self.written_position = self.durable_position = start
+            self.found_end = start
+            return
+        if self._bases[0] > start:
+            raise CorruptionError(
+                "the first segment begins behind the checkpoint",
+                path=self._path(self._bases[0]),
+                position=start,
+            )
+        position = start
+        bad: str | None = None
+        first = max(i for i, base in enumerate(self._bases) if base <= start)
+        at = first
+        for at in range(first, len(self._bases)):
+            base = self._bases[at]
+            if base > position:
+                bad = bad or "a gap between segments"
+                break
+            with closing(self._fs.open(self._path(base))) as file:
+                if base + file.size() < position:
+                    raise CorruptionError(
+                        "the log ends before the checkpoint",
+                        path=self._path(base),
+                        position=base + file.size(),
+                        detail=f"durable to {position}",
+                    )
+                # What is replayed may reach derived files, so it must be durable itself: after a
+                # kill the tail may be in the page cache only.
+                file.fdatasync()
+                position = yield from scan_segment(file, base, position)
+                left = file.size() - (position - base)
+            if left > 0:
+                bad = "a bad frame"
+                break
+        if bad is not None:
+            rest = self._bases[at:]
+            judge_tail(
+                self._fs, self._folder, rest, bad, position, Durable(durable_end, self._node)
+            )
+        elif position < durable_end:
+            raise CorruptionError(
+                "durable frames are missing",
+                path=self._path(self._bases[at]),
+                position=position,
+                detail=f"durable to {durable_end}",
+            )
+        self._cut(position)
+        self.end_position = self.written_position = self.durable_position = position
+        self.found_end = position
+
+    def _cut(self, position: int) -> None:
+        """Drop everything from `position` on, durably, and open the last segment for appending."""
+        keep = [base for base in self._bases if base <= position]
+        dropped = self._bases[len(keep) :]
+        for base in reversed(dropped):
+            self._fs.unlink(self._path(base))
+        self._bases = keep
+        self._file = self._fs.open(self._path(keep[-1]))
+        if self._file.size() != position - keep[-1]:
+            self._file.truncate(position - keep[-1])
+        self._file.fdatasync()
+        self._fs.sync_folder(self._folder)
+
+    # ------------------------------------------------------------------ appending
+
+    def append(
+        self,
+        kind: FrameKind,
+        payload: Sequence[Block],
+        *,
+        epoch: int,
+        leader_time_ms: int,
+        tick: Tick,
+    ) -> int:
+        """Queue one frame behind all others; returns its position. Nothing is written yet."""
+        position = self.end_position
+        buffers, size = encode_frame(
+            kind,
+            payload,
+            Stamp(epoch, leader_time_ms, tick),
+            position=position,
+            synced_position=self.durable_position,
+        )
+        with self._queue_lock:
+            self._pending += buffers
+            self._pending_size += size
+            self.end_position = position + size
+        self._recent.add(position, buffers, size, one_frame=True)
+        return position
+
+    def append_raw(self, frames: Block) -> int:
+        """Queue whole frames that another node made for this position; returns it."""
+        position = self.end_position
+        with self._queue_lock:
+            self._pending.append(frames)
+            self._pending_size += len(frames)
+            self.end_position = position + len(frames)
+        self._recent.add(position, [frames], len(frames), one_frame=False)
+        return position
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes appended and not yet handed to the file."""
+        return self._pending_size
+
+    def write_pending(self, *, wait: bool = True) -> bool:
+        """Write all queued frames in order; False if another thread writes and `wait` is off."""
+        if not self._write_lock.acquire(blocking=wait):
+            return False
+        try:
+            self._refuse_if_failed()
+            buffers: list[Block] = []
+            size = 0
+            try:
+                with self._queue_lock:
+                    buffers, self._pending = self._pending, []
+                    size, self._pending_size = self._pending_size, 0
+                if not buffers:
+                    return True
+                file = self._file
+                assert file is not None, "recover() runs before the first write"
+                at = self.written_position - self._bases[-1]
+                if at > 0 and at + size > self._segment_bytes_max:
+                    file = self._next_segment(file)
+                    at = 0
+                file.pwritev(buffers, at)
+            except DiskFailedError as error:
+                self._failure = error
+                raise
+            except BaseException:
+                # No space, or Ctrl-C in the thread of a program: the frames stay queued, in order;
+                # a later try writes them over the torn part.
+                with self._queue_lock:
+                    self._pending = buffers + self._pending
+                    self._pending_size += size
+                raise
+            self.written_position += size
+            return True
+        finally:
+            self._write_lock.release()
+
+    def sync(self) -> int:
+        """fdatasync what is written; returns (and remembers) the new durable position.
+
+        After a failure every later write and sync fails too: a second try would say that bytes are
+        durable which the kernel has dropped.
+        """
+        with self._sync_lock:
+            return self._sync()
+
+    def _sync(self) -> int:
+        with self._write_lock:
+            self._refuse_if_failed()
+            target = self.written_position
+            file, old = self._file, self._old_files
+            self._old_files = []
+        if file is None:
+            raise DiskFailedError("the physical log is closed")
+        try:
+            self._sync_names()
+            for sealed in old:
+                sealed.fdatasync()
+            file.fdatasync()
+        except DiskFailedError as error:
+            self._failure = error
+            raise
+        except BaseException:
+            # Interrupted: the next sync has all of them to do.
+            with self._write_lock:
+                self._old_files = old + self._old_files
+            raise
+        self.durable_position = target
+        for sealed in old:
+            sealed.close()
+        return target
+
+    def cut(self, position: int) -> None:
+        """Drop every frame from the one at `position` on; durable when it returns.
+
+        For a node whose log goes another way than its cluster's. What was derived from those
+        frames is the caller's affair. Waits for a sync that is under way.
+        """
+        assert self.first_position <= position <= self.end_position, "there is a frame to cut at"
+        with self._sync_lock:
+            if position > self.written_position:
+                self.write_pending()
+            with self._write_lock:
+                with self._queue_lock:
+                    self._pending, self._pending_size = [], 0
+                for file in self._old_files:
+                    file.fdatasync()
+                    file.close()
+                self._old_files = []
+                if self._file is not None:
+                    self._file.close()
+                self._recent.clear()
+                self._cut(position)
+                self.end_position = self.written_position = self.durable_position = position
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise DiskFailedError(f"the physical log has failed: {self._failure}")
+
+    def roll(self) -> None:
+        """Begin a new segment, so that the present one can be dropped once it is not needed.
+
+        The present one is closed by the next `sync`; see `sealed`.
+        """
+        with self._write_lock:
+            self._refuse_if_failed()
+            file = self._file
+            if file is not None and self.written_position > self._bases[-1]:
+                self._next_segment(file)
+                self._sync_names()
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a segment that is done with waits for its last `sync`."""
+        return bool(self._old_files)
+
+    def _next_segment(self, file: File) -> File:
+        """End the segment in `file` where it was written to, and begin the next one.
+
+        A write that found no space may have left a part of its frames behind that place. They
+        are written again, into the next segment, so what stands here would pass for rot.
+        """
+        end = self.written_position - self._bases[-1]
+        if file.size() > end:
+            file.truncate(end)
+        fresh = self._start_segment(self.written_position)
+        self._old_files.append(file)
+        return fresh
+
+    def _start_segment(self, base: int) -> File:
+        file = self._file = self._fs.open(self._path(base), create=True)
+        self._bases.append(base)
+        self._begun += 1
+        return file
+
+    def _sync_names(self) -> None:
+        """Make the names of new segments durable, which `write_pending` leaves to the next sync."""
+        begun = self._begun
+        if begun != self._named:
+            self._fs.sync_folder(self._folder)
+            self._named = begun
+
+    def read(self, start: int, bytes_max: int) -> bytes:
+        """Whole frames from the one at `start` on: as many as fit, and at least one.
+
+        They are as they were written, or will be. Raises CorruptionError where no frame begins.
+        """
+        recent = self._recent.read(start, bytes_max)
+        if recent is not None:
+            return recent
+        if start >= self.written_position or self._pending_size:
+            self.write_pending()
+        assert self.first_position <= start < self.written_position, "there is a frame to read"
+        bases = list(self._bases)
+        at = bisect_right(bases, start) - 1
+        end = bases[at + 1] if at + 1 < len(bases) else self.written_position
+        with closing(self._fs.open(self._path(bases[at]))) as file:
+            return read_frames(file, bases[at], start, end, bytes_max)
+
+    def frame_at(self, position: int) -> Frame:
+        """The frame that begins there, checked. Any thread; also while the log is recovered.
+
+        Raises CorruptionError when it is not there as it was written.
+        """
+        if position >= self.written_position and self._pending_size:
+            self.write_pending()
+        bases = list(self._bases)
+        at = bisect_right(bases, position) - 1
+        if at < 0:
+            path = self._path(bases[0]) if bases else self._folder
+            raise CorruptionError("the log begins behind a frame", path=path, position=position)
+        with closing(self._fs.open(self._path(bases[at]))) as file:
+            frame = read_frame(file, bases[at], position)
+        if frame is None:
+            path = self._path(bases[at])
+            raise CorruptionError("a bad frame", path=path, position=position)
+        return frame
+
+    def hops(self, start: int) -> FrameHops:
+        """A look at the frames that are written, from `start` or the first one held."""
+        return FrameHops(
+            self._fs,
+            self._folder,
+            start=max(start, self.first_position),
+            end=self.written_position,
+        )
+
+    # ------------------------------------------------------------------ retention
+
+    def drop_below(self, position: int) -> int:
+        """Remove segments that end at or below `position`; returns how many went."""
+        dropped = 0
+        if len(self._bases) > 1 and self._bases[1] <= position:
+            # Or a crash could leave neither the old segment nor the name of the new one.
+            self._sync_names()
+        while len(self._bases) > 1 and self._bases[1] <= position:
+            self._fs.unlink(self._path(self._bases.pop(0)))
+            dropped += 1
+        return dropped
+
+    def held_end(self) -> int:
+        """Where the files end, before anything of them is believed: how far a replay may go."""
+        if not self._bases:
+            return 0
+        with closing(self._fs.open(self._path(self._bases[-1]))) as file:
+            return self._bases[-1] + file.size()
+
+    @property
+    def first_position(self) -> int:
+        """First position still held."""
+        return self._bases[0] if self._bases else 0
+
+    def close(self) -> None:
+        """Close the files. What was appended and not written is dropped."""
+        with self._write_lock:
+            for file in [*self._old_files, *([self._file] if self._file else [])]:
+                file.close()
+            self._old_files, self._file = [], None
+
+    def _path(self, base: int) -> str:
+        return f"{self._folder}/{segment_name(base)}"

@@ -1,0 +1,55 @@
+"""The frames that were appended last, in memory: who ships or applies them need not read a file."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delaylog.storage.messages.batch import Block
+
+
+class _Piece(NamedTuple):
+    """What was appended together: one frame, or several that came from another node."""
+
+    blocks: Sequence[Block]
+    size: int
+    one_frame: bool
+
+
+class RecentFrames:
+    """Bounded; the oldest go first. For one thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """0 = keep nothing."""
+        self._bytes_max = bytes_max
+        self._pieces: OrderedDict[int, _Piece] = OrderedDict()
+        self._size = 0
+
+    def add(self, position: int, blocks: Sequence[Block], size: int, *, one_frame: bool) -> None:
+        """Appended at `position`, behind everything else."""
+        if self._bytes_max == 0:
+            return
+        self._pieces[position] = _Piece(blocks, size, one_frame)
+        self._size += size
+        while self._size > self._bytes_max:
+            _, oldest = self._pieces.popitem(last=False)
+            self._size -= oldest.size
+
+    def read(self, start: int, bytes_max: int) -> bytes | None:
+        """Whole frames from `start` on, as many as fit and at least one; None = read the file."""
+        piece = self._pieces.get(start)
+        if piece is None or not (piece.size <= bytes_max or piece.one_frame):
+            return None
+        out: list[Block] = []
+        at = start
+        while piece is not None and (not out or at + piece.size - start <= bytes_max):
+            out += piece.blocks
+            at += piece.size
+            piece = self._pieces.get(at)
+        return b"".join(out)
+
+    def clear(self) -> None:
+        """The log was cut."""
+        self._pieces.clear()
+        self._size = 0

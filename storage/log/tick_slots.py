@@ -1,0 +1,98 @@
+"""The tick on disk: two checksummed slots, written in turn, never the same one twice.
+
+    0 magic u32 | 4 version u16 | 6 zero u16 | 8 sequence u64 | 16 epoch u64 | 24 second u32
+    28 local_index u32 | 32 position u64 | 40 durable end u64 | 48 wall time i64
+    56 crc32c u32 | 60 pad
+
+A torn write damages one slot and the other still stands; reading takes the newest whole one.
+`durable_end` is the log position this node knows it has synced: the proof that tells rot from a
+torn tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.layout import (
+    FILE_VERSION,
+    TICK_MAGIC,
+    TICK_SLOT,
+    TICK_SLOT_SIZE,
+    TICK_SLOT_STRIDE,
+)
+from delaylog.storage.log.frames import Tick
+
+
+@dataclass(frozen=True, slots=True)
+class TickRecord:
+    """One slot's content."""
+
+    epoch: int
+    tick: Tick
+    durable_end: int
+    wall_time_ms: int
+
+
+def encode_slot(record: TickRecord, sequence: int) -> bytes:
+    """The 64 bytes of a slot."""
+
+    def pack(crc: int) -> bytes:
+        return TICK_SLOT.pack(
+            TICK_MAGIC,
+            FILE_VERSION,
+            0,
+            sequence,
+            record.epoch,
+            record.tick.second,
+            record.tick.local_index,
+            record.tick.position,
+            record.durable_end,
+            record.wall_time_ms,
+            crc & 0x7FFFFFFF,
+        )
+
+    return pack(crc32c(pack(0)))
+
+
+def decode_slot(raw: bytes) -> tuple[TickRecord, int] | None:
+    """(record, sequence) of a slot, or None if a byte is wrong."""
+    if len(raw) != TICK_SLOT_SIZE:
+        return None
+    magic, version, _, sequence, epoch, second, local, position, durable, wall, _ = (
+        TICK_SLOT.unpack(raw)
+    )
+    if magic != TICK_MAGIC or version != FILE_VERSION:
+        return None
+    record = TickRecord(epoch, Tick(second, local, position), durable, wall)
+    return (record, sequence) if encode_slot(record, sequence) == raw else None
+
+
+class TickSlots:
+    """The file `tick` of a data folder."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._file = fs.open(path, create=True)
+        self._sequence = 0
+        self.newest: TickRecord | None = None
+        for slot in range(2):
+            found = decode_slot(self._file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE))
+            if found is not None and found[1] > self._sequence:
+                self.newest, self._sequence = found
+
+    def write(self, record: TickRecord) -> None:
+        """Put a record into the older slot. Not synced: a lost slot only proves less."""
+        self._sequence += 1
+        self.newest = record
+        slot = self._sequence % 2
+        self._file.pwritev([encode_slot(record, self._sequence)], slot * TICK_SLOT_STRIDE)
+
+    def sync(self) -> None:
+        """Make the slots durable."""
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,307 @@
+"""MessageBatch: many messages as columns, and the bulk wire format that carries them.
+
+A batch is the only shape in which messages travel inside the broker. A numeric column is one int
+(the same for all rows) or an int64/uint array of n values; a text column is a pair of sizes and
+one contiguous block. Decoding views the client's bytes and never rebuilds them; the bytes
+themselves (`wire`) become part of the SEND frame untouched. Topic names, defaults and due times
+are decided by the engine, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.errors import BatchError
+from delaylog.storage.messages.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS
+from delaylog.storage.messages.own_backoff import have_own_backoff
+
+Column: TypeAlias = int | npt.NDArray[Any]
+Block: TypeAlias = bytes | memoryview
+
+BATCH_VERSION: Final = 1
+
+_NUMERIC: Final[dict[str, np.dtype[Any]]] = {
+    "deliver_at_ms": np.dtype("<i8"),
+    "delay_ms": np.dtype("<i8"),
+    **{name: np.dtype(field.column) for name, field in COLUMNS.items() if not field.is_text},
+}
+_CONTAINERS_MAX: Final = 64
+"""Lists and maps of a bulk body, itself included."""
+_TEXT: Final[dict[str, tuple[str, np.dtype[Any]]]] = {
+    "body": ("bodies", np.dtype("<u4")),
+    **{name: (name, np.dtype(field.column)) for name, field in TEXT_COLUMNS.items()},
+}
+_SCALAR: Final = ("v", "n", "merge", "producer", "sequence")
+_KNOWN: Final = frozenset(
+    [*_NUMERIC, *_SCALAR, *(block for block, _ in _TEXT.values()), *(f"{t}_size" for t in _TEXT)]
+)
+
+
+@dataclass(slots=True)
+class TextColumn:
+    """Sizes (one int, or an array of n) and the bytes of all values, one after another."""
+
+    size: Column = 0
+    block: Block = b""
+
+    @property
+    def empty(self) -> bool:
+        """True when every value is the empty string."""
+        return len(self.block) == 0
+
+    def sizes(self, n: int) -> npt.NDArray[np.int64]:
+        """The sizes as an int64 array of n."""
+        return expand(self.size, n).astype(np.int64, copy=False)
+
+    def values(self, n: int) -> list[bytes]:
+        """Each value as bytes. A Python loop: for columns that need one anyway (hashes)."""
+        if isinstance(self.size, int):
+            step = self.size
+            raw = bytes(self.block)
+            return [raw[i * step : (i + 1) * step] for i in range(n)]
+        ends = np.cumsum(self.size.astype(np.int64)).tolist()
+        raw = bytes(self.block)
+        start = 0
+        out = []
+        for end in ends:
+            out.append(raw[start:end])
+            start = end
+        return out
+
+
+@dataclass(slots=True)
+class MessageBatch:
+    """n messages as columns; exactly one of `deliver_at_ms` and `delay_ms` is set."""
+
+    n: int
+    deliver_at_ms: Column | None = None
+    delay_ms: Column | None = None
+    ttl_ms: Column | None = None
+    priority: Column | None = None
+    max_retry: Column | None = None
+    body: TextColumn = field(default_factory=TextColumn)
+    id: TextColumn = field(default_factory=TextColumn)
+    key: TextColumn = field(default_factory=TextColumn)
+    tags: TextColumn = field(default_factory=TextColumn)
+    headers: TextColumn = field(default_factory=TextColumn)
+    merge: str | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    wire: Block = b""
+    id_hashes: npt.NDArray[np.uint64] | None = None
+    """Set by whoever needs them first."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What batches that are joined have in common: their columns and their merge."""
+        return (
+            self.merge,
+            *(getattr(self, name) is None for name in _NUMERIC),
+            *(getattr(self, name).empty for name in _TEXT),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records."""
+        return sum(len(memoryview(column.block)) for column in self._texts())
+
+    def bytes_of(self, rows: npt.NDArray[np.int64] | None) -> int:
+        """Bytes of the records of some rows; None = all."""
+        if rows is None:
+            return self.size_bytes
+        return sum(int(column.sizes(self.n)[rows].sum()) for column in self._texts())
+
+    def _texts(self) -> tuple[TextColumn, ...]:
+        return (self.id, self.key, self.tags, self.headers, self.body)
+
+
+assert COLUMNS.keys() <= {each.name for each in fields(MessageBatch)}, "a column for each field"
+
+
+def has_own_backoffs(headers: TextColumn, n: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a column of headers begin with a backoff."""
+    sizes = headers.sizes(n)
+    return have_own_backoff(headers.block, np.cumsum(sizes) - sizes, sizes)
+
+
+def expand(column: Column, n: int) -> npt.NDArray[Any]:
+    """The column as an array of n values."""
+    return np.full(n, column, np.int64) if isinstance(column, int) else column
+
+
+def column_min(column: Column) -> int:
+    """Least value of a non-empty column."""
+    return column if isinstance(column, int) else int(column.min())
+
+
+def column_max(column: Column) -> int:
+    """Greatest value of a non-empty column."""
+    return column if isinstance(column, int) else int(column.max())
+
+
+def unpack_map(wire: Block) -> dict[str, Any]:
+    """A msgpack map with string keys and nothing behind it, or BatchError."""
+    containers = 0
+
+    def count(container: Any) -> Any:
+        # A nested one takes one byte of the body and ninety of memory, and no column holds any.
+        nonlocal containers
+        containers += 1
+        if containers > _CONTAINERS_MAX:
+            raise ValueError(f"it holds more than {_CONTAINERS_MAX} lists and maps")
+        return container
+
+    try:
+        fields = msgpack.unpackb(
+            wire,
+            raw=False,
+            strict_map_key=True,
+            max_map_len=64,
+            max_array_len=64,
+            list_hook=count,
+            object_hook=count,
+        )
+    except (ValueError, msgpack.UnpackException, TypeError, RecursionError) as error:
+        raise BatchError(f"the body is not one msgpack map: {error}") from None
+    if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
+        raise BatchError("the body must be one msgpack map with text keys")
+    return fields
+
+
+def take_int(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    """An optional integer member inside [low, high]."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BatchError(f"{name} must be an integer, not {type(value).__name__}", field=name)
+    if not low <= value <= high:
+        raise BatchError(f"{name} must lie between {low} and {high}, not {value}", field=name)
+    return value
+
+
+def take_column(
+    fields: Mapping[str, Any], name: str, dtype: np.dtype[Any], n: int
+) -> Column | None:
+    """An optional numeric column: a scalar for all, or raw little-endian bytes of n values."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        if len(value) != n * dtype.itemsize:
+            raise BatchError(
+                f"{name} holds {len(value)} bytes, {n} values of {dtype.itemsize} need "
+                f"{n * dtype.itemsize}",
+                field=name,
+            )
+        return np.frombuffer(value, dtype)
+    info = np.iinfo(dtype)
+    return take_int(fields, name, int(info.min), int(info.max))
+
+
+def _take_text(fields: Mapping[str, Any], name: str, n: int) -> TextColumn:
+    block_name, dtype = _TEXT[name]
+    size_name = f"{name}_size"
+    block = fields.get(block_name)
+    size = take_column(fields, size_name, dtype, n)
+    if block is None and size is None:
+        return TextColumn()
+    if size is None:
+        raise BatchError(f"{block_name} needs its sizes in {size_name}", field=size_name)
+    if block is None:
+        block = b""
+    if not isinstance(block, bytes):
+        raise BatchError(
+            f"{block_name} must be bytes, not {type(block).__name__}", field=block_name
+        )
+    total = size * n if isinstance(size, int) else int(size.sum(dtype=np.int64))
+    if total != len(block):
+        raise BatchError(
+            f"the sizes in {size_name} add up to {total}, {block_name} holds {len(block)} bytes",
+            field=size_name,
+        )
+    return TextColumn(size, block)
+
+
+def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
+    """View a bulk send body as a batch. Raises BatchError naming the column that is wrong.
+
+    Source of the format: docs/HTTP.md, "Bulk bodies".
+    """
+    fields = unpack_map(wire)
+    if not fields.keys() <= _KNOWN:
+        name = next(name for name in fields if name not in _KNOWN)
+        raise BatchError(f"unknown column {name[:64]!r}", field=name[:64])
+    if fields.get("v") != BATCH_VERSION or isinstance(fields["v"], bool):
+        raise BatchError(f"v must be {BATCH_VERSION}", field="v")
+    n = take_int(fields, "n", 1, rows_max)
+    if n is None:
+        raise BatchError("n, the number of rows, is missing", field="n")
+    batch = MessageBatch(n, wire=wire)
+    for name, dtype in _NUMERIC.items():
+        if name in fields:
+            setattr(batch, name, take_column(fields, name, dtype, n))
+    for name, (block_name, _) in _TEXT.items():
+        if block_name in fields or f"{name}_size" in fields:
+            setattr(batch, name, _take_text(fields, name, n))
+    if (batch.deliver_at_ms is None) == (batch.delay_ms is None):
+        raise BatchError(
+            "exactly one of deliver_at_ms and delay_ms is needed", field="deliver_at_ms"
+        )
+    merge = fields.get("merge")
+    if merge is not None and merge not in MERGE_MODES:
+        raise BatchError(f"merge must be one of {', '.join(MERGE_MODES)}", field="merge")
+    batch.merge = merge
+    producer = fields.get("producer")
+    if producer is not None and not (isinstance(producer, str) and 1 <= len(producer) <= 255):
+        raise BatchError("producer must be text of 1 to 255 characters", field="producer")
+    batch.producer = producer
+    batch.sequence = take_int(fields, "sequence", 0, 2**63 - 1)
+    if (batch.producer is None) != (batch.sequence is None):
+        raise BatchError("producer and sequence come together", field="sequence")
+    return batch
+
+
+def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
+    """One batch of the rows of several that have one shape, and no producer."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    rows = [batch.n for batch in batches]
+    fields: dict[str, Any] = {"n": sum(rows)}
+    if first.merge is not None:
+        fields["merge"] = first.merge
+    for name in _NUMERIC:
+        if getattr(first, name) is not None:
+            fields[name] = _joined([getattr(batch, name) for batch in batches], rows)
+    for name, (block_name, _) in _TEXT.items():
+        columns = [getattr(batch, name) for batch in batches]
+        if not columns[0].empty:
+            fields[f"{name}_size"] = _joined([column.size for column in columns], rows)
+            fields[block_name] = b"".join([column.block for column in columns])
+    return decode_send(encode_send(fields), rows_max=fields["n"])
+
+
+def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
+    """One column below another."""
+    first = columns[0]
+    if isinstance(first, int) and all(isinstance(each, int) and each == first for each in columns):
+        return first
+    return np.concatenate([expand(column, n) for column, n in zip(columns, rows, strict=True)])
+
+
+def encode_send(columns: Mapping[str, Any]) -> bytes:
+    """Pack columns (ints, numpy arrays, bytes, text) as a bulk send body."""
+    fields: dict[str, Any] = {"v": BATCH_VERSION}
+    for name, value in columns.items():
+        if isinstance(value, np.ndarray):
+            dtype = _NUMERIC.get(name) or _TEXT[name.removesuffix("_size")][1]
+            value = np.ascontiguousarray(value, dtype).tobytes()
+        fields[name] = value
+    return bytes(msgpack.packb(fields))
