@@ -29,7 +29,7 @@ class ServerState:
     accounts: dict[bytes, bytes] = field(default_factory=dict)
     """User name -> token; empty = nobody has to authenticate."""
     settings: dict[bytes, bytes] = field(default_factory=dict)
-    """What CONFIG SET changed, by the names in commands/configuration.py."""
+    """What CONFIG SET changed, by the names in commands/server/configuration.py."""
     given: dict[bytes, bytes] = field(default_factory=dict)
     """What the host's own configuration decides: CONFIG GET shows it, CONFIG SET keeps off."""
     on_setting: dict[bytes, Setter] = field(default_factory=dict)
