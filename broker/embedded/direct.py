@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import Looked, lease, waiting_key
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import Single
-from delaylog.broker.calls.turn.writes import Settling, send_singles
+from delaylog.broker.calls.turn.single_sends import Part, batch_of
+from delaylog.broker.calls.turn.writes import Settling, send_batch
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 
 class DirectSends:
-    """Single sends."""
+    """Sends of single messages and of batches."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def send(
-        self, key: TopicKey, single: Single, acks: Acks | None = None
+        self, key: TopicKey, part: Part, acks: Acks | None = None
     ) -> tuple[SendResult, int]:
-        """Send one message; its result, and its row in that."""
-        result = send_singles(self._node, key, [single], single.merge)
+        """Send one caller's part; the result, and its first row in that."""
+        now_ms = self._node.clock.now_ms()
+        result = send_batch(self._node, key, batch_of([part], now_ms), now_ms)
         await self._node.standing.safe(result.position, acks)
         return result, 0
 

@@ -7,23 +7,20 @@ Single messages merge with each other, and batches that have the same columns. W
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, TypeAlias
 
 from delaylog.broker.calls.turn.callers import Callers, refuse
 from delaylog.broker.calls.turn.sending_apart import send_apart
-from delaylog.broker.calls.turn.single_sends import Single, build_wire, frames
+from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of, frames
 from delaylog.broker.calls.turn.writes import send_batch
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.messages.batch import MessageBatch, decode_send, join_batches
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
-Part: TypeAlias = Single | MessageBatch
-"""What one caller sends."""
 Answer: TypeAlias = tuple[SendResult, int]
 """The frame's result, and where this caller's rows begin in it."""
 _Item: TypeAlias = "tuple[Part, asyncio.Future[Answer]]"
@@ -78,15 +75,6 @@ class SendMerger:
         node = self._node
         node.standing.check()
         now_ms = node.clock.now_ms()
-        result = send_batch(node, key, _batch(parts, now_ms), now_ms)
+        result = send_batch(node, key, batch_of(parts, now_ms), now_ms)
         node.appended()
         return result
-
-
-def _batch(parts: list[Part], now_ms: int) -> MessageBatch:
-    """One batch of parts that are alike."""
-    first = parts[0]
-    if isinstance(first, Single):
-        singles = cast("Sequence[Single]", parts)
-        return decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
-    return join_batches(cast("Sequence[MessageBatch]", parts))

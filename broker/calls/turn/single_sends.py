@@ -1,15 +1,21 @@
-"""Single messages on their way into one batch, whichever face they came in by."""
+"""What callers send, on its way into one batch, whichever interface it came in by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.messages.batch import Column, MessageBatch, encode_send
+from delaylog.storage.messages.batch import (
+    Column,
+    MessageBatch,
+    decode_send,
+    encode_send,
+    join_batches,
+)
 from delaylog.storage.messages.message_fields import put_columns
 
 Item = TypeVar("Item")
@@ -41,6 +47,19 @@ class Single:
     def id(self) -> bytes:
         """Its own id, empty where it has none."""
         return b"" if self.fields is None else self.fields.get("id", b"")
+
+
+Part: TypeAlias = Single | MessageBatch
+"""What one caller sends."""
+
+
+def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
+    """One batch of parts that are alike: single messages of one merge, or batches of one shape."""
+    first = parts[0]
+    if isinstance(first, Single):
+        singles = cast("Sequence[Single]", parts)
+        return decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+    return join_batches(cast("Sequence[MessageBatch]", parts))
 
 
 def all_same(values: Sequence[object]) -> bool:
@@ -85,7 +104,7 @@ def build_wire(
 
 
 def frames(
-    items: Iterable[Item], limits: Limits, part_of: Callable[[Item], Single | MessageBatch]
+    items: Iterable[Item], limits: Limits, part_of: Callable[[Item], Part]
 ) -> Iterator[list[Item]]:
     """Neighbours that may share a frame: of one merge, and no more than one request may be."""
     some: list[Item] = []

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.calls.turn.send_merger import Part, SendMerger
-from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.calls.turn.send_merger import SendMerger
+from delaylog.broker.calls.turn.single_sends import Part, Single
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.limits import Limits
