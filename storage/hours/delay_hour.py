@@ -69,13 +69,13 @@ class DelayHour:
     """One hour's folder. Row numbers begin at 1."""
 
     def __init__(
-        self, fs: FileSystem, folder: str, hour: int, opened: OpenHours | None = None
+        self, fs: FileSystem, folder: str, hour: int, opened: OpenHours[DelayHour] | None = None
     ) -> None:
         """`opened` learns what this hour holds open, for whoever bounds that."""
         self._fs = fs
         self.folder = folder
         self.hour = hour
-        self._opened = opened if opened is not None else OpenHours(1)
+        self._opened = opened if opened is not None else OpenHours[DelayHour](1)
         self.used = False
         """Whether somebody asked for this hour since `OpenHours` last looked at it."""
         self.extent_count = 0

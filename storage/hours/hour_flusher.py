@@ -16,10 +16,11 @@ from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.whole_rows import concat_rows
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
-from delaylog.storage.hours.hour_tail import TailChunk, TailPile, sort_loose
+from delaylog.storage.hours.hour_tail import TailChunk
 from delaylog.storage.hours.open_hours import OpenHours
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.states.state_column import PAGE_SIZE, StateColumn, StateRuns
+from delaylog.storage.hours.tail_pile import TailPile, sort_loose
 from delaylog.storage.work import Work
 
 FLUSH_ROWS_MAX: Final = 32_768
@@ -44,7 +45,7 @@ class HourFlusher:
         pile: TailPile,
         *,
         hour: Callable[[int], DelayHour],
-        opened: OpenHours,
+        opened: OpenHours[DelayHour],
     ) -> None:
         """`hour` gives the files of an hour, made if it is new; `opened` = what hours hold open."""
         self._fs = fs

@@ -33,10 +33,10 @@ from delaylog.storage.hours.hour_flusher import HourFlusher
 from delaylog.storage.hours.hour_removal import HourRemovals
 from delaylog.storage.hours.hour_rewrite import settle_rewrite
 from delaylog.storage.hours.hour_table import HourTable
-from delaylog.storage.hours.hour_tail import TailPile
 from delaylog.storage.hours.open_hours import OpenHours
 from delaylog.storage.hours.states.state_column import COLUMN_BYTES, PAGE_SIZE
 from delaylog.storage.hours.states.state_seal import sealed
+from delaylog.storage.hours.tail_pile import TailPile
 from delaylog.storage.hours.whereabouts import Whereabouts
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
@@ -78,7 +78,7 @@ class HourStore:
     ) -> None:
         self._fs = fs
         self._folder = folder
-        self._opened = OpenHours(open_hours_max)
+        self._opened = OpenHours[DelayHour](open_hours_max)
         if not fs.exists(folder):
             fs.mkdir(folder)
             # No checkpoint may survive a power cut that takes this name.

@@ -1,34 +1,20 @@
-"""Tails: rows that are applied but not yet in their hour's files.
-
-A frame whose rows fall into few hours becomes one chunk per hour. A frame spread thinly over many
-hours stays one loose block, so that nothing is done per message until the splitter sorts the
-whole pile once; a look-up into an hour first breaks the loose blocks up. Rows stay here, and
-answer every look-up, until their flush has been taken over by the hour.
-"""
+"""The tail of one hour: rows that are not in its files yet, in chunks of consecutive ones."""
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from delaylog.storage.columns.gather import gather, scatter_back
 from delaylog.storage.columns.questions import distinct, rising
-from delaylog.storage.columns.whole_rows import concat_rows, put_rows, take_rows
+from delaylog.storage.columns.whole_rows import put_rows, take_rows
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, RowArray
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.rows import PlacedRows
 
-if TYPE_CHECKING:
-    from delaylog.storage.hours.far.far_pile import FarPile
-
-_ROWS_PER_HOUR_MIN: Final = 64
-_DIRECT_HOURS_MAX: Final = 4
-_OVERHEAD_BYTES: Final = 400
 _ROWS_PER_CHUNK_FEW: Final = 16
 """Below so many rows a chunk, a look-up goes row by row."""
 
@@ -152,196 +138,3 @@ class HourTail:
             (np.flatnonzero(which == number), self.chunks[number])
             for number in distinct(which).tolist()
         ]
-
-
-class TailPile:
-    """All tails, with the loose blocks and the bytes they take."""
-
-    def __init__(self, far: FarPile) -> None:
-        """`far` = what waits of far hours."""
-        self._far = far
-        self._tails: dict[int, HourTail] = {}
-        self._loose: list[PlacedRows] = []
-        self._size_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of all rows and records that wait."""
-        return self._size_bytes + self._far.size_bytes
-
-    def add(self, placed: PlacedRows) -> None:
-        """Take rows (numbered already) in; they are visible at once."""
-        rows = placed.rows
-        n = len(rows)
-        if not n:
-            return
-        self._size_bytes += len(placed.data) + n * INDEX_ENTRY.itemsize + _OVERHEAD_BYTES
-        hours = len(placed.hours)
-        if hours > _DIRECT_HOURS_MAX and n < hours * _ROWS_PER_HOUR_MIN:
-            self._loose.append(placed)
-        else:
-            self._add_chunks(placed)
-
-    def _add_chunks(self, placed: PlacedRows) -> None:
-        whole = len(placed.hours) == 1 and placed.order is None
-        extra = _OVERHEAD_BYTES if whole else _extra_bytes(placed)
-        for k, hour in enumerate(placed.hours):
-            rows = placed.rows[placed.starts[k] : placed.starts[k + 1]]
-            tail = self._tails.get(hour)
-            if tail is None:
-                tail = self._tails[hour] = HourTail()
-            first = int(rows["global_index"][0])
-            tail.add(TailChunk(first, rows, placed.data, whole, placed.position, extra))
-            extra = 0
-
-    def adopt(self, hour: int, chunks: list[TailChunk]) -> None:
-        """Take in the rows of an hour that is no longer a far one."""
-        for chunk in chunks:
-            self._tails.setdefault(hour, HourTail()).add(chunk)
-            size = int(chunk.rows["size"].sum(dtype=np.int64))
-            self._size_bytes += size + len(chunk.rows) * INDEX_ENTRY.itemsize
-
-    def tail(self, hour: int) -> HourTail | None:
-        """The tail of an hour; breaks loose blocks up first."""
-        if self._loose:
-            self._break_up()
-        return self._tails.get(hour)
-
-    def parts(self, hour: int) -> list[tuple[RowArray, Block]]:
-        """Rows of an hour as they lie, in any order, each part with the block its records are in.
-
-        For who reads a whole tail: loose blocks stay whole.
-        """
-        tail = self._tails.get(hour)
-        out = [] if tail is None else [(chunk.rows, chunk.data) for chunk in tail.chunks]
-        for placed in self._loose:
-            k = bisect_left(placed.hours, hour)
-            if k < len(placed.hours) and placed.hours[k] == hour:
-                out.append((placed.rows[placed.starts[k] : placed.starts[k + 1]], placed.data))
-        return out + self._far.hour_parts(hour)
-
-    def _break_up(self) -> None:
-        """Turn every loose block into chunks of its hours."""
-        loose, self._loose = self._loose, []
-        for placed in loose:
-            self._add_chunks(placed)
-        for tail in self._tails.values():
-            if any(a > b for a, b in itertools.pairwise(tail.firsts)):
-                tail.chunks.sort(key=lambda chunk: chunk.first_index)
-                tail.firsts = [chunk.first_index for chunk in tail.chunks]
-
-    @property
-    def has_loose(self) -> bool:
-        """Whether blocks wait that are spread thinly over many hours."""
-        return bool(self._loose)
-
-    @property
-    def empty(self) -> bool:
-        """No row waits to be flushed."""
-        return not self._tails and not self._loose and self._far.empty
-
-    def take(self, *, upto: int, hour: int | None = None) -> list[tuple[int, list[TailChunk]]]:
-        """Chunks of frames below position `upto`, per hour; they stay here until `drop`.
-
-        With `hour`, only that hour's. Loose blocks that `merge` has not sorted are broken up.
-        """
-        if hour is None:
-            if any(placed.position < upto for placed in self._loose):
-                self._break_up()
-            hours = sorted(self._tails)
-        else:
-            hours = [hour] if self.tail(hour) is not None else []
-        out = []
-        for which in hours:
-            chunks = []
-            for chunk in self._tails[which].chunks:
-                if chunk.position >= upto:
-                    break
-                chunks.append(chunk)
-            if chunks:
-                out.append((which, chunks))
-        return out
-
-    def begin_merge(self, upto: int) -> list[PlacedRows]:
-        """Loose blocks of frames below `upto`, to be sorted by `sort_loose` in any thread."""
-        return [placed for placed in self._loose if placed.position < upto]
-
-    def end_merge(self, blocks: list[PlacedRows], merged: list[tuple[int, TailChunk]]) -> None:
-        """Take sorted chunks in place of their blocks, unless a look-up broke those up."""
-        if self._loose[: len(blocks)] != blocks:
-            return
-        self._loose = self._loose[len(blocks) :]
-        if merged:
-            merged[0][1].extra_bytes = sum(_extra_bytes(placed) for placed in blocks)
-        for hour, chunk in merged:
-            tail = self._tails.setdefault(hour, HourTail())
-            if tail.chunks and tail.chunks[-1].last_index >= chunk.first_index:
-                _weave(tail, chunk)
-            else:
-                tail.add(chunk)
-
-    def drop(self, hour: int, chunks: list[TailChunk]) -> None:
-        """Forget flushed chunks (the oldest of their hour)."""
-        tail = self._tails[hour]
-        gone = len(chunks)
-        assert tail.chunks[:gone] == chunks, "flushes take the oldest chunks of an hour"
-        del tail.chunks[:gone], tail.firsts[:gone]
-        if not tail.chunks:
-            del self._tails[hour]
-        if not self._tails and not self._loose:
-            self._size_bytes = 0
-        else:
-            rows = sum(len(chunk.rows) for chunk in chunks)
-            size = sum(int(chunk.rows["size"].sum()) + chunk.extra_bytes for chunk in chunks)
-            self._size_bytes -= size + rows * INDEX_ENTRY.itemsize
-
-
-def _extra_bytes(placed: PlacedRows) -> int:
-    """Bytes of a frame besides its rows and their records, those of refused rows included."""
-    return _OVERHEAD_BYTES + len(placed.data) - int(placed.rows["size"].sum())
-
-
-def sort_loose(blocks: list[PlacedRows]) -> list[tuple[int, TailChunk]]:
-    """All rows of loose blocks sorted by (hour, index): one chunk an hour.
-
-    Pure, so that a worker can do it: it costs a tenth of a second for a full pile. The blocks'
-    rows are not changed.
-    """
-    rows = concat_rows([p.rows for p in blocks])
-    lengths = [len(p.rows) for p in blocks]
-    bases = np.cumsum([0, *(len(p.data) for p in blocks)])[:-1]
-    rows["offset"] += np.repeat(bases, lengths).astype(np.uint64)
-    data = blocks[0].data if len(blocks) == 1 else b"".join(p.data for p in blocks)
-    hour = np.concatenate([np.repeat(np.array(p.hours), np.diff(p.starts)) for p in blocks])
-    low = int(hour.min())
-    span = int(hour.max()) - low
-    # A stable sort keeps log order inside an hour; 16-bit keys sort in linear time.
-    key = (hour - low).astype(np.uint16) if span < 1 << 16 else hour
-    order = np.argsort(key, kind="stable")
-    rows, hour = take_rows(rows, order), hour[order]
-    cuts = np.flatnonzero(np.diff(hour)) + 1
-    bounds = [0, *cuts.tolist(), len(rows)]
-    firsts = rows["global_index"][bounds[:-1]].tolist()
-    hours = hour[bounds[:-1]].tolist()
-    position = blocks[-1].position
-    return [
-        (hours[k], TailChunk(firsts[k], rows[bounds[k] : bounds[k + 1]], data, False, position))
-        for k in range(len(hours))
-    ]
-
-
-def _weave(tail: HourTail, chunk: TailChunk) -> None:
-    """Insert a merged chunk whose rows alternate with chunks that are already there."""
-    firsts = np.array(tail.firsts)
-    at = np.searchsorted(firsts, chunk.rows["global_index"])
-    cuts = np.flatnonzero(
-        (np.diff(at) != 0) | (np.diff(chunk.rows["global_index"].astype(np.int64)) != 1)
-    )
-    bounds = [0, *(cuts + 1).tolist(), len(chunk.rows)]
-    for a, b in itertools.pairwise(bounds):
-        part = chunk.rows[a:b]
-        first = int(part["global_index"][0])
-        extra = 0 if a else chunk.extra_bytes
-        tail.chunks.append(TailChunk(first, part, chunk.data, False, chunk.position, extra))
-    tail.chunks.sort(key=lambda c: c.first_index)
-    tail.firsts = [c.first_index for c in tail.chunks]

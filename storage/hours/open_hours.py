@@ -9,13 +9,10 @@ last look gets a second chance. An hour with unsynced appends is closed by the f
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from delaylog.storage.hours.states.dirty_columns import DirtyColumns
-
-if TYPE_CHECKING:
-    from delaylog.storage.hours.delay_hour import DelayHour
-    from delaylog.storage.hours.states.state_column import StateColumn
+from delaylog.storage.hours.states.state_column import StateColumn
 
 SECONDS_KEPT_MAX: Final = 1_024
 """Hours whose chain heads stay in memory (28.8 KB each)."""
@@ -25,7 +22,31 @@ _STEP: Final = 4
 """Hours that one look examines: each request for an hour opens one at most."""
 
 
-class OpenHours:
+class Closable(Protocol):
+    """An hour that holds files, heads and columns."""
+
+    hour: int
+    used: bool
+    """Whether somebody asked for it since the last look."""
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether its chain heads are in memory."""
+
+    def close_idle_files(self) -> bool:
+        """Close its files, unless there are unsynced appends; whether it did."""
+
+    def drop_seconds(self) -> None:
+        """Forget its chain heads."""
+
+    def drop_states(self, group: int) -> None:
+        """Drop the state column of a group."""
+
+
+H = TypeVar("H", bound=Closable)
+
+
+class OpenHours(Generic[H]):
     """The hours of one store that hold descriptors or heads, the ones opened first in front.
 
     Other threads may register; dict operations are atomic.
@@ -33,11 +54,11 @@ class OpenHours:
 
     def __init__(self, hours_max: int) -> None:
         self.hours_max = hours_max
-        self.files: dict[int, DelayHour] = {}
-        self.heads: dict[int, DelayHour] = {}
-        self.columns: dict[StateColumn, tuple[DelayHour, int]] = {}
+        self.files: dict[int, H] = {}
+        self.heads: dict[int, H] = {}
+        self.columns: dict[StateColumn, tuple[H, int]] = {}
         """State columns in memory, with their hour and group."""
-        self.dirty = DirtyColumns()
+        self.dirty = DirtyColumns[StateColumn]()
         self.near: frozenset[int] = frozenset()
         """Hours that are read all the time: they are never closed."""
 
@@ -78,18 +99,18 @@ class OpenHours:
             hour, group = self.columns[column]
             hour.drop_states(group)
 
-    def _spared(self, hour: DelayHour) -> bool:
+    def _spared(self, hour: H) -> bool:
         used, hour.used = hour.used, False
         return used or hour.hour in self.near
 
-    def oldest(self) -> list[DelayHour]:
+    def oldest(self) -> list[H]:
         """Hours to close, the ones opened first, to get down to three quarters of the limit."""
         if len(self.files) <= self.hours_max:
             return []
         open_hours = [hour for hour in list(self.files.values()) if hour.hour not in self.near]
         return open_hours[: len(self.files) - self.hours_max * 3 // 4]
 
-    def oldest_heads(self) -> list[DelayHour]:
+    def oldest_heads(self) -> list[H]:
         """The same for heads."""
         if len(self.heads) <= SECONDS_KEPT_MAX:
             return []
@@ -97,6 +118,6 @@ class OpenHours:
         return held[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
 
 
-def _requeue(queue: dict[int, DelayHour], hour: DelayHour) -> None:
+def _requeue(queue: dict[int, H], hour: H) -> None:
     if queue.pop(hour.hour, None) is not None:
         queue[hour.hour] = hour

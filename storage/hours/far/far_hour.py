@@ -8,23 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from delaylog.storage.columns.whole_rows import copy_rows
+from delaylog.storage.hours.far.far_tier import FarTier
+from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray, StateArray, head_sizes
 
-if TYPE_CHECKING:
-    from delaylog.storage.hours.hour_store import HourStore
-
 _SCAN_ROWS: Final = 16_384
+
+
+class Rows(Protocol):
+    """The store of all hours, as far as one far hour needs it."""
+
+    counts: HourTable
+    far: FarTier
+
+    def rows(self, refs: Int64Array) -> RowArray:
+        """The rows of these refs."""
+
+    def records(self, refs: Int64Array, rows: RowArray) -> bytes:
+        """Their records, one after another."""
+
+    def get_states(self, refs: Int64Array, group: int) -> StateArray:
+        """Their states in a group."""
 
 
 class FarHour:
     """Reads one hour of the far tier."""
 
-    def __init__(self, store: HourStore, hour: int) -> None:
+    def __init__(self, store: Rows, hour: int) -> None:
         self._store = store
         self.hour = hour
         self.folder = store.far.folder
@@ -73,7 +88,7 @@ class FarHour:
 class FarStates:
     """States of one far hour in one group."""
 
-    def __init__(self, store: HourStore, hour: int, group: int) -> None:
+    def __init__(self, store: Rows, hour: int, group: int) -> None:
         self._store = store
         self._hour = hour
         self._group = group

@@ -5,21 +5,29 @@ A look costs what changed since the last one, however many columns there are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from delaylog.storage.hours.states.state_column import StateColumn
+from typing import Generic, Protocol, TypeVar
 
 
-class DirtyColumns:
+class Paged(Protocol):
+    """A column in pages."""
+
+    @property
+    def dirty_pages(self) -> int:
+        """How many of them are newer than its file."""
+
+
+C = TypeVar("C", bound=Paged)
+
+
+class DirtyColumns(Generic[C]):
     """Columns note themselves when their pages change. All methods belong to the store's thread."""
 
     def __init__(self) -> None:
-        self._changed: set[StateColumn] = set()
-        self._pages: dict[StateColumn, int] = {}
+        self._changed: set[C] = set()
+        self._pages: dict[C, int] = {}
         self._total = 0
 
-    def note(self, column: StateColumn) -> None:
+    def note(self, column: C) -> None:
         """Its set of dirty pages has changed."""
         self._changed.add(column)
 
@@ -35,7 +43,7 @@ class DirtyColumns:
         self._look()
         return len(self._pages)
 
-    def columns(self) -> list[StateColumn]:
+    def columns(self) -> list[C]:
         """Those with dirty pages."""
         self._look()
         return list(self._pages)
