@@ -22,8 +22,7 @@ from delaylog.storage.calls.shapes import READ
 from delaylog.storage.messages.members import Shape
 
 if TYPE_CHECKING:
-    from delaylog.broker.calls.routing import Route
-    from delaylog.broker.host.node import Node
+    from delaylog.broker.calls.serving_node import ServingNode
 
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
@@ -47,7 +46,7 @@ class Context(ABC):
         "topic_key",
     )
 
-    def __init__(self, node: Node, headers: Mapping[str, str], query_text: str) -> None:
+    def __init__(self, node: ServingNode, headers: Mapping[str, str], query_text: str) -> None:
         self.node = node
         self.headers = headers
         self.query_text = query_text
@@ -60,9 +59,9 @@ class Context(ABC):
         self.changes = False
         """Whether only the leader may carry the call out, and not while it hands over."""
 
-    def about(self, route: Route) -> None:
-        """Set the call, its topic and its parameters from the route."""
-        self.call, self.topic_key, self.params = route.call, route.topic_key, route.params
+    def about(self, call: ApiCall, topic_key: TopicKey, params: dict[str, str]) -> None:
+        """Set the call, its topic and its parameters, as its route names them."""
+        self.call, self.topic_key, self.params = call, topic_key, params
 
     @property
     def content_type(self) -> str:
@@ -204,7 +203,7 @@ class HeldContext(Context):
     __slots__ = ("_held",)
 
     def __init__(
-        self, node: Node, headers: Mapping[str, str], query_text: str, body: bytes
+        self, node: ServingNode, headers: Mapping[str, str], query_text: str, body: bytes
     ) -> None:
         super().__init__(node, headers, query_text)
         self._held = body

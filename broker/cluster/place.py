@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
@@ -24,7 +25,6 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
-from delaylog.broker.host.node import Node
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
 from delaylog.storage.files.file_system import FileSystem, OsFileSystem
@@ -41,7 +41,7 @@ log = logging.getLogger("delaylog.cluster")
 class ClusterPlace:
     """A node and its membership."""
 
-    node: Node
+    node: ServingNode
     member: ClusterMember
 
     @property
@@ -144,7 +144,7 @@ def _open_place(
     member = ClusterMember(
         cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
     )
-    node = Node(engine_over(member.files), clock, on_fatal)
+    node = ServingNode(engine_over(member.files), clock, on_fatal)
     succession = Succession(
         node, lambda loaded: engine_over(member.files, loaded), member.committed, on_fatal
     )

@@ -27,7 +27,7 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
         "Accept": call.form.accept or JSON,
     }
     ctx = HeldContext(as_host(node), headers, query, call.body or b"")
-    ctx.about(route)
+    ctx.about(route.call, route.topic_key, route.params)
     if query and not route.call.query:
         ctx.query_values()
     answered = await route.handler(ctx)

@@ -31,7 +31,7 @@ from delaylog.broker.host.standing import Alone
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
-    from delaylog.broker.host.node import Node
+    from delaylog.broker.calls.serving_node import ServingNode
 
 _TURNS_MAX: Final = 64
 """Slices of releases that one call makes before it goes on; the next one makes more."""
@@ -386,9 +386,9 @@ class EmbeddedNode:
         self.forked = self.closed = True
 
 
-def as_host(node: EmbeddedNode) -> Node:
+def as_host(node: EmbeddedNode) -> ServingNode:
     """The node as handlers of `broker/calls` see it.
 
     They use only what it shares with a server's; a test calls every handler with it.
     """
-    return cast("Node", node)
+    return cast("ServingNode", node)

@@ -16,7 +16,6 @@ from math import ceil
 from time import perf_counter
 from typing import Final
 
-from delaylog.broker.calls.turn.turn import Turn
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
@@ -27,7 +26,6 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.commits.position_waiters import Told
-from delaylog.broker.host.node_ticks import Ticks
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.standing import Alone, Standing
 from delaylog.broker.host.turn_shares import TurnShares
@@ -81,8 +79,6 @@ class Node:
         self._suspended = False
         self.waiters = Waiters()
         self.turns = TurnShares()
-        self.turn = Turn(self)
-        """What is asked for in this turn of the loop."""
         self.standing: Standing = Alone(self.log_commits)
         """The node's place in its cluster, if it has one; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
@@ -91,7 +87,6 @@ class Node:
         """Called when the engine leads no more."""
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
-        self._ticks = Ticks(self, on_fatal)
         self.loop_lag = LoopLag()
         """How late timers of this node's loop fire."""
 
@@ -101,7 +96,6 @@ class Node:
         """Begin serving: the reserve stands, timers run, background work starts."""
         self._stand()
         self.log_commits.start()
-        self._ticks.start()
         self.loop_lag.start()
         self.kick_dispatch()
 

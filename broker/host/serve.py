@@ -14,6 +14,7 @@ from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.members.addresses import unlike_options
 from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.place import ClusterPlace, take_place
@@ -25,7 +26,6 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
 from delaylog.broker.host.exit_codes import exit_code
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
@@ -139,7 +139,7 @@ async def _serve(config: Config) -> int:
     collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
     if config.cluster is None:
-        node = Node(make_engine(), clock, on_fatal, fsync=config.fsync)
+        node = ServingNode(make_engine(), clock, on_fatal, fsync=config.fsync)
         clock.hold_from(node.engine.started_ms)
     else:
         place = await take_place(config, clock, make_engine, on_fatal)

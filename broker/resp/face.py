@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
@@ -64,7 +64,7 @@ class RespFace:
 
     def __init__(
         self,
-        node: Node,
+        node: ServingNode,
         server: ServerState,
         *,
         after_write: bool = False,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ssl
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.config import ConfigError, RespConfig
-from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.accounts import read_accounts
 from delaylog.broker.resp.face import RespFace
 
 
-def make_face(node: Node, config: RespConfig) -> RespFace:
+def make_face(node: ServingNode, config: RespConfig) -> RespFace:
     """The endpoint, not listening yet. Raises ConfigError."""
     accounts = {} if config.auth is None else read_accounts(config.auth)
     server = ServerState(accounts=accounts, started_ms=node.clock.now_ms())

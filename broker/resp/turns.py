@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.host.node import Node
 from delaylog.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Turns:
 
     def __init__(
         self,
-        node: Node,
+        node: ServingNode,
         *,
         after_write: bool,
         before: Callable[[], None],

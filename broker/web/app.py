@@ -17,7 +17,7 @@ from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, Context, HeldContext
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
-from delaylog.broker.host.node import Node
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.web.answering import response_of, response_to
@@ -51,7 +51,7 @@ class HttpFace:
     """Serves one node."""
 
     def __init__(
-        self, node: Node, metrics: Metrics, camellia: CamelliaFace, checks: RequestChecks
+        self, node: ServingNode, metrics: Metrics, camellia: CamelliaFace, checks: RequestChecks
     ) -> None:
         self._node = node
         self._checks = checks
@@ -152,7 +152,7 @@ class HttpFace:
             handler: HttpHandler
             if route is not None:
                 handler = route.handler
-                ctx.about(route)
+                ctx.about(route.call, route.topic_key, route.params)
             else:
                 handler = self._route(ctx, path, request.method)
             if path.startswith(CAMELLIA):
@@ -179,7 +179,7 @@ class HttpFace:
         assert route is not None, "it is of a hot call"
         self._metrics.fast_requests += 1
         ctx = HeldContext(self._node, head.headers or {}, "", body)
-        ctx.about(route)
+        ctx.about(route.call, route.topic_key, route.params)
         try:
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
@@ -271,7 +271,7 @@ class HttpFace:
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method)
         found = resolve(path, method, self._node.engine.state.topics)
-        ctx.about(found)
+        ctx.about(found.call, found.topic_key, found.params)
         if found.common:
             if len(self._routes) >= ROUTES_KEPT:
                 self._routes.clear()

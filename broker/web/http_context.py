@@ -9,7 +9,7 @@ from aiohttp import StreamReader, web
 
 from delaylog.broker.calls.context import Context, too_large
 from delaylog.broker.calls.problems import Problem, no_memory
-from delaylog.broker.host.node import Node
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.web.body_budget import BodyBudget
 
 READ_SECONDS_MAX: Final = 30
@@ -21,7 +21,7 @@ class HttpContext(Context):
 
     __slots__ = ("budget", "bytes_held", "request")
 
-    def __init__(self, node: Node, request: web.BaseRequest, query_text: str) -> None:
+    def __init__(self, node: ServingNode, request: web.BaseRequest, query_text: str) -> None:
         super().__init__(node, request.headers, query_text)
         self.request = request
         self.budget: BodyBudget | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.receives import ReceiveMerger
@@ -24,7 +25,6 @@ from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
 
@@ -35,7 +35,7 @@ LONG_MS = 20_000
 class Place:
     """A node with one topic."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ServingNode) -> None:
         self.node = node
         self.topic = node.engine.make_topic("t", node.clock.now_ms())
 
@@ -57,7 +57,7 @@ def run(tmp_path: Path, scene: Callable[[Place], Awaitable[None]], **limits: Any
         clock, fatal = BrokerClock(), []
         setup = Setup(random=Random(1), limits=Limits(**limits))
         engine = Engine(OsFileSystem(), str(tmp_path), setup, now_ms=clock.now_ms())
-        node = Node(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append)
         node.start()
         try:
             async with asyncio.timeout(15):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
@@ -18,7 +19,6 @@ from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed, S
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.values.kinds import HashValue
@@ -41,7 +41,7 @@ class Run:
             Setup(random=Random(1), limits=LIMITS, make_snapshot=make_snapshot),
             now_ms=self.clock.now_ms(),
         )
-        self.node = Node(self.engine, self.clock, self.fatal.append)
+        self.node = ServingNode(self.engine, self.clock, self.fatal.append)
         self.node.start()
         self.executor = Executor(self.engine.state.keyspace)
         self.session = self.executor.connect(0)

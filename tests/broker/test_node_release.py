@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.engine.dispatch.dispatching import RELEASE_MAX
@@ -15,7 +16,6 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
 
@@ -29,7 +29,7 @@ def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Pat
         engine = Engine(
             OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
         )
-        node = Node(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append)
         topic = engine.make_topic("t", clock.now_ms())
         wire = encode_send({"n": 1, "delay_ms": 0, "body_size": 1, "bodies": b"x"})
         batch = decode_send(wire, rows_max=1)
@@ -72,7 +72,7 @@ def test_older_messages_of_other_topics_do_not_hide_what_is_due(
             engine = Engine(
                 OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
             )
-        node = Node(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append)
         node.log_commits.start()
         for found in (1, 0):
             delivery = await hand_out(node, ("default", "t"), ReceiveCall(10))

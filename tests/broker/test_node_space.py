@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.control import changing as control
 from delaylog.broker.engine.control.finding import find_origins
 from delaylog.broker.engine.engine import Engine
@@ -24,7 +25,6 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.hours.states.state_column import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
@@ -50,7 +50,7 @@ class Run:
             Setup(random=Random(1), limits=limits),
             now_ms=self.clock.now_ms(),
         )
-        self.node = Node(engine, self.clock, self.fatal.append)
+        self.node = ServingNode(engine, self.clock, self.fatal.append)
         self.node.start()
         self.topic = engine.make_topic("t", self.clock.now_ms())
 

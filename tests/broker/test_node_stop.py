@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.files.file_system import OsFileSystem
@@ -51,7 +51,7 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
 
         it: Any = engine
         it.close = closed
-        node = Node(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append)
         node.start()
         executor = Executor(engine.state.keyspace)
         executor.execute(executor.connect(0), [b"SET", b"k", b"v"])

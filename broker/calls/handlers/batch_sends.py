@@ -20,7 +20,7 @@ from delaylog.replication.leading.leader import Acks
 from delaylog.storage.messages.batch import BATCH_VERSION, MessageBatch
 
 if TYPE_CHECKING:
-    from delaylog.broker.host.node import Node
+    from delaylog.broker.calls.serving_node import ServingNode
 
 SHARED_ROWS_MIN: Final = 256
 """Batches of at least so many rows take turns with single sends: each may take a millisecond."""
@@ -57,7 +57,7 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
 
 
 async def send_whole(
-    node: Node, key: TopicKey, batch: MessageBatch, acks: Acks | None
+    node: ServingNode, key: TopicKey, batch: MessageBatch, acks: Acks | None
 ) -> SendResult:
     """Send a batch; returns when it is as safe as `acks` says."""
     if batch.n < SHARED_ROWS_MIN and batch.producer is None:

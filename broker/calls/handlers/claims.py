@@ -17,7 +17,8 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_bytes
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
-from delaylog.broker.calls.places import named_in, seen_by, the_group, the_topic
+from delaylog.broker.calls.named_groups import named_in, the_group
+from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.calls.turn.handing_out import GATE_SECONDS

@@ -7,7 +7,8 @@ from typing import Any
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.handlers.topics import group_counts
-from delaylog.broker.calls.places import named_in, the_topic
+from delaylog.broker.calls.named_groups import named_in
+from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.model import Topic

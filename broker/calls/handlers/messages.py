@@ -18,7 +18,7 @@ from delaylog.broker.calls.handlers.batch_sends import (
     send_body,
     send_whole,
 )
-from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
     ReceiveCall,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.named_groups import the_group
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
 """Who does not wait for messages still waits that long for a cluster to let them out."""
 
 
-async def hand_out(node: Node, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
+async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
     """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
 
     Nothing here waits on an event loop by itself: the node does, or an embedded broker's.

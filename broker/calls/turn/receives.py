@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from delaylog.broker.calls.places import the_group
+from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.callers import refuse
 from delaylog.broker.engine.deliver.receiving import Asked, receive

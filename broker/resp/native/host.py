@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.settles import outcomes
 from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
@@ -16,7 +17,6 @@ from delaylog.broker.calls.turn.writes import Settling, send_batch, send_singles
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
@@ -71,7 +71,7 @@ class _PlainSends:
 class NativeHost:
     """One for all connections."""
 
-    def __init__(self, node: Node, touch: Callable[[Connection], None]) -> None:
+    def __init__(self, node: ServingNode, touch: Callable[[Connection], None]) -> None:
         """`touch` is called for connections that have something to write."""
         self.node = node
         self.touch = touch

@@ -18,8 +18,8 @@ import orjson
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_of
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
-from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.camellia.params import Param, read_params
@@ -67,7 +67,7 @@ class Call:
 class CamelliaFace:
     """camellia's API over one node."""
 
-    def __init__(self, node: Node, *, monitor_seconds: float, metrics_prefix: str) -> None:
+    def __init__(self, node: ServingNode, *, monitor_seconds: float, metrics_prefix: str) -> None:
         self._node = node
         self._prefix = metrics_prefix
         self.monitor = Monitor(node, monitor_seconds)

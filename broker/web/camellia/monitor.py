@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Activity, Delivery
-from delaylog.broker.host.node import Node
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class CollectorTimes:
 class Monitor:
     """Counts the calls of camellia's face and closes a period from time to time."""
 
-    def __init__(self, node: Node, period_seconds: float) -> None:
+    def __init__(self, node: ServingNode, period_seconds: float) -> None:
         self._node = node
         self._period_seconds = period_seconds
         self._calls: dict[str, Calls] = {}

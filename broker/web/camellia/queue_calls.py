@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.single_sends import Single
@@ -24,7 +25,6 @@ from delaylog.broker.engine.send.merging import CREATED
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
-from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.storage.layout import Int64Array, MessageState
@@ -60,7 +60,7 @@ Values: TypeAlias = dict[str, Any]
 class QueueCalls:
     """The queue calls of one node; the monitor counts them."""
 
-    def __init__(self, node: Node, monitor: Monitor) -> None:
+    def __init__(self, node: ServingNode, monitor: Monitor) -> None:
         self._node = node
         self._monitor = monitor
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from delaylog import __version__
 from delaylog.broker.calls.handlers.topics import group_counts
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.views.counting import WaitingCounts
-from delaylog.broker.host.node import Node
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS, Monitor
 
 STRETCH_NAMES: Final = (
@@ -47,7 +47,7 @@ def no_info(name: str) -> dict[str, Any]:
     return _members(name, 0, 0, 0, [0] * len(STRETCH_NAMES))
 
 
-async def topic_infos(node: Node, only: Topic | None = None) -> list[dict[str, Any]]:
+async def topic_infos(node: ServingNode, only: Topic | None = None) -> list[dict[str, Any]]:
     """The info of one topic, or of all topics by name."""
     counts = WaitingCounts(node.engine.state, node.clock.now_ms(), only)
     await node.run(counts.work())
@@ -109,7 +109,7 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-async def metrics_text(node: Node, monitor: Monitor, prefix: str) -> str:
+async def metrics_text(node: ServingNode, monitor: Monitor, prefix: str) -> str:
     """Gauges of the last full period and of now, under camellia's names."""
     # As in /metrics, only some topics have series of their own.
     named = {topic.name for topic in node.engine.state.series.topics.values()}

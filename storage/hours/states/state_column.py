@@ -193,7 +193,9 @@ class _Piece:
 class StateColumn:
     """States of one hour for one group. Row numbers begin at 1."""
 
-    def __init__(self, fs: FileSystem, path: str, dirty: DirtyColumns[StateColumn] | None = None) -> None:
+    def __init__(
+        self, fs: FileSystem, path: str, dirty: DirtyColumns[StateColumn] | None = None
+    ) -> None:
         """`dirty` learns when pages change, for whoever has them written."""
         self._fs = fs
         self._path = path

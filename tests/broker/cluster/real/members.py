@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.member import ClusterMember
@@ -24,7 +25,6 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.layout import STATE_ENTRY
@@ -142,7 +142,7 @@ class Life:
                 loaded=loaded,
             )
 
-        self.node = Node(make_engine(), clock, self._fatal)
+        self.node = ServingNode(make_engine(), clock, self._fatal)
         clock.on_jump = self.node.clock_jumped
         succession = Succession(self.node, make_engine, member.committed, self._fatal)
         # No folder is so far behind here that it has to be copied.
