@@ -29,9 +29,12 @@ class DirectSends:
         self, key: TopicKey, part: Part, acks: Acks | None = None
     ) -> tuple[SendResult, int]:
         """Send one caller's part; the result, and its first row in that."""
-        now_ms = self._node.clock.now_ms()
-        result = send_batch(self._node, key, batch_of([part], now_ms), now_ms)
-        await self._node.standing.safe(result.position, acks)
+        node = self._node
+        if node.crowded:
+            await node.room()
+        now_ms = node.clock.now_ms()
+        result = send_batch(node, key, batch_of([part], now_ms), now_ms)
+        await node.standing.safe(result.position, acks)
         return result, 0
 
 

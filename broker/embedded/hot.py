@@ -60,7 +60,9 @@ async def send_rows(
     singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
     parts = [
         (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
-        for part in frames(singles, limits, lambda single: single)
+        for part in frames(
+            singles, limits.request_bytes_max, limits.bulk_rows_max, lambda single: single
+        )
     ]
     if len(parts) > 1:
         for _, batch in parts:

@@ -38,10 +38,6 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
                 "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
             )
         batch.producer, batch.sequence = key_producer(ctx, key), 0
-    if batch.n >= SHARED_ROWS_MIN:
-        await node.turn_for_large()
-    elif node.crowded:
-        await node.room()
     result = await send_whole(node, ctx.topic_key, batch, acks)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
         return ctx.answer(_counted(batch.n, result))
@@ -63,6 +59,10 @@ async def send_whole(
     if batch.n < SHARED_ROWS_MIN and batch.producer is None:
         result, first = await node.turn.sends.send(key, batch, acks)
         return result.part(first, batch.n)
+    if batch.n >= SHARED_ROWS_MIN:
+        await node.turn_for_large()
+    elif node.crowded:
+        await node.room()
     result = send_batch(node, key, batch, node.clock.now_ms())
     await node.standing.safe(result.position, acks)
     return result

@@ -69,8 +69,6 @@ async def send_messages(ctx: Context) -> Answer:
     if key is not None:
         result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
     else:
-        if ctx.node.crowded:
-            await ctx.node.room()
         result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
     code = result.code(row)
     if code == REJECTED:
@@ -114,7 +112,6 @@ async def _send_keyed(
 ) -> SendResult:
     """Send as a separate batch; an Idempotency-Key is a producer with one sequence."""
     node = ctx.node
-    await node.room()
     scalars: dict[str, object] = {}
     if key is not None:
         scalars = {"producer": key_producer(ctx, key), "sequence": 0}

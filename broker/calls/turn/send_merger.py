@@ -7,20 +7,26 @@ Single messages merge with each other, and batches that have the same columns. W
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Hashable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.turn.callers import Callers, refuse
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of, frames
 from delaylog.broker.calls.turn.writes import send_batch
 from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.replication.leading.leader import Acks
+from delaylog.storage.messages.batch import MessageBatch
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
+PART_BYTES_MAX: Final = 64 << 10
+FRAME_BYTES_MAX: Final = 256 << 10
+"""A join copies every body a few times: larger ones cost more together than apart."""
 Answer: TypeAlias = tuple[SendResult, int]
 """The frame's result, and where this caller's rows begin in it."""
 _Item: TypeAlias = "tuple[Part, asyncio.Future[Answer]]"
@@ -38,23 +44,47 @@ class SendMerger:
 
         A batch has no producer: what such a one has sent before is looked up batch by batch.
         """
+        node, waited = self._node, False
+        if isinstance(part, Single):
+            node.turns.single()
+            alike: Hashable = part.merge
+        else:
+            alike = part.shape
+        if node.crowded:
+            await node.room()
+            # All who waited go on in one turn: each sees what the ones before it have taken.
+            waited = True
+        if waited or part.size_bytes > PART_BYTES_MAX:
+            result = self._send([part], key)
+            await node.standing.safe(result.position, acks)
+            return result, 0
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._flush)
-        if isinstance(part, Single):
-            self._node.turns.single()
-            alike: Hashable = part.merge
-        else:
-            alike = part.shape
         self._waiting.setdefault((key, alike, acks), []).append((part, future))
         return await future
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
+        limits = self._node.engine.limits
+        bytes_max = min(FRAME_BYTES_MAX, limits.request_bytes_max)
         for (key, _, acks), items in waiting.items():
-            for some in frames(items, self._node.engine.limits, lambda item: item[0]):
+            sound = self._sound(items) if len(items) > 1 else items
+            for some in frames(sound, bytes_max, limits.bulk_rows_max, itemgetter(0)):
                 self._send_some(some, key, acks)
+
+    def _sound(self, items: list[_Item]) -> Iterator[_Item]:
+        """Those whose part breaks no rule. Single messages were checked one by one."""
+        state, now_ms = self._node.engine.state, self._node.clock.now_ms()
+        for part, future in items:
+            try:
+                if isinstance(part, MessageBatch):
+                    check_batch(state, part, now_ms)
+            except Exception as error:
+                refuse([future], error)
+            else:
+                yield part, future
 
     def _send_some(self, items: list[_Item], key: TopicKey, acks: Acks | None) -> None:
         def send(some: list[_Item]) -> SendResult:

@@ -10,7 +10,6 @@ import numpy as np
 from delaylog.broker.engine.errors import DiskFullRefusal, EngineError, NotLeadingError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.send.quotas import QuotaError
-from delaylog.storage.errors import MemberError
 
 Item = TypeVar("Item")
 
@@ -72,4 +71,4 @@ def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> 
 def _may_be_of_one(error: Exception) -> bool:
     """Whether a refusal may be about some of the messages only."""
     of_all = (DiskFullRefusal, NotLeadingError)
-    return isinstance(error, EngineError | MemberError) and not isinstance(error, of_all)
+    return isinstance(error, EngineError) and not isinstance(error, of_all)

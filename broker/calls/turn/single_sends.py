@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from delaylog.broker.engine.limits import Limits
 from delaylog.storage.messages.batch import (
     Column,
     MessageBatch,
@@ -104,18 +103,16 @@ def build_wire(
 
 
 def frames(
-    items: Iterable[Item], limits: Limits, part_of: Callable[[Item], Part]
+    items: Iterable[Item], bytes_max: int, rows_max: int, part_of: Callable[[Item], Part]
 ) -> Iterator[list[Item]]:
-    """Neighbours that may share a frame: of one merge, and no more than one request may be."""
+    """Neighbours that may share a frame: of one merge, and no more than the given bounds."""
     some: list[Item] = []
     size = rows = 0
     merge = None
     for item in items:
         part = part_of(item)
         size, rows = size + part.size_bytes, rows + part.n
-        if some and (
-            part.merge != merge or size > limits.request_bytes_max or rows > limits.bulk_rows_max
-        ):
+        if some and (part.merge != merge or size > bytes_max or rows > rows_max):
             yield some
             some, size, rows = [], part.size_bytes, part.n
         merge = part.merge

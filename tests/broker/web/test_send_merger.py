@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.calls.turn.send_merger import SendMerger
+from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX, SendMerger
 from delaylog.broker.calls.turn.single_sends import Part, Single
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
@@ -47,6 +47,9 @@ class Stub:
         self.free = 1 << 60
         self.wait_error: BaseException | None = None
         self.away: NotLeadingError | None = None
+        self.room_bytes: int | None = None
+        """How much may be sent before others have to wait; None = as much as they like."""
+        self.opened: asyncio.Event | None = None
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -56,6 +59,23 @@ class Stub:
 
     def appended(self) -> None:
         self.frames += 1
+
+    @property
+    def crowded(self) -> bool:
+        return self.room_bytes is not None and self.log_bytes > self.room_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return self.engine.state.log.end_position
+
+    async def room(self) -> None:
+        """Wait until there is room, as all others do."""
+        assert self.opened is not None
+        while self.crowded:
+            await self.opened.wait()
+
+    async def safe(self, position: int, acks: Acks | None) -> None:
+        self.when_safe(position, acks, lambda _: None)
 
     def check(self) -> None:
         if self.away is not None:
@@ -88,7 +108,15 @@ class Stub:
 
 @pytest.fixture
 def stub(tmp_path: Path) -> Iterator[Stub]:
-    limits = Limits(request_bytes_max=1_000)
+    yield from stubs(tmp_path, Limits(request_bytes_max=1_000))
+
+
+@pytest.fixture
+def roomy(tmp_path: Path) -> Iterator[Stub]:
+    yield from stubs(tmp_path, Limits())
+
+
+def stubs(tmp_path: Path, limits: Limits) -> Iterator[Stub]:
     folder = str(tmp_path / "data")
     engine = Engine(OsFileSystem(), folder, Setup(random=Random(7), limits=limits), now_ms=NOW_MS)
     yield Stub(engine)
@@ -145,9 +173,13 @@ def test_a_batch_that_repeats_ids_needs_no_quota(stub: Stub) -> None:
 
 
 def test_a_batch_with_a_mistake_harms_no_other(stub: Stub) -> None:
-    answers = stub.send(bulk(b"a", b"b"), bulk(b"c", b"~d"), bulk(b"e"))
-    assert [each == 0 for each in answers] == [True, False, True]
+    """It is found before any body is copied, and is no question of quotas."""
+    stub.configure(pending=3)
+    answers = stub.send(bulk(b"a", b"b"), bulk(b"c", b"~d"), bulk(b"e"), bulk(b"f"), bulk(b"~"))
+    assert [each == 0 for each in answers] == [True, False, True, False, False]
     assert answers[1].item == 1, "the row of its own body"
+    assert isinstance(answers[3], QuotaError)
+    assert answers[4].item == 0
 
 
 def test_a_turn_is_a_frame_for_each_acks(stub: Stub) -> None:
@@ -229,3 +261,38 @@ def test_a_frame_is_no_more_than_a_request_may_be(stub: Stub) -> None:
     """Bodies of many connections together may be more than any frame holds."""
     assert stub.send(*plain(10, 300)) == [0] * 10
     assert stub.frames == 4
+
+
+def test_a_large_part_is_not_joined(roomy: Stub) -> None:
+    """A join copies every body: what is large goes by itself, and small ones as far as they fit."""
+    half = PART_BYTES_MAX // 2 + 1
+    sent = [bulk(b"", bodies=b"x" * half, body_size=half) for _ in range(12)]
+    sent.append(bulk(b"", b"", bodies=b"x" * 2 * half, body_size=half))
+    answers = roomy.answers(*((part, None) for part in sent))
+    together = [len(result.refs) for result, _ in answers]
+    assert together == [7] * 7 + [5] * 5 + [2]
+    assert roomy.frames == 3
+
+
+def test_who_waited_for_room_takes_no_more_than_there_is(roomy: Stub) -> None:
+    """All who wait go on in one turn."""
+
+    async def main() -> int:
+        roomy.opened = asyncio.Event()
+        merger = SendMerger(roomy)  # type: ignore[arg-type]
+        roomy.room_bytes = roomy.log_bytes - 1
+        part = bulk(b"", bodies=b"x" * 10_000, body_size=10_000)
+        tasks = [asyncio.ensure_future(merger.send(KEY, part)) for _ in range(50)]
+        await asyncio.sleep(0)
+        begun = roomy.log_bytes
+        roomy.room_bytes = begun + 25_000
+        roomy.opened.set()
+        roomy.opened = asyncio.Event()
+        await asyncio.sleep(0.01)
+        taken = roomy.log_bytes - begun
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return taken
+
+    assert 25_000 < asyncio.run(main()) < 45_000
