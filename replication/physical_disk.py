@@ -104,6 +104,20 @@ class PhysicalReplicaLog:
             tick=tick.tick,
         )
 
+    def begin_anew(self, tick: EpochTick, leader_time_ms: int) -> None:
+        """Give the last epoch, of which the log holds the begin alone, another number."""
+        _, start = self.epochs.entries()[-1]
+        self._log.rewrite_last(
+            start,
+            FrameKind.EPOCH_BEGIN,
+            epoch=tick.epoch,
+            leader_time_ms=leader_time_ms,
+            tick=tick.tick,
+        )
+        self._last_read = (0, b"")
+        self.epochs.cut(start)
+        self.epochs.begin(tick.epoch, start)
+
     def cut(self, position: int) -> None:
         # The slots say how far the log was synced: the next start would miss what is cut now.
         newest = self._slots.newest

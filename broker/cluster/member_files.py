@@ -75,8 +75,8 @@ class MemberFiles:
         which has this id, begin alike.
 
         Each node's restore draws an epoch, and a log that ends in the greatest counts as the newest
-        one: what a majority without its node had committed would be lost. A crash in here leaves a
-        log that is not the other founders', so the node becomes a learner.
+        one: what a majority without its node had committed would be lost. After a kill in here the
+        next start does it again.
         """
         (led, _), (_, begin) = ((0, 0), (0, 0), *self.replica.epochs.entries())[-2:]
         bare = self.replica.end - begin == FRAME_HEADER_SIZE and begin >= self.committed
@@ -84,10 +84,7 @@ class MemberFiles:
             return
         epoch = epoch_ahead(led, int.from_bytes(cluster))
         tick = self.ticks.tick._replace(epoch=epoch)
-        self.replica.cut(begin)
-        self.replica.append_begin(tick, self.before_last_ms)
-        self.physical.write_pending()
-        self.physical.sync()
+        self.replica.begin_anew(tick, self.before_last_ms)
         self.ticks.write(tick)
         self.slots.sync()
 

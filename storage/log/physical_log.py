@@ -294,6 +294,23 @@ class PhysicalLog:
                 self._cut(position)
                 self.end_position = self.written_position = self.durable_position = position
 
+    def rewrite_last(
+        self, position: int, kind: FrameKind, *, epoch: int, leader_time_ms: int, tick: Tick
+    ) -> None:
+        """Write another frame without payload over the last one, which begins at `position` and has
+        none either; durable when it returns. A kill leaves the one or the other.
+
+        For a node that takes no part yet: nobody else has that frame.
+        """
+        stamp = Stamp(epoch, leader_time_ms, tick)
+        frame, size = encode_frame(kind, [], stamp, position=position, synced_position=position)
+        assert position + size == self.end_position == self.durable_position, "it is the last one"
+        base = max(each for each in self._bases if each <= position)
+        with closing(self._fs.open(self._path(base))) as file:
+            file.pwritev(frame, position - base)
+            file.fdatasync()
+        self._recent.clear()
+
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
             raise DiskFailedError(f"the physical log has failed: {self._failure}")

@@ -80,6 +80,10 @@ class KnownMembers:
         self._addresses = before_and_now[0] | before_and_now[1]
         self._member.transport.set_addresses(self._addresses)
         self._parted = False
+        if configuration.version < before.version:
+            # The log was cut: the others would take this node's word for a later configuration.
+            for peer in self._member.transport.connected():
+                self._member.transport.drop(peer, "the change of members was not committed")
         if configuration.version > self._removed_by and self.config.node in configuration.nodes:
             self.removed = False
         passed = self._member.files.replica.epochs.configurations(before.version)

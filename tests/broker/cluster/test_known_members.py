@@ -41,6 +41,9 @@ class Transport:
     def flush(self) -> None:
         pass
 
+    def drop(self, peer: int, _: str) -> None:
+        del self.versions[peer]
+
 
 def contact(node: int, port: int = 0) -> dict[str, str]:
     return {"peer": f"127.0.0.1:{port or 7000 + node}", "http": f"127.0.0.1:{8000 + node}"}
@@ -123,3 +126,13 @@ def test_a_node_that_hears_that_it_is_behind_connects_to_all_of_its_file(tmp_pat
     reader.transport.versions[1] = 7
     assert reader.reads(old, committed=True) == {1, 2, 3, 4, 5}
     assert reader.reads(configuration(7, 1, 2, 4), committed=True) == {1, 2, 4}
+
+
+def test_a_change_that_was_cut_is_said_no_more(tmp_path: Path) -> None:
+    """Others heard of it when they connected, and would think that they are behind."""
+    reader = Reader(tmp_path, {1: 3, 3: 3})
+    reader.reads(configuration(3, 1, 2, 3), committed=True)
+    reader.reads(configuration(4, 1, 2, 3, 4), committed=False)
+    assert reader.transport.connected() == {1, 3}
+    reader.reads(configuration(3, 1, 2, 3), committed=True)
+    assert reader.transport.connected() == set()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import msgpack
+import pytest
 
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.restoring import restore_backup
@@ -14,9 +16,12 @@ from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
+from delaylog.replication.physical_disk import SlotTicks
 from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.log_reader import segment_name
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.tick_slots import TickSlots
 from tests.broker.cluster.copies.test_healing import CONFIG
 
 FS = OsFileSystem()
@@ -63,6 +68,39 @@ def test_they_hold_one_log(tmp_path: Path) -> None:
     again = found(folder, b"another sixteen.")
     assert again != held[0], "two clusters of one backup give out other ids and receipts"
     assert found(folder, b"an id of sixteen") == held[0], "a founding that was cut short"
+
+
+class Killed(Exception):
+    """In place of kill -9."""
+
+
+@pytest.mark.parametrize("victim", [PhysicalLog.rewrite_last, SlotTicks.write, TickSlots.sync])
+def test_a_founding_that_was_killed_is_done_again(
+    tmp_path: Path, victim: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others see the same folder before and after, and the log is theirs in the end."""
+    backup = back_up(tmp_path)
+    for seed in (1, 2):
+        restore_backup(
+            Route(FS, backup, FS, f"{tmp_path}/{seed}"), now_ms=7 * seed, random=Random(seed)
+        )
+    whole = found(f"{tmp_path}/1", b"an id of sixteen")
+    files = open_member(FS, f"{tmp_path}/2", CONFIG, incarnation=1)
+    history = files.history((1, 2, 3))
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    owner = {each.__name__: each for each in (PhysicalLog, SlotTicks, TickSlots)}
+    with monkeypatch.context() as patch:
+        patch.setattr(owner[victim.__qualname__.split(".")[0]], victim.__name__, kill)
+        with pytest.raises(Killed):
+            files.begin_alike(b"an id of sixteen")
+    files.close()
+    files = open_member(FS, f"{tmp_path}/2", CONFIG, incarnation=1)
+    assert files.history((1, 2, 3)) == history
+    files.close()
+    assert found(f"{tmp_path}/2", b"an id of sixteen") == whole
 
 
 def test_a_leadership_that_has_done_something_is_left_alone(tmp_path: Path) -> None:

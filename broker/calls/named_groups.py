@@ -1,0 +1,42 @@
+"""The group that a call names, or a refusal that says what is there instead, and what to do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+
+GROUPS_NAMED: Final = 10
+"""So many groups a refusal names."""
+
+
+def named_in(topic: Topic, name: str) -> Group:
+    """The group of that name in a topic that is there, or 404."""
+    group = the_group(topic, name)
+    assert group is not None, "a topic that is there has its group, or the call was refused"
+    return group
+
+
+def the_group(topic: Topic | None, name: str) -> Group | None:
+    """The group of a call; None while the topic is not there yet. A named one has to exist."""
+    group = None if topic is None else topic.group(name)
+    if group is None and (topic is not None or name != DEFAULT_NAME):
+        raise Problem("unknown", _no_group(topic, name), field="group")
+    return group
+
+
+def _no_group(topic: Topic | None, name: str) -> str:
+    """That there is no such group, and what to do about it."""
+    if topic is None:
+        return f"there is no group {name!r}, nor its topic; make it by PUT …/groups/{name}"
+    names = [group.name for group in itertools.islice(topic.groups.values(), GROUPS_NAMED)]
+    there = f"its groups are {', '.join(names)}" if names else "it has none yet"
+    if name == DEFAULT_NAME:
+        return f"topic {topic.name!r} has no default group, so name one; {there}"
+    return (
+        f"topic {topic.name!r} has no group {name!r}; {there}; make it by PUT …/groups/{name}: "
+        "it sees what is sent from then on"
+    )

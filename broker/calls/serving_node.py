@@ -1,0 +1,32 @@
+"""A node that serves calls: its engine's node, with what is asked for in one turn of its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delaylog.broker.calls.turn.turn import Turn
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.node_ticks import Ticks
+
+
+class ServingNode(Node):
+    """The node of a broker that serves, alone or in a cluster."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: BrokerClock,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        fsync: str = "always",
+    ) -> None:
+        super().__init__(engine, clock, on_fatal, fsync=fsync)
+        self.turn = Turn(self)
+        self._ticks = Ticks(self, on_fatal)
+
+    def start(self) -> None:
+        """Begin serving: the reserve stands, timers run, background work starts."""
+        super().start()
+        self._ticks.start()
