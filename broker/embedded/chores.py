@@ -12,16 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from delaylog.broker.host.chores import TICK_MS, Chore, Chores
+from delaylog.broker.embedded.clocks import Clock
+from delaylog.broker.embedded.waits.commits import ThreadCommits
+from delaylog.broker.host.chores import TICK_MS, Chore, Chores, Host
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.slices import run_slice
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
-
-if TYPE_CHECKING:
-    from delaylog.broker.embedded.node import EmbeddedNode
 
 MANUAL_LOOK_MS: Final = 3_600_000
 """Under a manual clock: the interval, on that clock, of upkeep that nothing else triggers."""
@@ -33,10 +32,31 @@ _MOVES_MAX: Final = 100_000
 log = logging.getLogger("delaylog.embedded")
 
 
+class Node(Host, Protocol):
+    """The embedded node, as far as its chores need it."""
+
+    clock: Clock
+    lock: threading.Lock
+    commits: ThreadCommits
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for the lock. No lock."""
+
+    def run_due(self) -> None:
+        """Release what is due by now."""
+
+    def show_committed(self) -> None:
+        """Publish what is committed."""
+
+    def fail(self, error: BaseException) -> None:
+        """Answer nothing from here on."""
+
+
 class ChoreRunner:
     """Runs background work of one node."""
 
-    def __init__(self, node: EmbeddedNode) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._chores = Chores(node)
         self._works: dict[str, Work] = {}

@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from delaylog.broker.embedded.node import EmbeddedNode
-
-_nodes: weakref.WeakSet[EmbeddedNode] = weakref.WeakSet()
+from delaylog.broker.engine.engine import Engine
 
 
-def register(node: EmbeddedNode) -> None:
+class Forkable(Protocol):
+    """A node that a fork's child has and must not use."""
+
+    engine: Engine
+    closed: bool
+
+    def begin_forked(self) -> None:
+        """Let go of everything: this is the child."""
+
+
+_nodes: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def register(node: Forkable) -> None:
     """A node has a folder of this process."""
     _nodes.add(node)
 
