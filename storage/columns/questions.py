@@ -30,7 +30,7 @@ def some(mask: npt.NDArray[Any]) -> bool:
 
 def alike(column: npt.NDArray[Any]) -> bool:
     """Whether all values are the first one (also when there is none)."""
-    return column.size == 0 or every(column == column[0])
+    return column.size < 2 or every(column == column[0])
 
 
 def distinct(values: Int64Array) -> Int64Array:
@@ -76,6 +76,8 @@ def rising(column: Int64Array) -> bool:
 
 def consecutive(column: Int64Array) -> bool:
     """Whether every value is the one before it plus one. The column is not empty."""
+    if len(column) == 1:
+        return True
     return int(column[-1]) - int(column[0]) + 1 == len(column) and every(
         column[1:] - column[:-1] == 1
     )
@@ -83,8 +85,8 @@ def consecutive(column: Int64Array) -> bool:
 
 def only_hour(refs: Int64Array) -> int | None:
     """The hour of all these refs, or None when they are of several (or there is none)."""
-    if len(refs) == 0:
-        return None
+    if len(refs) < 2:
+        return int(refs[0]) >> HOUR_SHIFT if len(refs) else None
     return None if some((refs ^ refs[0]) >> HOUR_SHIFT) else int(refs[0]) >> HOUR_SHIFT
 
 

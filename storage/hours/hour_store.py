@@ -320,7 +320,10 @@ class HourStore:
 
     def _far_mask(self, refs: Int64Array) -> npt.NDArray[np.bool_] | None:
         """Which refs are kept by the far tier; None if none is."""
-        if len(refs) == 0 or int(refs.max()) >> HOUR_SHIFT < self.counts.far_from:
+        if len(refs) == 0:
+            return None
+        greatest = refs[0] if len(refs) == 1 else refs.max()
+        if int(greatest) >> HOUR_SHIFT < self.counts.far_from:
             return None
         far = self.counts.far_mask(refs >> HOUR_SHIFT)
         return far if some(far) else None
