@@ -14,6 +14,7 @@ OLDER_READY := $(OLDER)/ready
 SPARK := .venv-spark
 SPARK_READY := $(SPARK)/ready
 DEMO_SPARK_READY := $(SPARK)/demo-ready
+CHECKED := $(addprefix tests/,wheel storage replication broker/engine broker/keyspace broker/history)
 # Of bench-spark.
 SIZE := --small
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.
@@ -31,7 +32,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format twins test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint format twins check test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -92,6 +93,10 @@ twins: venv  ## make modules for threads from those for asyncio
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
+
+# Random searches make a fifth of their examples: `make test` makes all of them.
+check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
+	DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill' $(CHECKED)
 
 test: venv test-core test-redis test-spark  ## all tests but the drills
 

@@ -19,6 +19,7 @@ from delaylog.replication.epochs import (
     make_epoch,
 )
 from delaylog.replication.errors import DivergedError, PeerError
+from tests.effort import tries
 
 
 def test_an_epoch_is_a_counter_above_a_node() -> None:
@@ -97,7 +98,7 @@ def test_one_epoch_in_two_places_is_no_sound_pair() -> None:
 
 
 def test_common_end_is_where_the_bytes_part() -> None:
-    for seed in range(300):
+    for seed in range(tries(300)):
         random = Random(seed)
         logs: list[list[int]] = [[], [], []]
         # Each leader goes on from some prefix of a log, as adopted, and is copied in part.

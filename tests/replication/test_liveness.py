@@ -11,6 +11,7 @@ from random import Random
 
 from delaylog.replication.events import Role
 from delaylog.replication.timing import Timing
+from tests.effort import tries
 from tests.replication.sim_node import SimNode
 from tests.replication.world import World
 
@@ -97,7 +98,7 @@ def started(seed: int, size: int = 3) -> tuple[CalmWorld, SimNode]:
 
 def test_somebody_serves_within_a_second_of_a_kill() -> None:
     tail = []
-    for seed in range(100):
+    for seed in range(tries(100)):
         world, old = started(seed, size=3 if seed % 2 else 5)
         world.crash(old)
         began_ms = world.now_ms
@@ -112,7 +113,7 @@ def test_somebody_serves_within_a_second_of_a_kill() -> None:
 
 
 def test_two_who_are_both_told_to_lead_do_not_duel_for_ever() -> None:
-    for seed in range(60):
+    for seed in range(tries(60)):
         world, old = started(seed)
         world.crash(old)
         for node in world.nodes:
@@ -122,7 +123,7 @@ def test_two_who_are_both_told_to_lead_do_not_duel_for_ever() -> None:
 
 
 def test_a_lost_candidate_does_not_hold_up_another() -> None:
-    for seed in range(60):
+    for seed in range(tries(60)):
         world, old = started(seed)
         world.crash(old)
         first, second = (node for node in world.nodes if node.alive)
@@ -134,7 +135,7 @@ def test_a_lost_candidate_does_not_hold_up_another() -> None:
 
 
 def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
-    for seed in range(60):
+    for seed in range(tries(60)):
         world, old = started(seed)
         assert old.replication.hand_over(1, old.now)
         old.settle()
@@ -149,7 +150,7 @@ def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
 
 def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
     """Its oracle goes on for a while to say that it should lead."""
-    for seed in range(30):
+    for seed in range(tries(30)):
         world, old = started(seed)
         assert old.replication.hand_over(2, old.now)
         old.settle()
@@ -164,7 +165,7 @@ def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
 
 def test_a_candidate_is_given_time_by_those_who_promised() -> None:
     """Every node's oracle says all the time that it should lead: somebody does, and soon."""
-    for seed in range(30):
+    for seed in range(tries(30)):
         world, old = started(seed)
         world.crash(old)
         for _ in range(600):
@@ -192,7 +193,7 @@ def test_the_gate_stays_open_while_all_is_well() -> None:
 
 
 def test_a_stopped_leader_does_nothing_before_it_has_heard_of_its_successor() -> None:
-    for seed in range(30):
+    for seed in range(tries(30)):
         world, old = started(seed)
         world.stopped = old
         for _ in range(300):

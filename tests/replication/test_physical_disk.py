@@ -21,6 +21,7 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
+from tests.effort import tries
 from tests.replication.memory_disk import CLUSTER_ID, MemoryLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 
@@ -59,7 +60,7 @@ class Folder:
         return Folder(self.disk.restart(survival, seed), self.node.node)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(20)))
 def test_it_is_what_the_simulator_has(seed: int) -> None:
     random = Random(seed)
     folder, memory, source = Folder(FakeDisk()), MemoryLog(), MemoryLog()

@@ -24,6 +24,7 @@ from delaylog.storage.messages.batch import (
     expand,
     join_batches,
 )
+from tests.effort import tries
 
 ROWS_MAX = 100
 NUMBERS = {
@@ -86,7 +87,7 @@ def same(found: Any, given_: Any, n: int) -> bool:
 
 
 @given(batches())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_round_trip(made: tuple[int, dict[str, Any]]) -> None:
     n, columns = made
     wire = encode_send(columns)
@@ -137,7 +138,7 @@ def part_of(batch: MessageBatch, rows: slice, *, arrays: bool) -> MessageBatch:
 
 
 @given(batches(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_parts_of_one_shape_are_joined(
     made: tuple[int, dict[str, Any]], data: st.DataObject
 ) -> None:
@@ -281,7 +282,7 @@ def test_every_flipped_bit() -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 def test_any_bytes(wire: bytes) -> None:
     judge(wire)
 
@@ -296,7 +297,7 @@ MEMBERS = ("v", "n", "merge", "producer", "sequence", *TIMES, *NUMBERS, *TEXTS.v
 
 
 @given(st.dictionaries(st.sampled_from([*MEMBERS, "body_size"]), VALUES, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 def test_any_members(changes: dict[str, Any]) -> None:
     """A good body with any of its members replaced by anything."""
     judge(send_of(**changes))

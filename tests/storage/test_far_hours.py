@@ -20,6 +20,7 @@ from delaylog.storage.hours.far import far_pile, far_tier, run_merge, run_stack
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hour_model import (
     FIRST,
@@ -60,7 +61,7 @@ def saved(store: HourStore, position: int) -> dict[str, Any]:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80), deadline=None)
 def test_against_a_model(data: st.DataObject) -> None:
     disk = FakeDisk()
     store, model = far_store(disk), Model()
@@ -95,7 +96,7 @@ def test_against_a_model(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_between_the_slices(data: st.DataObject) -> None:
     """Flushes, merges and splits side by side, with frames and look-ups between their slices."""
     disk = FakeDisk()
@@ -141,7 +142,7 @@ def test_between_the_slices(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_cut_and_replay(data: st.DataObject) -> None:
     """Stand at a checkpoint and add the later frames again: the same rows, and the same folders."""
     disk = FakeDisk()

@@ -17,6 +17,7 @@ from delaylog.storage.hours import hot_seconds
 from delaylog.storage.hours.hot_seconds import HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, Int64Array
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hour_model import FIRST, Model, open_store, run
 
@@ -80,7 +81,7 @@ def check(hot: HotSeconds, store: HourStore, topic: int, wanted: Int64Array) -> 
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_what_copies_give_out_is_what_the_hour_holds(data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 60))
     sizes = data.draw(st.lists(st.integers(0, 30), min_size=n, max_size=n))

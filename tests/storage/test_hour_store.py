@@ -27,6 +27,7 @@ from delaylog.storage.layout import (
     MessageState,
     hour_name,
 )
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hour_model import (
     FIRST,
@@ -74,7 +75,7 @@ def put_some_states(store: HourStore, model: Model, data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_against_a_model(data: st.DataObject) -> None:
     """Frames, states, flushes in any order; look-ups agree at every step, chains at the end."""
     disk = FakeDisk()
@@ -109,7 +110,7 @@ def test_against_a_model(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 def test_flush_in_pieces_while_frames_come(data: st.DataObject) -> None:
     """Frames and look-ups between the slices of a running flush change nothing about it."""
     disk = FakeDisk()
@@ -139,7 +140,7 @@ def files_of(disk: FakeDisk, hours: list[int], store: HourStore) -> dict[str, by
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 def test_cut_and_replay(data: st.DataObject) -> None:
     """Cut to a checkpoint's counts, add the later frames again: byte-identical files."""
     disk = FakeDisk()

@@ -22,6 +22,7 @@ from delaylog.storage.ids.id_forgetting import owned_ids
 from delaylog.storage.ids.id_hash import Hashes
 from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex, keys_of
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
+from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
 
@@ -65,7 +66,7 @@ def forget(ids: IdIndex, rows: RowArray) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
     """Puts and flushes in any order; a look-up sees the newest put, on disk or not."""
     with tempfile.TemporaryDirectory() as folder:

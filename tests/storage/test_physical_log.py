@@ -19,6 +19,7 @@ from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
 from delaylog.storage.log.frames import Frame, Tick
 from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
+from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
 from tests.storage.small_log import FOLDER, SMALL, append, filled, open_log, payload
 
@@ -58,7 +59,7 @@ def operations() -> int:
     ),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_round_trip(frames: list[tuple[FrameKind, list[bytes]]], data: st.DataObject) -> None:
     """What was appended comes back: kinds, parts joined, header fields, from any frame on."""
     disk = FakeDisk()
@@ -450,7 +451,7 @@ def test_a_crash_right_after_a_roll() -> None:
     assert again.sync() == again.end_position
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 @pytest.mark.parametrize("how", ["roll", "full segment"])
 def test_what_a_full_disk_left_behind_a_segment_that_ends(how: str, seed: int) -> None:
     """A part of the frames was written, and all of them go into the next segment: no rot."""

@@ -9,6 +9,7 @@ from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.recent_frames import RecentFrames
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 
 SIZES = st.integers(0, 300)
@@ -33,7 +34,7 @@ def append(log: PhysicalLog, size: int) -> None:
 
 
 @given(STEPS, st.sampled_from([0, 150, 600, 1 << 20]), st.integers(1, 1_200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_it_reads_as_the_file_does(steps: list[tuple[str, int]], kept: int, bytes_max: int) -> None:
     log, source = open_log(kept), open_log(0)
     starts: list[int] = []

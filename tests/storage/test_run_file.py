@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.run_file import BLOCK_VALUES, RunFile
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_first_in_first_out(steps: list[tuple[bool, int]]) -> None:
     disk = FakeDisk()
     run = RunFile(disk, "run")

@@ -21,6 +21,7 @@ from delaylog.storage.hours.states.state_column import (
     page_runs,
 )
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
+from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk
 
 PATH = "hour/state"
@@ -47,7 +48,7 @@ def flush(column: StateColumn, pages_max: int = 1 << 30) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ppprflsx"), INDEXES), max_size=12), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tries(50), deadline=None)
 def test_against_a_dict(steps: list[tuple[str, list[int]]], data: st.DataObject) -> None:
     disk = FakeDisk()
     column = StateColumn(disk, PATH)

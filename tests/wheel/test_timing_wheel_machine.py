@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from delaylog.wheel import Entries, TimingWheel, sort_entries
+from tests.effort import tries
 
 HOUR_MS = 3_600_000
 START_MS = 450_000 * HOUR_MS + 59 * 60_000 + 30_000
@@ -202,7 +203,7 @@ class WheelMachine(RuleBasedStateMachine):
 
 TestWheel = WheelMachine.TestCase
 TestWheel.settings = settings(
-    max_examples=100,
+    max_examples=tries(100),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

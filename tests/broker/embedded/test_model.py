@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock, open_broker
 from delaylog.client import Message, errors
+from tests.effort import tries
 
 LEASE_MS = 10_000
 BACKOFF_MS = 5_000
@@ -197,7 +198,7 @@ def test_any_calls_in_any_order() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=25,
+            max_examples=tries(25),
             stateful_step_count=25,
             suppress_health_check=list(HealthCheck),
             deadline=None,

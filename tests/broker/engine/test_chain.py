@@ -17,6 +17,7 @@ from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.send.producers import KEEP_MS, ProducerTable, pack_answer
 from delaylog.broker.engine.upkeep import chain
 from delaylog.storage.log.payloads import LeaseDecision
+from tests.effort import tries
 
 HOUR = 3_600_000
 
@@ -82,7 +83,7 @@ def leases(random: Random) -> tuple[LeaseTable, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("make", [producers, leases])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(20)))
 def test_a_snapshot_is_of_one_moment(
     make: Callable[[Random], tuple[Any, Callable[[], None]]],
     monkeypatch: pytest.MonkeyPatch,

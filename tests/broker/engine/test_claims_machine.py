@@ -24,6 +24,7 @@ from delaylog.broker.engine.errors import (
 )
 from delaylog.broker.engine.topics.settings import Backoff
 from tests.broker.engine.claim_calls import begin, find, make, settle
+from tests.effort import tries
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,6 @@ def test_against_a_model(tmp_path: Any, host_class: Any) -> None:
     class Here(Machine):
         make_host = staticmethod(lambda: host_class(tmp_path / str(next(made))))
 
-    Here.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    Here.TestCase.settings = settings(max_examples=tries(60), stateful_step_count=30, deadline=None)
     case = Here.TestCase()
     case.runTest()

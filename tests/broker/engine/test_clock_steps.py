@@ -12,6 +12,7 @@ import pytest
 from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState
+from tests.effort import tries
 
 SECOND = 1_000
 HOUR = 3_600_000
@@ -140,7 +141,7 @@ def test_rows_that_were_shown_before_they_were_durable(host: Any) -> None:
     assert [body for body, _ in collect(host, 3 * HOUR)] == [b"soon", b"later"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 def test_hours_that_were_deleted_come_to_be_again(host: Any, seed: int) -> None:
     """Their rows are numbered from one again and never pass for the old ones."""
     random = Random(seed)
@@ -314,7 +315,7 @@ def test_who_waits_for_a_pace_is_told_after_a_step_back(host: Any) -> None:
     assert len(host.receive()) == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 def test_random_steps(open_host: Callable[..., Any], seed: int) -> None:
     """Sends, settles, checkpoints, restarts and steps in any order: none early, lost or twice."""
     random = Random(seed)

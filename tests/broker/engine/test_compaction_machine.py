@@ -19,6 +19,7 @@ from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.hours import compaction as rewriting
 from delaylog.storage.layout import MessageState as S
 from tests.broker.engine import test_machine
+from tests.effort import tries
 
 FORGOTTEN = "forgotten"
 ENDED = (S.ACKED, S.EXPIRED, S.DELETED)
@@ -87,7 +88,7 @@ def test_compaction_at_any_time(host_class: type, monkeypatch: pytest.MonkeyPatc
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=40,
+            max_examples=tries(40),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

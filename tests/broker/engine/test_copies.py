@@ -28,6 +28,7 @@ from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
 from tests.broker.engine.test_backup import Between, Life
 from tests.broker.engine.test_standby import Member, contents
+from tests.effort import tries
 
 
 def hand_over(life: Life, folder: Path) -> Manifest:
@@ -64,7 +65,7 @@ def read(life: Life, incoming: IncomingFolder) -> Manifest:
     return manifest
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(tries(8)))
 def test_a_copy_under_load(
     host: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from delaylog.broker.engine.control.finding import find_origins
 from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.engine.views.counting import BORDERS_MS, STRETCHES, WaitingCounts
 from delaylog.storage.layout import HOUR_MS
+from tests.effort import tries
 
 STARTS = [0, *BORDERS_MS]
 ENDS = [*BORDERS_MS, 10**15]
@@ -33,7 +34,7 @@ def expected(due: list[int], now_ms: int) -> list[int]:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_counts_are_those_of_every_message(host: Any, seed: int, flushed: bool) -> None:
     random = Random(seed)
     now = host.now_ms

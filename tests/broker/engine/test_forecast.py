@@ -9,6 +9,7 @@ import pytest
 
 from delaylog.broker.engine.views.counting import MINUTE_MS, Forecast
 from delaylog.storage.layout import HOUR_MS, MessageState
+from tests.effort import tries
 
 
 def made(host: Any, *, minutes: int = 60, hours: int = 24) -> Forecast:
@@ -22,7 +23,7 @@ def counts(slots: list[dict[str, int]]) -> dict[int, int]:
     return {slot["from_ms"]: slot["count"] for slot in slots if slot["count"]}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_every_message_is_counted_once(host: Any, seed: int) -> None:
     """By minute and hour, whatever is in tail and files, moved, ended or due."""
     random = Random(seed)

@@ -14,6 +14,7 @@ from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.wheel import Entries
+from tests.effort import tries
 
 HOUR = 3_600_000
 
@@ -120,7 +121,7 @@ def test_a_clock_set_back_forgets_what_waits(host: Any) -> None:
     assert host.bodies() == [b"1"]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(tries(40)))
 def test_in_order_whatever_is_loaded_when(open_host: Any, seed: int) -> None:
     """Sends, receives, crashes and slow loads: what a key gave is in order of due time."""
     random = Random(seed)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.limits import Limits
+from tests.effort import tries
 
 FOREVER_MS = 10_000_000
 
@@ -76,7 +77,7 @@ class Traffic:
         assert self.host.nack(messages, delay=self.random.choice([0, 0, 50])) == len(messages)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(tries(25)))
 def test_everything_comes_once(open_host: Callable[..., Any], seed: int) -> None:
     rng = random.Random(seed)
     limits = Limits(receive_bytes_max=rng.choice([200, 2_000, 1 << 25]))

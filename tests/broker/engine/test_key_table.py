@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.engine.ready import key_table
 from delaylog.broker.engine.ready.key_table import KeyTable
+from tests.effort import tries
 
 INVERSE = pow(int(key_table._MIX), -1, 1 << 64)
 ALIKE = [(at * INVERSE) % (1 << 64) for at in range(1, 40)]
@@ -18,7 +19,7 @@ KEYS = st.sampled_from(ALIKE) | st.integers(1, 2**64 - 1) | st.integers(1, 300)
 BATCHES = st.lists(KEYS, unique=True, max_size=60)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(steps=st.lists(st.tuples(st.booleans(), BATCHES), max_size=12), asked=BATCHES)
 def test_it_is_a_set(steps: list[tuple[bool, list[int]]], asked: list[int]) -> None:
     table, model = KeyTable(), set[int]()

@@ -21,6 +21,7 @@ from delaylog.broker.engine.topics import changing as topics
 from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY
+from tests.effort import tries
 
 
 def send(host: Any, *pairs: tuple[str, str], **how: Any) -> Any:
@@ -215,7 +216,7 @@ def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
     assert [m.body for m in host.receive(chosen=["x"])] == [b"next"]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(20)))
 @pytest.mark.parametrize("filters", ["", "xyz"], ids=["plain", "filters"])
 def test_against_a_model(open_host: Any, filters: str, seed: int) -> None:
     """Random work on random keys: per key strictly one at a time, in order; nothing is stuck.
@@ -289,7 +290,7 @@ def test_against_a_model(open_host: Any, filters: str, seed: int) -> None:
     assert not any(waiting.values()), "nothing is stuck"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(tries(10)))
 def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
     rng = random.Random(seed)
     made = iter(range(10_000))

@@ -23,6 +23,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.files.file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import SMALL, execute, put, snapshot
+from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
@@ -54,7 +55,9 @@ class Slowly:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=tries(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS)
 def test_against_a_model(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.engine.deliver.leases import BUCKET_MS, LeaseTable
 from delaylog.storage.log.payloads import LeaseDecision
+from tests.effort import tries
 
 HOUR_MS = 3_600_000
 
@@ -108,7 +109,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(_STEPS)
 def test_the_table_ends_what_the_plain_model_ends(steps: list[tuple[str, int, int, int]]) -> None:
     """Any calls in any order: the same rows end at the same time, and never a wake too many.

@@ -33,6 +33,7 @@ from delaylog.storage.layout import (
     MessageState,
     ref_to_id,
 )
+from tests.effort import tries
 
 KEYS = [b"", b"red", b"blue", b"green"]
 TAGS = [b"", b"a", b"b", b"a\nb", b"long-tag\nb"]
@@ -210,7 +211,7 @@ def with_limit(query: ListQuery, limit: int, **more: Any) -> ListQuery:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 def test_lists_are_those_of_every_message(host: Any, seed: int) -> None:
     """Reading hours through and walking them, in pages of every size, with and without time."""
     random = Random(seed)
@@ -234,7 +235,7 @@ def test_lists_are_those_of_every_message(host: Any, seed: int) -> None:
             assert ids_of(hurried) == wanted
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_hot_seconds_come_newest_first_and_once(host: Any, seed: int) -> None:
     """Above the bound a second is not sorted: everything is there once, seconds in their order."""
     random = Random(seed)

@@ -30,6 +30,7 @@ from delaylog.broker.engine.control.job_filter import Filter
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from delaylog.storage.layout import MessageState as S
+from tests.effort import tries
 
 HOUR = 3_600_000
 NEVER = 1 << 62
@@ -410,7 +411,7 @@ def test_the_engine_agrees_with_a_model(host_class: type, hot_rows_min: int) -> 
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=50,
+            max_examples=tries(50),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -23,6 +23,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
+from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -141,7 +142,7 @@ class OrderedQueueMachine(RuleBasedStateMachine):
 
 
 OrderedQueueMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=tries(60),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

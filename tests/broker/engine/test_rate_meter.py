@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from delaylog.broker.engine.topics.rate_meter import WINDOW_MS, RateMeter
+from tests.effort import tries
 
 
 def test_steady_growth_is_told_from_the_first_second_on() -> None:
@@ -46,7 +47,7 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
     assert meter.per_second(6_000, 510) == 10
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(20)))
 def test_the_mean_lies_between_those_of_one_and_two_windows(seed: int) -> None:
     """Whoever asks, and whenever: the window is one that the growth itself knows."""
     random, meter = Random(seed), RateMeter()

@@ -13,6 +13,7 @@ from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
+from tests.effort import tries
 
 
 def take(host: Any, *shares: int, lease: int = 30_000, **asked: Any) -> list[Delivery]:
@@ -150,7 +151,9 @@ def test_they_are_the_same_after_a_restart(host: Any, checkpoint: bool) -> None:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=tries(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=5))
 def test_merged_receives_give_what_single_ones_do(open_host: Any, turns: list[list[int]]) -> None:

@@ -27,6 +27,7 @@ from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
+from tests.effort import tries
 
 HOUR = 3_600_000
 
@@ -150,7 +151,7 @@ def busy(host: Any, random: Random, steps: int) -> None:
             random.choice((host.flush, host.checkpoint))()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
     """Row by row and byte by byte, whenever either flushed, checkpointed or was restarted."""
     random = Random(seed)

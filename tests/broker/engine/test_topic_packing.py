@@ -11,6 +11,7 @@ import pytest
 from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.engine.topics import topic_packing
 from delaylog.broker.engine.topics.topic_packing import PackedTopics, TopicPacking
+from tests.effort import tries
 
 HOUR = 3_600_000
 
@@ -69,7 +70,7 @@ def changes(host: Any) -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(tries(8)))
 def test_topics_are_those_of_one_position(
     open_host: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

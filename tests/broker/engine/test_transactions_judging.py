@@ -10,6 +10,7 @@ from delaylog.broker.engine.errors import BadRequestError, ConflictError, Engine
 from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import PartTable
 from delaylog.storage.log.transaction_frames import StagedPart
+from tests.effort import tries
 
 TOP = (1 << 64) - 1
 
@@ -41,7 +42,7 @@ def expected(parts: list[tuple[str, int, int, int, int]], winners: list[Winner])
     return sorted(places)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(tries(200)))
 def test_it_agrees_with_a_plain_count(seed: int) -> None:
     random = Random(seed)
     names = random.sample(["", "a", "b"], random.randint(1, 3))

@@ -23,6 +23,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.transactions import publishing
 from tests.broker.engine.conftest import Host
 from tests.broker.engine.staging import Transactions
+from tests.effort import tries
 
 NAMES = st.sampled_from(["x", "y", "z"])
 PARTS = st.integers(0, 2)
@@ -228,7 +229,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=25,
+    max_examples=tries(25),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -32,6 +32,7 @@ from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group, matches
 from tests.broker.engine.queue_rules import DELAYS, FILTERS, HOUR, NAMES, Deliveries
+from tests.effort import tries
 
 PAUSES = st.sampled_from([1, 50, 100, 999, 5_000, 30_000, 60_000, HOUR])
 
@@ -345,7 +346,7 @@ def test_the_whole_queue_agrees_with_a_model(host_class: type, cut_short: bool) 
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=30,
+            max_examples=tries(30),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.history import Call, CheckReport, CheckSettings, HistoryChecker, Mark
+from tests.effort import tries
 
 LEASE_MS = 200
 BOUND_MS = 3_000
@@ -303,14 +304,14 @@ def explain(report: CheckReport) -> str:
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(SEEDS)
 def test_a_right_history_breaks_no_rule(seed: int) -> None:
     report = check(history_of(seed))
     assert report.holds, explain(report)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(SEEDS, SEEDS)
 def test_the_order_of_the_lines_does_not_matter(seed: int, other: int) -> None:
     history, random = history_of(seed), Random(other)
@@ -323,7 +324,7 @@ def test_the_order_of_the_lines_does_not_matter(seed: int, other: int) -> None:
 
 def test_the_toy_tries_every_rule() -> None:
     """A rule that no random history tries would be tested by nothing here."""
-    reports = [check(history_of(seed)) for seed in range(40)]
+    reports = [check(history_of(seed)) for seed in range(tries(40))]
     for rule in "ABCDEFGHIJ":
         assert sum(report.rules[rule].checked for report in reports) > 20, rule
     for cause in ("nack", "lease", "kill", "failover"):
@@ -473,7 +474,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("plant", "rule"), FAULTS.items(), ids=lambda f: getattr(f, "__name__", f))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    max_examples=tries(25), deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+)
 @given(SEEDS, SEEDS)
 def test_a_planted_fault_is_found(
     plant: Callable[[Planter], None], rule: str, seed: int, other: int

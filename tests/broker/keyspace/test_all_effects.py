@@ -17,6 +17,7 @@ from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.running.session import Session
 from tests.broker.keyspace.effects import NOW_MS, Pair
 from tests.broker.keyspace.test_dumps import WHOLE
+from tests.effort import tries
 from tests.redis.differential.grammar import Form, commands
 from tests.redis.differential.programs import family_forms, pools_of_scripts
 
@@ -75,7 +76,9 @@ def check_encodings(one: Database, other: Database) -> None:
             assert encoding_of(value) == encoding_of(other.values[key]), key
 
 
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=tries(60), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
 @given(st.lists(STEP, max_size=60))
 def test_effects(program: list[tuple[int, int, tuple[bytes, ...]]]) -> None:
     group = Group()

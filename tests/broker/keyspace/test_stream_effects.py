@@ -14,6 +14,7 @@ import pytest
 
 from delaylog.broker.keyspace.values.stream import StreamValue
 from tests.broker.keyspace.effects import NOW_MS, Pair
+from tests.effort import tries
 
 LINES = [
     "XADD K * f N",
@@ -73,7 +74,7 @@ def group_plain(value: StreamValue) -> Any:
     return ids, added, nodes, groups
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(tries(12)))
 def test_effects(seed: int) -> None:
     random, pair = Random(seed), Pair()
     now_ms = NOW_MS

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from tests.broker.keyspace.effects import NOW_MS, Pair
+from tests.effort import tries
 
 LINES = [
     "SET K V",
@@ -46,7 +47,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(6)))
 def test_effects(seed: int) -> None:
     random, pair = Random(seed), Pair()
     now_ms = NOW_MS

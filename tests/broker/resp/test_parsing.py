@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from delaylog.broker.resp.parsing import CommandParser
 from tests.broker.resp.reading import LineByLine, full, read, written
 from tests.broker.resp.request_table import LONG, MANY, PING, REQUESTS, Case, Commands
+from tests.effort import tries
 from tests.redis_reference import Reference, reference
 
 
@@ -162,7 +163,7 @@ LONG_COMMANDS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(drawn=LONG_COMMANDS, places=PLACES, at_once=st.integers(1, 3), seed=st.integers(0, 99))
 def test_commands_of_many_arguments_in_random_pieces(
     drawn: list[tuple[int, list[bytes], bytes] | list[bytes]],
@@ -238,7 +239,7 @@ TOKENS = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=tries(400))
 @given(
     data=st.lists(TOKENS | st.binary(max_size=4), max_size=30).map(b"".join),
     places=PLACES,

@@ -20,6 +20,8 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tries
+
 LATER = b'{"body":"x","delay_ms":3600000}'
 HEADS = {
     "go": "Host: {host}\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {size}\r\n"
@@ -148,7 +150,9 @@ def test_what_is_odd_goes_to_aiohttp_and_the_next_one_does_not(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=tries(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     kinds=st.lists(

@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.broker.web.test_fast_lane import fast
+from tests.effort import tries
 
 FUZZ = settings(
-    max_examples=250,
+    max_examples=tries(250),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -25,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.openapi import openapi_document
+from tests.effort import tries
 
 BULK = "application/vnd.delaylog.batch"
 CHECKS = [
@@ -207,7 +208,7 @@ def test_every_answer_matches(api: Any, path: str, method: str, mode: Any) -> No
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=tries(EXAMPLES),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -26,6 +26,7 @@ from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import make_row
 from delaylog.client.wire.bulk import SendAnswer
 from tests.client.sending.fake_broker import REFUSED, REFUSED_UNNAMED, FakeBroker, Fault
+from tests.effort import tries
 
 FAULTS: list[Fault] = [
     "none",
@@ -83,7 +84,7 @@ BODIES = st.sampled_from([b"plain"] * 6 + [REFUSED, REFUSED_UNNAMED])
 KINDS = st.sampled_from([{"delay_ms": 1}, {"deliver_at_ms": 1}, {"delay_ms": 1, "merge": "keep"}])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(
     rows=st.lists(st.tuples(BODIES, KINDS, st.booleans()), min_size=1, max_size=40),
     faults=st.lists(st.sampled_from(FAULTS), max_size=60),

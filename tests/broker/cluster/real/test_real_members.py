@@ -11,6 +11,7 @@ from delaylog.broker.engine.errors import ConflictError
 from delaylog.replication.epochs import epoch_counter
 from tests.broker.cluster.real.members import until
 from tests.broker.cluster.real.world import World
+from tests.effort import tries
 
 
 def course(folder: Path, seed: int, seconds: float) -> World:
@@ -26,7 +27,7 @@ def course(folder: Path, seed: int, seconds: float) -> World:
         raise
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(tries(2)))
 def test_a_short_course(tmp_path: Path, seed: int) -> None:
     world = course(tmp_path, seed, 6.0)
     assert world.book.count > 50

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.replies import ErrorReply
+from tests.effort import tries
 
 # Doubles that %.14g writes in full, so that encoding loses nothing.
 NUMBERS = st.integers(-(10**13), 10**13) | st.integers(-(10**6), 10**6).map(lambda n: n / 64)
@@ -26,7 +27,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=tries(120), deadline=None)
 @given(value=VALUES)
 def test_json_comes_back_the_same(shared: Any, value: Any) -> None:
     source = "return cjson.encode(cjson.decode(ARGV[1]))"
@@ -36,7 +37,7 @@ def test_json_comes_back_the_same(shared: Any, value: Any) -> None:
         assert json.loads(reply) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 @given(text=st.text('[]{},:"\\ue019.-+ntf \n', max_size=12))
 def test_json_accepts_what_json_accepts(shared: Any, text: str) -> None:
     try:
@@ -53,7 +54,7 @@ def test_json_accepts_what_json_accepts(shared: Any, text: str) -> None:
     assert reply == 1 or b"unicode" in reply.text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(value=VALUES)
 def test_msgpack_comes_back_the_same(shared: Any, value: Any) -> None:
     packed = msgpack.packb(value, use_bin_type=False)
@@ -62,7 +63,7 @@ def test_msgpack_comes_back_the_same(shared: Any, value: Any) -> None:
     assert msgpack.unpackb(reply) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 @given(data=st.binary(max_size=20))
 def test_unpacking_anything_ends(shared: Any, data: bytes) -> None:
     for source in (
@@ -79,7 +80,7 @@ def test_unpacking_anything_ends(shared: Any, data: bytes) -> None:
             assert b"Error" not in reply.text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(value=st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float))
 def test_numbers_are_packed_exactly(shared: Any, value: float) -> None:
     text = repr(value).encode()
@@ -91,7 +92,7 @@ def test_numbers_are_packed_exactly(shared: Any, value: float) -> None:
         assert struct.unpack(">d", packed)[0] == value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(
     value=st.integers(-(2**53), 2**53),
     size=st.integers(1, 8),
@@ -114,7 +115,7 @@ def test_struct_integers(shared: Any, value: int, size: int, order: str, signed:
     assert after == size + 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 @given(a=st.integers(-(2**40), 2**40), b=st.integers(-(2**40), 2**40), n=st.integers(-40, 40))
 def test_bits(shared: Any, a: int, b: int, n: int) -> None:
     def signed(word: int) -> int:

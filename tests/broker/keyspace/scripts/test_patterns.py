@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.scripts import runtime
+from tests.effort import tries
 
 CALLS = [
     "return {string.find(ARGV[1], ARGV[2])}",
@@ -100,7 +101,9 @@ def both(make_toy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=tries(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.text("abc (1", max_size=8).map(str.encode),
