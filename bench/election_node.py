@@ -32,7 +32,7 @@ def make_oracle(kind: str, folder: str, node: int, addresses: list[str]) -> Any:
 
         return PySyncObjOracle(folder, node, members, SECRET)
     from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
-    from delaylog.storage.files.file_system import OsFileSystem
+    from delaylog.storage.files.os_file_system import OsFileSystem
 
     settings = OracleSettings(cluster_id=CLUSTER_ID, secret=SECRET)
     return RaftosOracle(OsFileSystem(), folder, node, members, settings)

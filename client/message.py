@@ -16,7 +16,8 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.client.wire.bulk import Int64Array, ReceivedBatch, ref_to_id
+from delaylog.client.wire.bulk import Int64Array, ref_to_id
+from delaylog.client.wire.bulk_answers import ReceivedBatch
 
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 

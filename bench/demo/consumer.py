@@ -19,7 +19,7 @@ from stage import TOPIC, keep_saying, now_ms, pause_after, say, stdin_closed, wa
 
 from delaylog.broker.history.recorder import HistoryRecorder, body_hash
 from delaylog.client import AsyncPlainClient, ClientError
-from delaylog.client.wire.bulk import ReceivedBatch
+from delaylog.client.wire.bulk_answers import ReceivedBatch
 
 WAIT_MS = 500
 ROWS_MAX = 2_000

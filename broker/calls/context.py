@@ -19,7 +19,7 @@ from delaylog.broker.calls.problems import Problem, no_memory
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import READ
-from delaylog.storage.messages.members import Shape
+from delaylog.storage.messages.shape import Shape
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode

@@ -20,7 +20,7 @@ from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivo
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
 from delaylog.storage.calls.shapes import MEMBERS_CONTACT
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5

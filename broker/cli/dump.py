@@ -44,7 +44,8 @@ from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
-from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,

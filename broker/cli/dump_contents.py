@@ -18,7 +18,8 @@ import orjson
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.host.config import ConfigError
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.ids.id_index import read_stored
 from delaylog.storage.ids.id_run import IdRun
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id

@@ -14,7 +14,8 @@ import numpy as np
 
 from delaylog.broker.cli.dump_contents import Lines, record_members
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import File, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.hours.far.sorted_run import RunFacts, SortedRun
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import (

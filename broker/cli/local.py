@@ -25,7 +25,8 @@ from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process.folder_lock import LOCK
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.files.file_system import FILE_MODE, OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import FILE_MODE
+from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 

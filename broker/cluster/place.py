@@ -27,7 +27,8 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
-from delaylog.storage.files.file_system import FileSystem, OsFileSystem
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 LEAVE_TRIES: Final = 2
 """A hand-over that nobody took is tried again, with another node, before the node just leaves."""

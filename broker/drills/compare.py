@@ -20,7 +20,7 @@ import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
-from delaylog.storage.files.file_system import ReadOnlyFileSystem
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import (

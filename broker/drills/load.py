@@ -19,15 +19,12 @@ from delaylog.broker.drills.follow import Answered, AttemptFailed, NotDone, Refu
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.timeline import Served, Timeline, wall_ms
 from delaylog.broker.history import HistoryRecorder, body_hash
-from delaylog.client.wire.bulk import (
-    BULK_TYPE,
+from delaylog.client.wire.bulk import BULK_TYPE, encode_send, encode_settle, ref_to_id
+from delaylog.client.wire.bulk_answers import (
     ReceivedBatch,
     decode_received,
     decode_send_answer,
     decode_settled,
-    encode_send,
-    encode_settle,
-    ref_to_id,
 )
 
 TOPIC: Final = "drill"

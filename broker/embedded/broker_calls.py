@@ -28,7 +28,8 @@ from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
-from delaylog.client.wire.bulk import SendAnswer, Texts
+from delaylog.client.wire.bulk import Texts
+from delaylog.client.wire.bulk_answers import SendAnswer
 
 T = TypeVar("T")
 

@@ -28,7 +28,8 @@ from delaylog.client.models import (
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
-from delaylog.client.wire.bulk import SendAnswer, Texts, encode_send
+from delaylog.client.wire.bulk import Texts, encode_send
+from delaylog.client.wire.bulk_answers import SendAnswer
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]

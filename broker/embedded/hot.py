@@ -30,7 +30,7 @@ from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.client.shards.settling import Share, joined, listed, shares
-from delaylog.client.wire.bulk import ReceivedBatch, SendAnswer, received
+from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer, received
 from delaylog.client.wire.checks import check_topic
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
 from delaylog.storage.layout import ref_to_id

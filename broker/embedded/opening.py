@@ -26,7 +26,7 @@ from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 

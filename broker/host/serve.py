@@ -45,7 +45,7 @@ from delaylog.storage.errors import (
     NoDescriptorError,
     StorageError,
 )
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from delaylog.broker.engine.keyspace.keyspace_files import SnapshotTask, make_snapshot
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 _STOP_SECONDS: Final = 10.0
 """How long a killed child may hang in a call of the disk before it is left to itself."""

@@ -33,7 +33,8 @@ from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
-from delaylog.client.wire.bulk import SendAnswer, SendColumns, Texts, encode_send
+from delaylog.client.wire.bulk import SendColumns, Texts, encode_send
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_text, check_whole
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience

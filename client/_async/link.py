@@ -18,7 +18,7 @@ from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Share, Verb, results_of, shares
 from delaylog.client.shards.sharding import Shard
-from delaylog.client.wire.bulk import ReceivedBatch, SendAnswer
+from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer
 from delaylog.client.wire.exact_tags import split_by_tags
 from delaylog.client.wire.exchanging import OnRepeat
 

@@ -8,7 +8,8 @@ from typing import Any, Final, Unpack
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.wire.bulk import ChangeAnswer, ChangeColumns, decode_changed, encode_change
+from delaylog.client.wire.bulk import ChangeColumns, encode_change
+from delaylog.client.wire.bulk_answers import ChangeAnswer, decode_changed
 from delaylog.client.wire.checks import check_word
 
 ACTIONS: Final = ("cancel", "reschedule", "replay")

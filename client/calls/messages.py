@@ -21,19 +21,21 @@ from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import (
     BULK_TYPE,
     Numbers,
-    ReceivedBatch,
-    SendAnswer,
     SendColumns,
-    SettleAnswer,
     SettleMembers,
     Texts,
+    encode_receive,
+    encode_send,
+    encode_settle,
+)
+from delaylog.client.wire.bulk_answers import (
+    ReceivedBatch,
+    SendAnswer,
+    SettleAnswer,
     decode_acked_and_received,
     decode_received,
     decode_send_answer,
     decode_settled,
-    encode_receive,
-    encode_send,
-    encode_settle,
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
 

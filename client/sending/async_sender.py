@@ -26,7 +26,7 @@ from delaylog.client.sending.lane_set import LaneSet
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row
 from delaylog.client.sending.sending import AsyncSending
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 
 _log = logging.getLogger("delaylog.client")

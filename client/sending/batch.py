@@ -17,7 +17,8 @@ from typing import Any, Final, cast
 from delaylog.client.errors import IdInUse
 from delaylog.client.models import Sent
 from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
-from delaylog.client.wire.bulk import REJECTED, SendAnswer, ref_to_id
+from delaylog.client.wire.bulk import REJECTED, ref_to_id
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.storage.messages.batch import encode_send
 from delaylog.storage.messages.message_fields import put_columns
 

@@ -17,7 +17,7 @@ from delaylog.client.errors import AnswerLost, ApiError, NotReached
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
 
 RETRY_FOR_S_MAX: Final = 500.0

@@ -15,7 +15,7 @@ from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
 from delaylog.client.sending.row import Kind, Row
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_topic
 
 ENOUGH_ROWS: Final = 1_000

@@ -16,7 +16,7 @@ from delaylog.client.calls.messages import settle, settle_columns
 from delaylog.client.calls.places import Places
 from delaylog.client.models import Settled, SettleTimes
 from delaylog.client.shards.settling import Verb, results_of
-from delaylog.client.wire.bulk import SettleAnswer
+from delaylog.client.wire.bulk_answers import SettleAnswer
 
 if TYPE_CHECKING:
     from delaylog.client.message import Message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from delaylog.storage.messages.members import Flag, Member, Shape
+from delaylog.storage.messages.members import Flag, Member
+from delaylog.storage.messages.shape import Shape
 
 Right: TypeAlias = Literal[
     "send", "receive", "read", "change", "admin", "operate", "metrics", "dashboard"

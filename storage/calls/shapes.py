@@ -14,12 +14,9 @@ from delaylog.storage.messages.members import (
     Int,
     IntOrText,
     Name,
-    Nested,
-    ObjectList,
     QueryFlag,
     QueryInt,
     QueryWords,
-    Shape,
     Text,
     TextList,
 )
@@ -34,6 +31,7 @@ from delaylog.storage.messages.message_fields import (
     TAG_BYTES_MAX,
     TAGS_MAX,
 )
+from delaylog.storage.messages.shape import Nested, ObjectList, Shape
 
 TAG_MODES: Final = ("any", "all")
 MINUTES_MAX: Final = 120

@@ -7,7 +7,7 @@ however that ends, and not the machine.
 
 from __future__ import annotations
 
-from delaylog.storage.files.file_system import OsFile, OsFileSystem
+from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
 
 class UnsyncedFile(OsFile):

@@ -15,7 +15,7 @@ import numpy as np
 from delaylog.storage.columns.questions import distinct
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
-from delaylog.storage.hours.states.state_column import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.work import IoJob, ReadJob
 

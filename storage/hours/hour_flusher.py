@@ -19,7 +19,8 @@ from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.hour_tail import TailChunk
 from delaylog.storage.hours.open_hours import OpenHours
 from delaylog.storage.hours.second_index import SecondIndex
-from delaylog.storage.hours.states.state_column import PAGE_SIZE, StateColumn, StateRuns
+from delaylog.storage.hours.states.piece import PAGE_SIZE
+from delaylog.storage.hours.states.state_column import StateColumn, StateRuns
 from delaylog.storage.hours.tail_pile import TailPile, sort_loose
 from delaylog.storage.work import Work
 

@@ -34,7 +34,8 @@ from delaylog.storage.hours.hour_removal import HourRemovals
 from delaylog.storage.hours.hour_rewrite import settle_rewrite
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.hours.open_hours import OpenHours
-from delaylog.storage.hours.states.state_column import COLUMN_BYTES, PAGE_SIZE
+from delaylog.storage.hours.states.piece import PAGE_SIZE
+from delaylog.storage.hours.states.state_column import COLUMN_BYTES
 from delaylog.storage.hours.states.state_seal import sealed
 from delaylog.storage.hours.tail_pile import TailPile
 from delaylog.storage.hours.whereabouts import Whereabouts

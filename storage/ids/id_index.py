@@ -24,8 +24,9 @@ from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullEr
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.ids.id_filter import IdFilter
+from delaylog.storage.ids.id_merge import add_all, in_key_order, keys_of, lasts, merge_runs, newest
 from delaylog.storage.ids.id_run import SLICE_IDS, IdRun, RunWriter
-from delaylog.storage.ids.recent_ids import FEW, KeyArray, RecentIds
+from delaylog.storage.ids.recent_ids import KeyArray, RecentIds
 from delaylog.storage.layout import Int64Array, RowArray, open_file, seal_parts
 
 Jobs = Generator[Callable[[], None], None, None]
@@ -35,9 +36,6 @@ OWNED_ID: Final = np.dtype([("topic", "<u4"), ("id_hash", "<u8"), ("origin", "<i
 """An id and the origin of the message that it is removed for."""
 INDEX: Final = "index"
 _MAGIC: Final = 0x58494C44  # "DLIX"
-_TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
-_ALL: Final = (1 << 64) - 1
-_ONE: Final = np.uint64(1)
 MERGED_RUNS: Final = 4
 """So many neighbours of one size, or smaller, become one: a run is rewritten once for each factor
 of four by which the index grows."""
@@ -50,19 +48,6 @@ FILTER_SPARE_MAX: Final = 2
 REST_TOUCHES: Final = 4_096
 """After so many look-ups in runs their pages are given back: each may have touched one of its own,
 with which the kernel maps the fifteen around it, and all of those count as resident."""
-
-
-def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
-    """Topic and id hash as one number, never 0: the same id in two topics has two of them."""
-    if isinstance(topics, int):
-        salt = topics * _TOPIC_FACTOR & _ALL
-        if len(hashes) <= FEW:
-            return np.array([each ^ salt or 1 for each in hashes.tolist()], np.uint64)
-        mixed: KeyArray = hashes ^ np.uint64(salt)
-    else:
-        mixed = hashes ^ topics.astype(np.uint64) * np.uint64(_TOPIC_FACTOR)
-    np.maximum(mixed, _ONE, out=mixed)
-    return mixed
 
 
 class StoredIds(NamedTuple):
@@ -232,7 +217,7 @@ class IdIndex:
     def flush_jobs(self, position: int) -> Jobs:
         """Store what was set aside, durably; the last job says up to where the index is whole."""
         box: list[tuple[KeyArray, Int64Array]] = []
-        yield lambda: box.append(_newest(self._flushing))
+        yield lambda: box.append(newest(self._flushing))
         yield from self._push(*box.pop(), position)
 
     def end_flush(self) -> None:
@@ -244,7 +229,7 @@ class IdIndex:
         runs = list(self._runs)
         if len(keys):
             parts = [slice(at, at + SLICE_IDS) for at in range(0, len(keys), SLICE_IDS)]
-            jobs = [partial(_add, keys[part], refs[part]) for part in parts]
+            jobs = [partial(add_all, keys[part], refs[part]) for part in parts]
             yield from self._write(len(keys), jobs, runs)
             yield from self._let_pass(keys, runs)
         yield from self._keep(runs, position)
@@ -332,7 +317,7 @@ class IdIndex:
             pieces = room // SLICE_IDS + 1
             bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
             jobs = [
-                partial(_merge, old, first, stop - 1, keep_forgotten=start > 0)
+                partial(merge_runs, old, first, stop - 1, keep_forgotten=start > 0)
                 for first, stop in pairwise(bounds)
             ]
             runs = self._runs[:start]
@@ -352,7 +337,7 @@ class IdIndex:
         def order() -> None:
             whole = np.concatenate(owned)
             keys = keys_of(whole["topic"], whole["id_hash"])
-            ordered.append(_ordered(keys, whole["origin"].astype(np.int64)))
+            ordered.append(in_key_order(keys, whole["origin"].astype(np.int64)))
 
         def look(keys: KeyArray, origins: Int64Array) -> None:
             gone.append(keys[self._look_up(keys) == origins])
@@ -367,7 +352,7 @@ class IdIndex:
         def join() -> None:
             # A row that moved within its hour names the same message again.
             found = np.concatenate(gone)
-            forgotten.append(found[_lasts(found)])
+            forgotten.append(found[lasts(found)])
 
         yield join
         if len(keys := forgotten[0]):
@@ -384,53 +369,3 @@ class IdIndex:
         for run in self._runs:
             run.close()
         self._runs = []
-
-
-def _newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
-    """All that tables hold, in the order of the keys; of a key that comes twice the last one."""
-    if len(tables) == 1:
-        return _ordered(*tables[0].columns())
-    joined = RecentIds()
-    for table in tables:
-        joined.put(*table.columns())
-    return _ordered(*joined.columns())
-
-
-def _ordered(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array]:
-    order = np.argsort(keys)
-    return keys[order], refs[order]
-
-
-def _lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
-    """Which ascending keys are the last of their value."""
-    lasts = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=lasts[:-1])
-    return lasts
-
-
-def _add(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
-    writer.add(keys, refs)
-
-
-def _merge(
-    runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
-) -> None:
-    """Add the keys from `first` to `last` of neighbouring runs, oldest first, each once.
-
-    Keys are hashes, so an even share of their range holds an even share of them.
-    """
-    parts = []
-    for run in runs:
-        start = int(np.searchsorted(run.keys, np.uint64(first)))
-        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
-        parts.append((run.keys[start:stop], run.refs[start:stop]))
-    keys = np.concatenate([part[0] for part in parts])
-    refs = np.concatenate([part[1] for part in parts])
-    for run in runs:
-        run.rest()
-    order = np.argsort(keys, kind="stable")
-    keys, refs = keys[order], refs[order]
-    kept = _lasts(keys)
-    if not keep_forgotten:
-        kept &= refs != 0
-    writer.add(keys[kept], refs[kept])

@@ -26,14 +26,13 @@ from delaylog.storage.messages.members import (
     Choice,
     Int,
     Member,
-    Nested,
     Number,
-    Shape,
     Text,
     TextList,
     TextMap,
 )
 from delaylog.storage.messages.own_backoff import encode_own_backoff, split_own_backoff
+from delaylog.storage.messages.shape import Nested, Shape
 
 ID_BYTES_MAX: Final = 255
 ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"

@@ -21,6 +21,7 @@ from delaylog.broker.cli.main import main
 from delaylog.broker.host import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files import file_system
+from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
 
 class Fault:
@@ -39,7 +40,7 @@ class Fault:
             file_system.raise_disk_error(error, path)
 
 
-class FailingFile(file_system.OsFile):
+class FailingFile(OsFile):
     """A real file whose calls may fail."""
 
     def __init__(self, fd: int, path: str, fault: Fault) -> None:
@@ -59,7 +60,7 @@ class FailingFile(file_system.OsFile):
         super().fdatasync()
 
 
-class FailingFileSystem(file_system.OsFileSystem):
+class FailingFileSystem(OsFileSystem):
     """The real file system, until it fails."""
 
     def __init__(self, fault: Fault) -> None:

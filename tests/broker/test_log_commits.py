@@ -15,7 +15,8 @@ from delaylog.broker.host.commits import log_commits
 from delaylog.broker.host.commits.inline_syncs import ROW_MIN, SELDOM
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.files.file_system import File, OsFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.physical_log import PhysicalLog
 
 

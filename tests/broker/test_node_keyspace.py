@@ -22,7 +22,7 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.values.kinds import HashValue
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 LIMITS = Limits(
     disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000, keyspace_retry_ms=100

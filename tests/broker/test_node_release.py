@@ -16,7 +16,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
 
 

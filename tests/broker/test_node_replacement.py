@@ -27,7 +27,8 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import File, OsFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog

@@ -26,7 +26,7 @@ from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.hours.states.state_column import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import decode_send, encode_send
 from delaylog.storage.work import Work

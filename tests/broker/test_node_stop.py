@@ -16,7 +16,7 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.work import Work
 
 

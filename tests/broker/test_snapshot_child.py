@@ -20,7 +20,7 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 
 @pytest.fixture

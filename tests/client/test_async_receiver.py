@@ -12,7 +12,7 @@ from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.shards.receiving import Gathering, Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
-from delaylog.client.wire.bulk import decode_received
+from delaylog.client.wire.bulk_answers import decode_received
 
 WANTED = Wanted("t", None, (), "any", False, ())
 

@@ -15,6 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.client.wire import bulk
+from delaylog.client.wire.bulk_answers import (
+    BulkError,
+    decode_changed,
+    decode_received,
+    decode_send_answer,
+    decode_settled,
+)
 from delaylog.storage.messages.batch import decode_send
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -134,7 +141,7 @@ def test_send_answers_are_read(rows: list[tuple[int, int, int]], alike: bool) ->
     if alike:
         results = [bulk.KEPT] * len(rows)
     fields["result"] = bulk.KEPT if alike else bytes(results)
-    answer = bulk.decode_send_answer(msgpack.packb(fields))
+    answer = decode_send_answer(msgpack.packb(fields))
     assert answer.n == len(rows)
     assert answer.refs.tolist() == refs
     assert answer.deliver_at_ms.tolist() == dues
@@ -150,7 +157,7 @@ def test_received_batches_are_read(
 ) -> None:
     refs, dues, attempts, bodies, ids = map(list, zip(*rows, strict=True)) if rows else ([],) * 5
     raw_ids = [text.encode() for text in ids]
-    batch = bulk.decode_received(
+    batch = decode_received(
         msgpack.packb(
             {
                 "n": len(rows),
@@ -175,7 +182,7 @@ def test_received_batches_are_read(
 
 
 def test_an_empty_receive_needs_no_columns() -> None:
-    batch = bulk.decode_received(msgpack.packb({"n": 0}))
+    batch = decode_received(msgpack.packb({"n": 0}))
     assert (batch.n, batch.ids, batch.bodies()) == (0, [], [])
 
 
@@ -201,7 +208,7 @@ def test_settling_takes_chosen_refs_or_all_but_some() -> None:
 @given(REFS, REFS)
 def test_settle_answers_are_read(gone: list[int], unknown: list[int]) -> None:
     fields = {"n": 9, "done": 4, "gone": i64(gone), "unknown": i64(unknown)}
-    answer = bulk.decode_settled(msgpack.packb(fields))
+    answer = decode_settled(msgpack.packb(fields))
     assert (answer.n, answer.done) == (9, 4)
     assert (answer.gone.tolist(), answer.unknown.tolist()) == (gone, unknown)
 
@@ -219,7 +226,7 @@ def test_cancel_and_reschedule_name_rows_by_ref_or_id() -> None:
     for wrong in ({}, {"refs": [1], "ids": ["a"]}):
         with pytest.raises(ValueError, match="either refs or ids"):
             bulk.encode_change(**wrong)
-    answer = bulk.decode_changed(msgpack.packb({"n": 2, "result": bytes([0, 2])}))
+    answer = decode_changed(msgpack.packb({"n": 2, "result": bytes([0, 2])}))
     assert answer.result.tolist() == [bulk.DONE, bulk.UNKNOWN]
 
 
@@ -229,31 +236,31 @@ RECEIVED = {"n": 1, "lease": 1, "refs": i64([1]), "deliver_at_ms": 1, "attempts"
 @pytest.mark.parametrize(
     ("decode", "fields", "column"),
     [
-        (bulk.decode_send_answer, [], "body"),
-        (bulk.decode_send_answer, {}, "n"),
-        (bulk.decode_send_answer, {"n": -1}, "n"),
-        (bulk.decode_send_answer, {"n": 2, "refs": i64([1])}, "refs"),
-        (bulk.decode_received, {**RECEIVED, "lease": None}, "lease"),
-        (bulk.decode_received, {**RECEIVED, "body_size": 2, "bodies": b"a"}, "body_size"),
-        (bulk.decode_received, {**RECEIVED, "bodies": "a"}, "bodies"),
-        (bulk.decode_received, {**RECEIVED, "bodies": b"a"}, "body_size"),
-        (bulk.decode_settled, {"n": 1}, "done"),
-        (bulk.decode_settled, {"n": 1, "done": 1, "gone": b"abc"}, "gone"),
-        (bulk.decode_changed, {"n": 2, "result": b"a"}, "result"),
+        (decode_send_answer, [], "body"),
+        (decode_send_answer, {}, "n"),
+        (decode_send_answer, {"n": -1}, "n"),
+        (decode_send_answer, {"n": 2, "refs": i64([1])}, "refs"),
+        (decode_received, {**RECEIVED, "lease": None}, "lease"),
+        (decode_received, {**RECEIVED, "body_size": 2, "bodies": b"a"}, "body_size"),
+        (decode_received, {**RECEIVED, "bodies": "a"}, "bodies"),
+        (decode_received, {**RECEIVED, "bodies": b"a"}, "body_size"),
+        (decode_settled, {"n": 1}, "done"),
+        (decode_settled, {"n": 1, "done": 1, "gone": b"abc"}, "gone"),
+        (decode_changed, {"n": 2, "result": b"a"}, "result"),
     ],
 )
 def test_an_answer_that_does_not_add_up_names_its_column(
     decode: Any, fields: object, column: str
 ) -> None:
-    with pytest.raises(bulk.BulkError) as caught:
+    with pytest.raises(BulkError) as caught:
         decode(msgpack.packb(fields))
     assert caught.value.column == column
 
 
 def test_bytes_that_are_no_msgpack_are_refused() -> None:
     for wire in (b"", b"\xc1", b"\x81", msgpack.packb({"n": 0}) + b"x"):
-        with pytest.raises(bulk.BulkError):
-            bulk.decode_changed(wire)
+        with pytest.raises(BulkError):
+            decode_changed(wire)
 
 
 @pytest.mark.parametrize("short", ["headers", "backoff"])

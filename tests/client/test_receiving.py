@@ -13,7 +13,7 @@ from delaylog.client import AnswerLost, ApiError, BadRequest, ClientError, NotRe
 from delaylog.client.errors import api_error
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.shards.receiving import Gathering, Wanted, verdict
-from delaylog.client.wire.bulk import decode_received
+from delaylog.client.wire.bulk_answers import decode_received
 
 NOT_READY = api_error(503, {"code": "not_ready"})
 BAD = api_error(400, {"code": "bad_request"})

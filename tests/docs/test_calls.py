@@ -15,7 +15,7 @@ from delaylog.broker.web.camellia.face import PLAIN
 from delaylog.broker.web.openapi.document import PAGES
 from delaylog.storage.calls.call import ApiCall, Right
 from delaylog.storage.calls.table import ALL, BY_NAME
-from delaylog.storage.messages.members import Shape
+from delaylog.storage.messages.shape import Shape
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
 LETTERS: Final = {

@@ -18,7 +18,7 @@ from delaylog.client import NotReached
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import AnswerLost
 from delaylog.client.sending.lane import Attempt
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.file_system import File, OsFile, OsFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
 
 class SmallFile(OsFile):

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delaylog.storage.files.file_system import OsFileSystem, make_folder
+from delaylog.storage.files.file_system import make_folder
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 SIZE = 1 << 20
 TMPFS = Path("/dev/shm")

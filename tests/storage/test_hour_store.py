@@ -19,7 +19,8 @@ from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.open_hours import COLUMNS_KEPT_MAX
 from delaylog.storage.hours.second_index import SecondIndex
-from delaylog.storage.hours.states.state_column import COLUMN_BYTES, PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
+from delaylog.storage.hours.states.state_column import COLUMN_BYTES
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,

@@ -20,7 +20,8 @@ from delaylog.storage.ids import id_filter, id_index
 from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN
 from delaylog.storage.ids.id_forgetting import owned_ids
 from delaylog.storage.ids.id_hash import Hashes
-from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex, keys_of
+from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex
+from delaylog.storage.ids.id_merge import keys_of
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival

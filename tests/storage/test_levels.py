@@ -10,7 +10,7 @@ import pytest
 
 from delaylog.storage.checkpoint import load_newest, write_checkpoint
 from delaylog.storage.errors import CorruptionError, NewerFormatError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Stamp, Tick, encode_frame, frame_crc
 from delaylog.storage.log.levels import KNOWN_LEVEL, decode_level, encode_level, refuse_newer

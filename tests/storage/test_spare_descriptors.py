@@ -14,7 +14,7 @@ import os, resource, sys
 from delaylog.broker.host.process.folder_lock import retention_held
 from delaylog.storage.files import spare_descriptors
 from delaylog.storage.errors import NoDescriptorError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 folder, call, spares = sys.argv[1], sys.argv[2], int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError, NoDescriptorError
 from delaylog.storage.hours.states import state_column
-from delaylog.storage.hours.states.state_column import (
-    PAGE_ROWS,
-    PAGE_SIZE,
-    PIECE_ROWS,
-    StateColumn,
-    page_runs,
-)
+from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS
+from delaylog.storage.hours.states.state_column import StateColumn, page_runs
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk

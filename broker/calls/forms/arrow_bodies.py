@@ -19,9 +19,10 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.storage.columns.questions import Mask, alike
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.members import Int, Nested, Number, Text, TextList, TextMap
+from delaylog.storage.messages.members import Int, Number, Text, TextList, TextMap
 from delaylog.storage.messages.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE, own_backoff_entries
+from delaylog.storage.messages.shape import Nested
 
 _TEXTS: Final = "string or binary"
 _LISTED: Final = "list<struct<key: string, value: binary>> or map<string, binary>"

@@ -34,8 +34,9 @@ from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.single_sends import Single, build_wire
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.deliver.receiving import Asked, peek
+from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group

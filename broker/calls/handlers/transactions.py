@@ -18,7 +18,7 @@ from delaylog.broker.engine.errors import ConflictError, GoneError
 from delaylog.broker.engine.transactions import deciding
 from delaylog.broker.engine.transactions.deciding import Known, PartName, state_of
 from delaylog.broker.engine.transactions.judging import Winner
-from delaylog.broker.engine.transactions.table import OpenTransaction, Unpublished
+from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.shapes import WINNERS
 from delaylog.storage.log.transaction_frames import RESULTS

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.callers import refuse
-from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.settling import Receipts, extend
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey, WaitKey
 from delaylog.storage.log.levels import SHARED_LEASES

@@ -29,7 +29,8 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.replication.wire import PIECE_BYTES_MAX
-from delaylog.storage.files.file_system import FileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 
 log = logging.getLogger("delaylog.cluster")
 

@@ -12,7 +12,7 @@ from delaylog.broker.drills.faults.kills import kill_leader
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.rounds import Stage
 from delaylog.replication.meta import load_meta
-from delaylog.storage.files.file_system import ReadOnlyFileSystem
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 
 READMIT_DEADLINE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.05

@@ -15,8 +15,9 @@ from delaylog.broker.engine.apply.claim_frames import append_claim
 from delaylog.broker.engine.deliver.claim_table import EXPIRED, MAKING, OPEN, SETTLING, Claim
 from delaylog.broker.engine.deliver.deliverable import records_of
 from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,

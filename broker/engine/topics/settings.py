@@ -14,8 +14,9 @@ import numpy as np
 
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.members import Choice, Flag, Int, Nested, Number, OneOf, Shape
+from delaylog.storage.messages.members import Choice, Flag, Int, Number, OneOf
 from delaylog.storage.messages.message_fields import BACKOFF, MAX_RETRY, MERGE, TTL_MS
+from delaylog.storage.messages.shape import Nested, Shape
 
 ORDERS: Final = ("time", "priority")
 MERGE_LEASED: Final = ("keep", "successor")

@@ -4,6 +4,7 @@
 parts back from the log; `publishing` appends PUBLISH frames until a decided transaction is done.
 """
 
-from delaylog.broker.engine.transactions.table import TransactionTable, Unpublished
+from delaylog.broker.engine.transactions.open_transaction import Unpublished
+from delaylog.broker.engine.transactions.table import TransactionTable
 
 __all__ = ["TransactionTable", "Unpublished"]

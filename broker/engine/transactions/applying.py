@@ -6,7 +6,7 @@ import numpy as np
 
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.held import by_topic
-from delaylog.broker.engine.transactions.table import Unpublished
+from delaylog.broker.engine.transactions.open_transaction import Unpublished
 from delaylog.storage.log.payloads import unpack
 from delaylog.storage.log.transaction_frames import StagedPart, TxnOp
 from delaylog.storage.messages.batch import Block

@@ -24,13 +24,13 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.changing import get_or_make_topic
 from delaylog.broker.engine.transactions.applying import apply_part, apply_transaction
 from delaylog.broker.engine.transactions.judging import Winner, judge
-from delaylog.broker.engine.transactions.parts import Staged
-from delaylog.broker.engine.transactions.table import (
-    ENDED_KEPT_MS,
+from delaylog.broker.engine.transactions.open_transaction import (
     ROW_BYTES,
     OpenTransaction,
     Unpublished,
 )
+from delaylog.broker.engine.transactions.parts import Staged
+from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.payloads import pack
 from delaylog.storage.log.transaction_frames import (

@@ -27,7 +27,7 @@ from delaylog.broker.engine.send.merging import (
 )
 from delaylog.broker.engine.send.sending import decide_send
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.transactions.table import Unpublished
+from delaylog.broker.engine.transactions.open_transaction import Unpublished
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.transaction_frames import PublishDecision
 from delaylog.storage.messages.batch import MessageBatch

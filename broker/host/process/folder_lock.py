@@ -13,12 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from delaylog.broker.host.config import ConfigError
-from delaylog.storage.files.file_system import (
-    FILE_MODE,
-    make_folder,
-    open_descriptor,
-    raise_disk_error,
-)
+from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error
+from delaylog.storage.files.os_file_system import open_descriptor
 from delaylog.storage.files.spare_descriptors import refill
 from delaylog.storage.layout import HOLD
 

@@ -19,8 +19,9 @@ from delaylog.storage.calls.call import ApiCall, Right, Takes
 from delaylog.storage.calls.of_broker import OF_BROKER
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
 from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
-from delaylog.storage.messages.members import Schema, Shape
+from delaylog.storage.messages.members import Schema
 from delaylog.storage.messages.message_fields import ID_PATTERN
+from delaylog.storage.messages.shape import Shape
 
 _ANY_PROBLEM: Final = (*REFUSALS, 408, 413)
 _MEANINGS: Final = {

@@ -12,7 +12,6 @@ see their seals as zero. A replay only stores, so what a crash tore is never rea
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -22,172 +21,29 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.columns.questions import Mask, consecutive, distinct, some
+from delaylog.storage.columns.questions import Mask, consecutive, distinct
 from delaylog.storage.columns.whole_rows import put_rows, take_rows
-from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem, Mapping
 from delaylog.storage.hours.states.dirty_columns import DirtyColumns
-from delaylog.storage.hours.states.state_seal import broken, sealed
+from delaylog.storage.hours.states.piece import (
+    PAGE_ROWS,
+    PAGE_SIZE,
+    PIECE_PAGES,
+    PIECE_ROWS,
+    PIECE_SIZE,
+    Piece,
+    Unbacked,
+)
+from delaylog.storage.hours.states.state_seal import sealed
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
-PAGE_SIZE: Final = 4096
 COLUMN_BYTES: Final = 1_536
 """Memory of a column beside its pages: its objects, and the bits of a few rows."""
-PIECE_SIZE: Final = 16 << 20
-PIECE_ROWS: Final = PIECE_SIZE // STATE_ENTRY_SIZE
-PIECE_PAGES: Final = PIECE_SIZE // PAGE_SIZE
-PAGE_ROWS: Final = PAGE_SIZE // STATE_ENTRY_SIZE
-_TOUCHED_BYTES_MIN: Final = 512
-_DIRTY_PAGES_MIN: Final = _TOUCHED_BYTES_MIN * 8 // PAGE_ROWS
 _BACK_PAGES_MAX: Final = PIECE_PAGES // 8
 
 StateRun: TypeAlias = tuple[int, int, bytes]
 """(piece, its first page, bytes): pages in a row, copied out."""
 StateRuns: TypeAlias = list[StateRun]
-
-
-class _Unbacked:
-    """Memory of a piece that its file does not reach yet; pages are zero until touched."""
-
-    def __init__(self) -> None:
-        # Not from the allocator: what it has had back before it clears, all 16 MiB of it.
-        self._memory = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
-
-    @property
-    def buffer(self) -> Any:
-        return self._memory
-
-    def forget(self, start: int, size: int) -> None:
-        """Nothing: `settle` replaces an unbacked piece by a mapped one."""
-
-    def close(self) -> None:
-        """Nothing to unmap."""
-
-
-def _set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
-    """Set bits `at`: of those in one byte a pass sets one, so what is still missing goes again.
-
-    That is two passes most often, and a third of the price of `np.bitwise_or.at`.
-    """
-    byte, bit = at >> 3, np.left_shift(1, at & 7).astype(np.uint8)
-    while len(byte):
-        bits[byte] |= bit
-        missing = bits[byte] & bit == 0
-        byte, bit = byte[missing], bit[missing]
-
-
-def _set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
-    """Set the bits [start, stop), of which there is at least one."""
-    first, last = start >> 3, (stop - 1) >> 3
-    low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
-    if first == last:
-        bits[first] |= low & high
-        return
-    bits[first] |= low
-    bits[first + 1 : last] = 0xFF
-    bits[last] |= high
-
-
-def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
-    """Whether a bit of [start, stop) is set, of which there is at least one."""
-    first, last = start >> 3, (stop - 1) >> 3
-    low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
-    if first == last:
-        return bool(int(bits[first]) & low & high)
-    return (
-        bool(int(bits[first]) & low) or bool(int(bits[last]) & high) or some(bits[first + 1 : last])
-    )
-
-
-def _grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
-    """The same flags in twice the room, as often as it takes to have one of number `last`."""
-    size = len(flags)
-    while size <= last:
-        size *= 2
-    out = np.zeros(size, flags.dtype)
-    out[: len(flags)] = flags
-    return out
-
-
-class _Piece:
-    __slots__ = ("dirty", "entries", "first_row", "mapping", "path", "touched")
-
-    def __init__(self, mapping: Mapping, *, path: str, which: int, fresh: bool) -> None:
-        self.mapping = mapping
-        self.path = path
-        self.first_row = which * PIECE_ROWS + 1
-        self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
-        self.dirty = np.zeros(_DIRTY_PAGES_MIN, np.bool_)
-        """Pages that are newer than the file; those behind its end are not."""
-        self.touched = np.zeros(_TOUCHED_BYTES_MIN, np.uint8) if fresh else None
-        """A bit per entry that was ever stored, while that is known from the piece's birth.
-
-        Messages that come up for the first time stand all over the piece: a bit each is found in
-        the processor's cache, where an entry each would be fetched from memory.
-        """
-
-    def get(self, at: Int64Array | slice) -> StateArray:
-        """Copies of entries (at places, or all of a slice), without their seals.
-
-        Raises CorruptionError for a broken seal.
-        """
-        if self.touched is not None:
-            self._reach(at)
-            if isinstance(at, slice):
-                if not _any_in_run(self.touched, at.start, at.stop):
-                    # What was sent together comes up together, most often for the first time.
-                    return np.zeros(at.stop - at.start, STATE_ENTRY)
-                at = np.arange(at.start, at.stop)
-            bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
-            stored = int(np.count_nonzero(bits))
-            if stored < len(at):
-                out = np.zeros(len(at), STATE_ENTRY)
-                if stored:
-                    places = np.flatnonzero(bits)
-                    found = take_rows(self.entries, at[places])
-                    put_rows(out, places, self._checked(found, at[places]))
-                return out
-        return self._checked(take_rows(self.entries, at), at)
-
-    def _reach(self, at: Int64Array | slice) -> None:
-        """Have flags for all rows of `at`: an hour of few rows keeps few."""
-        all_bits = self.touched is None or len(self.touched) == PIECE_ROWS // 8
-        if all_bits and len(self.dirty) == PIECE_PAGES:
-            return
-        last = at.stop - 1 if isinstance(at, slice) else int(at.max())
-        if last // PAGE_ROWS >= len(self.dirty):
-            self.dirty = _grown(self.dirty, last // PAGE_ROWS)
-        if self.touched is not None and last >> 3 >= len(self.touched):
-            self.touched = _grown(self.touched, last >> 3)
-
-    def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
-        bad = broken(entries)
-        if some(bad):
-            if isinstance(at, slice):
-                at = np.arange(at.start, at.stop)
-            row = self.first_row + int(at[np.flatnonzero(bad)[0]])
-            raise CorruptionError(
-                "a state that is not the one written",
-                path=self.path,
-                position=(row - 1) * STATE_ENTRY_SIZE,
-                detail=f"row {row}; {int(np.count_nonzero(bad))} of {len(at)} rows looked at",
-            )
-        entries["seal"] = 0
-        return entries
-
-    def put(self, at: Int64Array | slice, entries: StateArray) -> None:
-        """Store entries (one for all, or one each) that have their seals; `at` as in `get`."""
-        put_rows(self.entries, at, entries)
-        self._reach(at)
-        if isinstance(at, slice):
-            # Rows in a row are one copy instead of a thousand scattered ones.
-            self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
-            if self.touched is not None:
-                _set_run(self.touched, at.start, at.stop)
-        else:
-            self.dirty[at // PAGE_ROWS] = True
-            if self.touched is not None:
-                _set_bits(self.touched, at)
 
 
 class StateColumn:
@@ -203,7 +59,7 @@ class StateColumn:
         self._file: File | None = None
         """Open from a write to its sync only: an error of the disk is told to who holds it."""
         self._writing = threading.Lock()
-        self._pieces: dict[int, _Piece] = {}
+        self._pieces: dict[int, Piece] = {}
         self._has_new_name = True
         """True for an existing file too: the process or engine that created it may have ended
         before it synced the folder.
@@ -295,7 +151,7 @@ class StateColumn:
         """Whether the piece can hold anything: mapped already, or inside the file."""
         return which in self._pieces or which * PIECE_SIZE < self._length
 
-    def _piece(self, which: int) -> _Piece:
+    def _piece(self, which: int) -> Piece:
         piece = self._pieces.get(which)
         if piece is None:
             # Storing a state must not touch the disk: its frame is in the log already, and a
@@ -303,8 +159,8 @@ class StateColumn:
             assert self._length % PIECE_SIZE == 0, "a file is whole pieces, see `cut`"
             covered = self._exists and (which + 1) * PIECE_SIZE <= self._length
             fresh = which * PIECE_SIZE >= self._length
-            mapping = self._map(which) if covered else _Unbacked()
-            piece = _Piece(mapping, path=self._path, which=which, fresh=fresh)
+            mapping = self._map(which) if covered else Unbacked()
+            piece = Piece(mapping, path=self._path, which=which, fresh=fresh)
             self._pieces[which] = piece
         return piece
 
@@ -394,7 +250,7 @@ class StateColumn:
     def settle(self) -> None:
         """Give every clean page back to the kernel; the file holds the same bytes."""
         for which, piece in list(self._pieces.items()):
-            if isinstance(piece.mapping, _Unbacked):
+            if isinstance(piece.mapping, Unbacked):
                 # Dirty pages are copied over, 5 us each. A piece that is being filled has mostly
                 # those: it waits for a flush that leaves few, the next one most often.
                 if int(np.count_nonzero(piece.dirty)) <= _BACK_PAGES_MAX:
@@ -405,11 +261,11 @@ class StateColumn:
                 if stop - first > 1:
                     piece.mapping.forget((first + 1) * PAGE_SIZE, (stop - first - 1) * PAGE_SIZE)
 
-    def _back(self, which: int, piece: _Piece) -> None:
+    def _back(self, which: int, piece: Piece) -> None:
         """Replace an unbacked piece by a mapped one, once the file has reached it."""
         if not self._exists or (which + 1) * PIECE_SIZE > self._length:
             return
-        mapped = _Piece(self._map(which), path=self._path, which=which, fresh=False)
+        mapped = Piece(self._map(which), path=self._path, which=which, fresh=False)
         mapped.touched = piece.touched
         for first, count in page_runs(np.flatnonzero(piece.dirty)):
             rows = slice(first * PAGE_ROWS, (first + count) * PAGE_ROWS)

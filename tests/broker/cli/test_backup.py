@@ -27,7 +27,7 @@ from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.cli import main
 from delaylog.broker.host.process.folder_lock import held_retention, retention_held
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.files.file_system import OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from tests.starts.warm import PROGRAM, as_text, run_warm
 
 BUSY = """checkpoint_ms = 150

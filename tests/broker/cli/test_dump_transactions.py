@@ -12,7 +12,7 @@ import pytest
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions
 from tests.starts.warm import run_warm
 

@@ -17,7 +17,7 @@ from delaylog.broker.cluster.member_files import open_member
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.replication.physical_disk import SlotTicks
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog

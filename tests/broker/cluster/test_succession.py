@@ -21,7 +21,7 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.replication.events import Serving
 from delaylog.replication.watermark import EpochTick
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog

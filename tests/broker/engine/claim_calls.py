@@ -15,7 +15,7 @@ from delaylog.broker.engine.deliver.claims import (
     settle_work,
 )
 from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.receiving import Asked
+from delaylog.broker.engine.deliver.taking import Asked
 
 LEASE = 30_000
 

@@ -25,6 +25,7 @@ from delaylog.broker.engine.control.job_filter import Filter
 from delaylog.broker.engine.control.job_table import Job, Order
 from delaylog.broker.engine.control.jobs import begin_job
 from delaylog.broker.engine.deliver import receiving, settling
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Found, SendResult, Settlement, Topic
@@ -223,7 +224,7 @@ class Host:
             self.engine.state,
             self.topic,
             whose,
-            receiving.Asked(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
+            Asked(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
             lease_ms=lease,
         )
         self.turn()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import (
     EXTENT,
     FILE_HEADER_SIZE,

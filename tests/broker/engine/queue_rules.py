@@ -20,6 +20,7 @@ from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.topics import changing as topics
@@ -391,7 +392,7 @@ class Deliveries(RuleBasedStateMachine):
             self.state,
             topic,
             topic.group(name),
-            receiving.Asked(count_max=1, now_ms=now, chosen=[id_]),
+            Asked(count_max=1, now_ms=now, chosen=[id_]),
             lease_ms=30_000,
         )
         self.host.turn()

@@ -25,7 +25,8 @@ from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.files.file_system import File, OsFileSystem, ReadOnlyFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.hours.far import run_stack
 from delaylog.storage.layout import STATE_ENDED_FIRST
 

@@ -25,7 +25,7 @@ from delaylog.broker.engine.deliver.claims import (
     settle_left_over,
     settle_work,
 )
-from delaylog.broker.engine.deliver.receiving import Asked
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.sending import send

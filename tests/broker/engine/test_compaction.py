@@ -14,7 +14,7 @@ import pytest
 from delaylog.broker.engine.topics.changing import purge
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours import compaction as rewriting
 from delaylog.storage.hours.far import hour_split
 from delaylog.storage.layout import MessageState

@@ -15,7 +15,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.verify import Report, verify_folder
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours import compaction as rewriting
 from delaylog.storage.layout import MessageState as S
 from tests.broker.engine import test_machine

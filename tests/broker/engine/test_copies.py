@@ -23,7 +23,7 @@ from delaylog.broker.cluster.copies.incoming import IncomingFolder, install
 from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.replication.messages import CopyOffer, CopyPart
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
 from tests.broker.engine.test_backup import Between, Life

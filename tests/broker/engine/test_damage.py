@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFile, OsFileSystem
+from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 from delaylog.storage.layout import (
     MessageState,
 )

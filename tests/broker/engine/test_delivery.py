@@ -14,7 +14,7 @@ from delaylog.broker.engine.errors import DiskFullRefusal
 from delaylog.broker.engine.ready.ready_queue import ReadyQueue
 from delaylog.broker.engine.send.sending import send
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.messages.batch import decode_send, encode_send

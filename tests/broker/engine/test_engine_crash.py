@@ -18,8 +18,9 @@ import pytest
 
 from delaylog.broker.engine.control import changing as control
 from delaylog.broker.engine.control.finding import find_ids, find_origins
-from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Topic

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.ready.held_back import HeldBack
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.wheel import Entries

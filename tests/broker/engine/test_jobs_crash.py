@@ -17,8 +17,9 @@ from delaylog.broker.engine.control.finding import find_origins
 from delaylog.broker.engine.control.job_filter import Filter
 from delaylog.broker.engine.control.job_table import Order
 from delaylog.broker.engine.control.jobs import begin_job
-from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.settling import Receipts, nack
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.sending import send

@@ -14,11 +14,12 @@ import pytest
 
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.broker.engine.topics import changing as topics
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY
 from tests.effort import tries
@@ -179,7 +180,7 @@ def test_a_choice_that_has_to_wait_does_not_jump_the_queue(host: Any) -> None:
             state,
             topic,
             topic.default,
-            receiving.Asked(count_max=1, now_ms=host.now_ms, chosen=ids[2:]),
+            Asked(count_max=1, now_ms=host.now_ms, chosen=ids[2:]),
             lease_ms=9,
         )
 

@@ -23,7 +23,7 @@ from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.keyspace_work import SMALL, execute, files_in, put, snapshot
 from tests.broker.engine.test_standby import Member

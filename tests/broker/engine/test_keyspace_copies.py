@@ -15,7 +15,7 @@ from delaylog.broker.backup import copying
 from delaylog.broker.cli.dump import _dumper
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import ReadOnlyFileSystem
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from tests.broker.engine.keyspace_work import execute, files_in, snapshot
 from tests.broker.engine.test_backup import Between, Life, back_up, restore, verify
 from tests.broker.engine.test_copies import hand_over

@@ -26,7 +26,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.test_standby import Member

@@ -21,7 +21,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     make_snapshot,
 )
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.keyspace_work import SMALL, execute, put, snapshot
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival

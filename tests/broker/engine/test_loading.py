@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.storage.files.file_system import OsFile
+from delaylog.storage.files.os_file_system import OsFile
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000

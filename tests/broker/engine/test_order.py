@@ -10,6 +10,7 @@ import pytest
 
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.send.quotas import QuotaError
@@ -111,7 +112,7 @@ def test_an_answer_cut_short_does_not_overtake_a_higher_priority(open_host: Any)
         host.engine.state,
         host.topic,
         host.topic.default,
-        receiving.Asked(count_max=9, now_ms=host.now_ms),
+        Asked(count_max=9, now_ms=host.now_ms),
     )
     assert len(peeked[0]) == 1
     send(host, (5, "high"))

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.broker.engine.ready.sorted_runs import NO_ENTRIES, Reading, SortedRun, order_of
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
 from tests.effort import tries

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.receiving import Asked, peek
+from delaylog.broker.engine.deliver.receiving import peek
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS
 from delaylog.broker.engine.topics.retiring import look_after_groups

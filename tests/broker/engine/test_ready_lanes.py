@@ -8,7 +8,7 @@ import numpy as np
 
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ready_lanes import ReadyLanes
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 

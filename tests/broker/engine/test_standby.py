@@ -21,7 +21,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.checkpoint import load_newest
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick

@@ -8,7 +8,7 @@ from typing import Any
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 HOUR = 3_600_000
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.storage.layout import MessageState
 
 
@@ -15,7 +16,7 @@ def lease_without_writing(host, count: int) -> int:
         host.engine.state,
         host.topic,
         host.topic.default,
-        receiving.Asked(count_max=count, now_ms=host.now_ms),
+        Asked(count_max=count, now_ms=host.now_ms),
         lease_ms=1_000,
     )
     assert delivery is not None

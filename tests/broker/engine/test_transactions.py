@@ -35,7 +35,7 @@ from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.transactions import verify_staged
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.log_reader import segment_bases
 from tests.broker.engine.staging import Transactions, batch_of

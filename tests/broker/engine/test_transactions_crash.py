@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.deliver.receiving import Asked, receive
+from delaylog.broker.engine.deliver.receiving import receive
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError, UnknownError
 from delaylog.broker.engine.limits import Limits

@@ -18,7 +18,7 @@ import pytest
 from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.replication.meta import Meta, MetaFile
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, INDEX_ENTRY, STATE_ENTRY, FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog

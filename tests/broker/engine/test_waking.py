@@ -13,6 +13,7 @@ import pytest
 
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS, FILTERS_MAX
 from delaylog.broker.engine.topics.retiring import look_after_groups
 from tests.broker.engine.test_keys import send, tagged
@@ -34,7 +35,7 @@ def ask_with_another(host: Any) -> None:
 
 def peek_with_another(host: Any) -> None:
     state, topic, now_ms = host.engine.state, host.topic, host.now_ms
-    receiving.peek(state, topic, topic.default, receiving.Asked(count_max=1, now_ms=now_ms, only=Z))
+    receiving.peek(state, topic, topic.default, Asked(count_max=1, now_ms=now_ms, only=Z))
 
 
 def give_a_priority(host: Any) -> None:

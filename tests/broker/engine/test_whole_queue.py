@@ -21,13 +21,14 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from delaylog.broker.engine.control import changing as control
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics import changing as topics
 from delaylog.broker.engine.topics.retiring import look_after_groups
 from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep.saved_state import pack, snapshot
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.queue_model import FREE, LIVING, NEVER, Group, matches
@@ -171,7 +172,7 @@ class QueueMachine(Deliveries):
                 self.state,
                 topic,
                 topic.group(name),
-                receiving.Asked(count_max=count, now_ms=now, only=only),
+                Asked(count_max=count, now_ms=now, only=only),
             )
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]

@@ -24,7 +24,7 @@ from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.errors import DiskFailedError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.resp.test_turns import Transport
 
 FAILURES: list[Exception] = []

@@ -24,7 +24,7 @@ from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp import face as face_module
 from delaylog.broker.resp.face import RespFace
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"

@@ -20,7 +20,7 @@ from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 SEND = b"*4\r\n$7\r\nDL.SEND\r\n$1\r\nt\r\n$7\r\n3600000\r\n$4\r\nbody\r\n"
 

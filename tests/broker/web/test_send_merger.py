@@ -26,7 +26,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 
 NOW_MS = 450_000 * 3_600_000

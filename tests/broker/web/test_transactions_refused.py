@@ -19,7 +19,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError, NotLeadingError
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.calls.table import BY_NAME
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.staging import Transactions, batch_of
 
 NOW_MS = 450_000 * 3_600_000

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from delaylog.client.errors import AnswerLost, NotReached, api_error
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 from delaylog.storage.messages.batch import MessageBatch, decode_send
 

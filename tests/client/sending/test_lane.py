@@ -24,7 +24,7 @@ from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import Lane
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import make_row
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from tests.client.sending.fake_broker import REFUSED, REFUSED_UNNAMED, FakeBroker, Fault
 from tests.effort import tries
 

@@ -18,7 +18,7 @@ from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.row import make_row
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
 
@@ -230,7 +230,7 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
 
 EXITING = """
 import sys, threading, time
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.row import make_row
 from delaylog.client.sending.thread_sender import ThreadSender
@@ -261,7 +261,7 @@ import threading
 
 import numpy as np
 
-from delaylog.client.wire.bulk import SendAnswer
+from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.errors import NotReached
 from delaylog.client.sending import thread_sender
 from delaylog.client.sending.outbox import Outbox, SendLimits

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.wire.bulk import ReceivedBatch
+from delaylog.client.wire.bulk_answers import ReceivedBatch
 
 
 def received(

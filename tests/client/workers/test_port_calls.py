@@ -9,7 +9,7 @@ import numpy as np
 
 from delaylog.client.calls.places import Places
 from delaylog.client.models import Settled
-from delaylog.client.wire.bulk import SettleAnswer
+from delaylog.client.wire.bulk_answers import SettleAnswer
 from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
 from tests.client.workers.rows import received
 

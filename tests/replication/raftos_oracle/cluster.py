@@ -16,7 +16,8 @@ from typing import Any
 from delaylog.client.free_ports import free_port
 from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
 from delaylog.replication.raftos_oracle.roster import Address
-from delaylog.storage.files.file_system import FileSystem, OsFileSystem
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 CLUSTER_ID = bytes(range(16))
 SECRET = bytes(range(100, 132))

@@ -19,7 +19,7 @@ from delaylog.replication.raftos_oracle.oracle import VOTE_NAME, RaftosOracle
 from delaylog.replication.raftos_oracle.settings import Standing
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFailedError, DiskFullError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.replication.raftos_oracle.cluster import opened, run, settings
 
 

@@ -16,7 +16,7 @@ from delaylog.broker.cluster.copies.incoming import IncomingFolder
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role
 from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.levels import KNOWN_LEVEL
 from delaylog.storage.log.tick_slots import TickRecord

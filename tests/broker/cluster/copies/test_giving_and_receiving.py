@@ -36,7 +36,8 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.files.file_system import File, OsFileSystem
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
 
 GIVER, RECEIVER = 1, 2

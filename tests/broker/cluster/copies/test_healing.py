@@ -21,7 +21,7 @@ from delaylog.replication.leading.leader import Acks
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.files.file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.space_reserve import RESERVE
 from tests.broker.cluster.peers.rig import AnyFolder
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival

@@ -42,7 +42,7 @@ class Control:
 def fill_disk(control: Control) -> None:
     """Have calls of files fail that would make one longer, while the disk is said to be full."""
     from delaylog.storage.files import file_system
-    from delaylog.storage.files.file_system import OsFile, OsFileSystem
+    from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
     write, allocate, free = OsFile.pwritev, OsFile.allocate, OsFileSystem.free_bytes
 

@@ -1,0 +1,80 @@
+"""Merging of ids: tables in memory become a run, and runs become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.ids.id_run import IdRun, RunWriter
+from delaylog.storage.ids.recent_ids import FEW, KeyArray, RecentIds
+from delaylog.storage.layout import Int64Array
+
+_TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
+_ALL: Final = (1 << 64) - 1
+_ONE: Final = np.uint64(1)
+
+
+def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
+    """Topic and id hash as one number, never 0: the same id in two topics has two of them."""
+    if isinstance(topics, int):
+        salt = topics * _TOPIC_FACTOR & _ALL
+        if len(hashes) <= FEW:
+            return np.array([each ^ salt or 1 for each in hashes.tolist()], np.uint64)
+        mixed: KeyArray = hashes ^ np.uint64(salt)
+    else:
+        mixed = hashes ^ topics.astype(np.uint64) * np.uint64(_TOPIC_FACTOR)
+    np.maximum(mixed, _ONE, out=mixed)
+    return mixed
+
+
+def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
+    """All that tables hold, in the order of the keys; of a key that comes twice the last one."""
+    if len(tables) == 1:
+        return in_key_order(*tables[0].columns())
+    joined = RecentIds()
+    for table in tables:
+        joined.put(*table.columns())
+    return in_key_order(*joined.columns())
+
+
+def in_key_order(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array]:
+    order = np.argsort(keys)
+    return keys[order], refs[order]
+
+
+def lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
+    """Which ascending keys are the last of their value."""
+    lasts = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=lasts[:-1])
+    return lasts
+
+
+def add_all(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
+    writer.add(keys, refs)
+
+
+def merge_runs(
+    runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
+) -> None:
+    """Add the keys from `first` to `last` of neighbouring runs, oldest first, each once.
+
+    Keys are hashes, so an even share of their range holds an even share of them.
+    """
+    parts = []
+    for run in runs:
+        start = int(np.searchsorted(run.keys, np.uint64(first)))
+        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
+        parts.append((run.keys[start:stop], run.refs[start:stop]))
+    keys = np.concatenate([part[0] for part in parts])
+    refs = np.concatenate([part[1] for part in parts])
+    for run in runs:
+        run.rest()
+    order = np.argsort(keys, kind="stable")
+    keys, refs = keys[order], refs[order]
+    kept = lasts(keys)
+    if not keep_forgotten:
+        kept &= refs != 0
+    writer.add(keys[kept], refs[kept])
