@@ -21,8 +21,8 @@ from delaylog.broker.embedded.waits.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
+from delaylog.client.keywords import SendKeywords
 from delaylog.client.message import MessageBatch
-from delaylog.client.models import SendKeywords
 from delaylog.client.shards.receiving import Wanted
 
 if TYPE_CHECKING:

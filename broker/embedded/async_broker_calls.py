@@ -22,8 +22,9 @@ from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
+from delaylog.client.keywords import ReceiveKeywords, SendKeywords
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
+from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts

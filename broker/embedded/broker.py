@@ -16,8 +16,9 @@ from delaylog.broker.embedded.waits.driving import run
 from delaylog.broker.embedded.waits.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
+from delaylog.client.keywords import SendKeywords
 from delaylog.client.message import MessageBatch
-from delaylog.client.models import SendKeywords, Sent
+from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import Wanted
 
 if TYPE_CHECKING:

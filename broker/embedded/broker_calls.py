@@ -24,8 +24,9 @@ from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
+from delaylog.client.keywords import ReceiveKeywords, SendKeywords
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import NewMessage, ReceiveKeywords, SendKeywords, Sent, Settled
+from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts

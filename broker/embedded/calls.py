@@ -18,13 +18,9 @@ from delaylog.broker.embedded.waits.steps import Step
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import IdInUse
+from delaylog.client.keywords import SendKeywords
 from delaylog.client.message import MessageBatch
-from delaylog.client.models import (
-    NewMessage,
-    SendKeywords,
-    Sent,
-    Settled,
-)
+from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb

@@ -13,8 +13,9 @@ from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.models import Settled, SettleTimes
+from delaylog.client.models import Settled
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Share, Verb, results_of, shares
 from delaylog.client.shards.sharding import Shard

@@ -14,7 +14,8 @@ from typing import Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.models import NewMessage, SendKeywords, Sent
+from delaylog.client.keywords import SendKeywords
+from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.many import all_sent

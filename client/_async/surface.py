@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
-from delaylog.client.message import Message
-from delaylog.client.models import (
-    Changed,
+from delaylog.client.keywords import (
     DueKeywords,
-    GroupInfo,
     ListKeywords,
-    MessageInfo,
-    NewMessage,
     PeekKeywords,
     ReceiveKeywords,
     SendKeywords,
+)
+from delaylog.client.message import Message
+from delaylog.client.models import (
+    Changed,
+    GroupInfo,
+    MessageInfo,
+    NewMessage,
     Sent,
     Settled,
     Stats,

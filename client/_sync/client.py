@@ -27,8 +27,9 @@ from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
+from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.message import Message
-from delaylog.client.models import ReceiveKeywords, Settled, SettleTimes
+from delaylog.client.models import Settled
 from delaylog.client.options import ClientOptions, split_options
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers

@@ -17,16 +17,14 @@ from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
-from delaylog.client.models import (
-    Changed,
+from delaylog.client.keywords import (
     DueKeywords,
     ListKeywords,
-    MessageInfo,
     PeekKeywords,
-    Settled,
     SettleKeywords,
     list_query,
 )
+from delaylog.client.models import Changed, MessageInfo, Settled
 from delaylog.client.shards.by_ids import ByIds
 from delaylog.client.shards.merging import merged
 from delaylog.client.shards.over_shards import list_failed

@@ -14,7 +14,8 @@ from typing import Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.models import NewMessage, SendKeywords, Sent
+from delaylog.client.keywords import SendKeywords
+from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.many import all_sent

@@ -15,7 +15,8 @@ from delaylog.client.calls.call import (
 )
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.models import Delivered, Received, Sent, SettleKeywords, with_body
+from delaylog.client.keywords import SettleKeywords
+from delaylog.client.models import Delivered, Received, Sent, with_body
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import (

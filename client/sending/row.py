@@ -11,7 +11,8 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
-from delaylog.client.models import NewMessage, SendKeywords
+from delaylog.client.keywords import SendKeywords
+from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
 from delaylog.client.wire.due import due_of
 from delaylog.storage.messages.message_fields import MERGE_MODES, SendFields, pack_fields

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
+from delaylog.client.keywords import PeekKeywords, ReceiveKeywords
 from delaylog.client.message import Message
-from delaylog.client.models import PeekKeywords, ReceiveKeywords
 from delaylog.client.wire.checks import (
     INT64_MAX,
     check_keywords,

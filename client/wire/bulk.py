@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.client.models import SettleTimes
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.wire.checks import check_list, check_sendable
 from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, pack_fields
 

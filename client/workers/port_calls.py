@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import settle, settle_columns
 from delaylog.client.calls.places import Places
-from delaylog.client.models import Settled, SettleTimes
+from delaylog.client.keywords import SettleTimes
+from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb, results_of
 from delaylog.client.wire.bulk_answers import SettleAnswer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from delaylog.client.models import SettleTimes
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.shards import settling as client_settling
 from delaylog.client.workers.held import Held
 

@@ -13,10 +13,29 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.calls.forms.arrow_columns import (
+    _SIZE_MAX,
+    ArrowColumn,
+    first_null,
+    present_in,
+    put_numbers,
+    put_texts,
+    row_of,
+    texts_of,
+    values_of,
+)
+from delaylog.broker.calls.forms.arrow_kinds import (
+    are_headers,
+    are_tags,
+    is_backoff,
+    is_integer,
+    is_text,
+    is_time,
+    is_utf8,
+)
 from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.columns.questions import Mask, alike
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 from delaylog.storage.messages.members import Int, Number, Text, TextList, TextMap
@@ -26,11 +45,7 @@ from delaylog.storage.messages.shape import Nested
 
 _TEXTS: Final = "string or binary"
 _LISTED: Final = "list<struct<key: string, value: binary>> or map<string, binary>"
-_SIZE_MAX: Final = 2**16 - 1
-"""The largest text but a body: its size is an u16."""
 _PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-Texts = tuple[Int64Array, bytes | memoryview]
-"""Sizes, and all values one after another."""
 
 
 def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
@@ -50,7 +65,7 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
         raise Problem("bad_request", "a body has at least one row", field="n")
     fields: dict[str, Any] = {"n": n}
     for name in schema.names:
-        column = _Column(library, name, batches)
+        column = ArrowColumn(library, name, batches)
         try:
             _KNOWN[name][1](column, fields)
         except library.ArrowException as error:
@@ -88,101 +103,18 @@ def _check_schema(library: Any, schema: Any) -> None:
             )
 
 
-class _Column:
-    """One column through all batches of a stream."""
-
-    __slots__ = ("chunks", "library", "name")
-
-    def __init__(self, library: Any, name: str, batches: list[Any]) -> None:
-        self.library = library
-        self.name = name
-        self.chunks = [batch.column(name) for batch in batches]
-
-    def refuse_nulls(self) -> None:
-        """Every row has a value, or the first that has none is named."""
-        row = 0
-        for chunk in self.chunks:
-            if chunk.null_count:
-                row += int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-                raise self.wrong("is null", row)
-            row += len(chunk)
-
-    def wrong(self, what: str, row: int | None = None) -> Problem:
-        """A refusal that names the column."""
-        where = "" if row is None else f" in row {row}"
-        return Problem("bad_request", f"{self.name} {what}{where}", field=self.name, item=row)
-
-    def check(self, member: Int | Number, values: npt.NDArray[Any], present: Mask) -> None:
-        """Values that are present lie in a member's bounds, or the first that does not is named."""
-        low, high = member.low, member.high
-        inside = (values >= low) & (values <= high)
-        wrong = np.flatnonzero(present & ~inside)
-        if len(wrong):
-            row = int(wrong[0])
-            name = "" if member.name == self.name else f"{member.name} "
-            raise self.wrong(f"{name}must lie from {low} to {high}, not {values[row]},", row)
-
-    def filled(self, value: Any) -> list[Any]:
-        """The chunks with a value in place of nulls."""
-        return [chunk.fill_null(value) if chunk.null_count else chunk for chunk in self.chunks]
-
-    def int64(self, chunk: Any) -> Int64Array:
-        """A chunk of integers, times included, without nulls."""
-        kind = chunk.type
-        if not self.library.types.is_timestamp(kind) and kind != self.library.int64():
-            chunk = chunk.cast(self.library.int64())
-        return _view(chunk, "<i8", len(chunk))
-
-
-def _view(chunk: Any, dtype: str, count: int) -> np.ndarray:
-    """Numbers or offsets of a chunk. Its buffer may hold more, and half of one at its end."""
-    buffer = chunk.buffers()[1]
-    return np.frombuffer(buffer, dtype, chunk.offset + count)[chunk.offset :]
-
-
-def _texts(library: Any, chunks: list[Any]) -> Texts:
-    """Sizes and bytes of string or binary chunks without nulls."""
-    sizes, blocks = [], []
-    for chunk in chunks:
-        if len(chunk) == 0:
-            continue
-        types, kind = library.types, chunk.type
-        wide = types.is_large_binary(kind) or types.is_large_string(kind)
-        data = chunk.buffers()[2]
-        ends = _view(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
-        sizes.append((ends[1:] - ends[:-1]).astype(np.int64))
-        view = memoryview(b"" if data is None else data)
-        blocks.append(view[int(ends[0]) : int(ends[-1])])
-    if len(sizes) == 1:
-        return sizes[0], blocks[0]
-    return (np.concatenate(sizes) if sizes else np.zeros(0, np.int64)), b"".join(blocks)
-
-
-def _put(fields: dict[str, Any], name: str, block_name: str, texts: Texts) -> None:
-    """A text column of the bulk form; nothing when all are empty."""
-    sizes, block = texts
-    if name != "body":
-        if len(block) == 0:
-            return
-        if int(sizes.max()) > _SIZE_MAX:
-            row = int(np.argmax(sizes))
-            raise Problem("bad_request", f"{name} is too long in row {row}", field=name, item=row)
-    fields[f"{name}_size"] = int(sizes[0]) if alike(sizes) else sizes
-    fields[block_name] = block
-
-
-def _value(column: _Column, fields: dict[str, Any]) -> None:
+def _value(column: ArrowColumn, fields: dict[str, Any]) -> None:
     column.refuse_nulls()
-    _put(fields, "body", "bodies", _texts(column.library, column.chunks))
+    put_texts(fields, "body", "bodies", texts_of(column.library, column.chunks))
 
 
-def _text(column: _Column, fields: dict[str, Any]) -> None:
+def _text(column: ArrowColumn, fields: dict[str, Any]) -> None:
     empty = column.library.scalar(b"").cast(column.chunks[0].type)
-    texts = _texts(column.library, column.filled(empty))
-    _put(fields, column.name, column.name, texts)
+    texts = texts_of(column.library, column.filled(empty))
+    put_texts(fields, column.name, column.name, texts)
 
 
-def _deliver_at(column: _Column, fields: dict[str, Any]) -> None:
+def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
     column.refuse_nulls()
     parts = [column.int64(chunk) for chunk in column.chunks]
     times = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -195,15 +127,15 @@ def _deliver_at(column: _Column, fields: dict[str, Any]) -> None:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
             raise column.wrong("lies too far off", int(np.argmax(np.abs(times))))
         times = times * 1_000
-    _put_numbers(fields, "deliver_at_ms", times)
+    put_numbers(fields, "deliver_at_ms", times)
 
 
-def _delay_ms(column: _Column, fields: dict[str, Any]) -> None:
+def _delay_ms(column: ArrowColumn, fields: dict[str, Any]) -> None:
     column.refuse_nulls()
-    _put_numbers(fields, "delay_ms", np.concatenate([column.int64(c) for c in column.chunks]))
+    put_numbers(fields, "delay_ms", np.concatenate([column.int64(c) for c in column.chunks]))
 
 
-def _integers(column: _Column, fields: dict[str, Any]) -> None:
+def _integers(column: ArrowColumn, fields: dict[str, Any]) -> None:
     field = COLUMNS[column.name]
     member, null = field.member, field.absent
     assert isinstance(member, Int), "that is how it came here"
@@ -212,11 +144,11 @@ def _integers(column: _Column, fields: dict[str, Any]) -> None:
     chunks = [chunk.cast(column.library.int64()) for chunk in column.chunks]
     parts = [column.int64(chunk.fill_null(null) if chunk.null_count else chunk) for chunk in chunks]
     values = np.concatenate(parts)
-    column.check(member, values, _present(column.chunks))
-    _put_numbers(fields, column.name, values)
+    column.check(member, values, present_in(column.chunks))
+    put_numbers(fields, column.name, values)
 
 
-def _backoff(column: _Column, fields: dict[str, Any]) -> None:
+def _backoff(column: ArrowColumn, fields: dict[str, Any]) -> None:
     """A backoff for each row that says any part of one; `_put_backoffs` puts them in front."""
     kind = column.chunks[0].type
     n = sum(len(chunk) for chunk in column.chunks)
@@ -228,7 +160,7 @@ def _backoff(column: _Column, fields: dict[str, Any]) -> None:
             continue
         assert isinstance(member, (Int, Number)), "a backoff's parts are numbers"
         parts = [chunk.flatten()[at] for chunk in column.chunks]
-        present = _present(parts)
+        present = present_in(parts)
         dtype = np.int64 if isinstance(member, Int) else np.float64
         values = np.concatenate(
             [p.fill_null(0).to_numpy(zero_copy_only=False).astype(dtype) for p in parts]
@@ -247,27 +179,18 @@ def _put_backoffs(fields: dict[str, Any]) -> None:
     starts = (np.cumsum(sizes) - sizes)[any_said]
     inserted = entries[any_said].view(np.uint8)
     joined = np.insert(block, np.repeat(starts, OWN_BACKOFF_SIZE), inserted).tobytes()
-    _put(fields, "headers", "headers", (sizes + OWN_BACKOFF_SIZE * any_said, joined))
-
-
-def _present(chunks: list[Any]) -> Mask:
-    """Which rows are not null."""
-    return np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks])
-
-
-def _put_numbers(fields: dict[str, Any], name: str, values: Int64Array) -> None:
-    fields[name] = int(values[0]) if alike(values) else values
+    put_texts(fields, "headers", "headers", (sizes + OWN_BACKOFF_SIZE * any_said, joined))
 
 
 # --------------------------------------------------------------------------- lists
 
 
-def _lists(column: _Column) -> tuple[Int64Array, list[Any]]:
+def _lists(column: ArrowColumn) -> tuple[Int64Array, list[Any]]:
     """(how many values each row has, the values of all rows)."""
     counts, values = [], []
     for chunk in column.chunks:
         wide = column.library.types.is_large_list(chunk.type)
-        ends = _view(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
+        ends = values_of(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
         lengths = (ends[1:] - ends[:-1]).astype(np.int64)
         if chunk.null_count:
             # Whatever stands there, it is no value of the list.
@@ -286,42 +209,28 @@ def _as_list(library: Any, chunk: Any) -> Any:
     return chunk.cast(library.list_(library.struct(pair)))
 
 
-def _row_of(counts: Int64Array, value: int) -> int:
-    """The row that a value of a list stands in."""
-    return int(np.searchsorted(np.cumsum(counts), value, side="right"))
-
-
-def _first_null(chunks: list[Any]) -> int | None:
-    at = 0
-    for chunk in chunks:
-        if chunk.null_count:
-            return at + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-        at += len(chunk)
-    return None
-
-
-def _tags(column: _Column, fields: dict[str, Any]) -> None:
+def _tags(column: ArrowColumn, fields: dict[str, Any]) -> None:
     """Tags, joined by newlines."""
     counts, values = _lists(column)
-    null = _first_null(values)
+    null = first_null(values)
     if null is not None:
-        raise column.wrong("holds a null", _row_of(counts, null))
-    sizes, block = _texts(column.library, values)
+        raise column.wrong("holds a null", row_of(counts, null))
+    sizes, block = texts_of(column.library, values)
     raw = np.frombuffer(block, np.uint8)
     breaks = np.flatnonzero(raw == ord("\n"))
     if len(breaks):
         at = int(np.searchsorted(np.cumsum(sizes), breaks[0], side="right"))
-        raise column.wrong("have no newlines, but one is there", _row_of(counts, at))
+        raise column.wrong("have no newlines, but one is there", row_of(counts, at))
     if int(np.count_nonzero(sizes == 0)):
-        raise column.wrong("has an empty one", _row_of(counts, int(np.argmin(sizes))))
+        raise column.wrong("has an empty one", row_of(counts, int(np.argmin(sizes))))
     first = np.zeros(len(sizes), np.bool_)
     first[(np.cumsum(counts) - counts)[counts > 0]] = True
     starts = np.cumsum(sizes) - sizes
     joined = np.insert(raw, starts[~first], ord("\n")).tobytes()
-    _put(fields, "tags", "tags", (_sums(sizes + ~first, counts), joined))
+    put_texts(fields, "tags", "tags", (_sums(sizes + ~first, counts), joined))
 
 
-def _headers(column: _Column, fields: dict[str, Any]) -> None:
+def _headers(column: ArrowColumn, fields: dict[str, Any]) -> None:
     """A msgpack map for each row that has headers, with lengths of 16 bits everywhere."""
     counts, values = _lists(column)
     pairs = int(counts.sum())
@@ -334,16 +243,16 @@ def _headers(column: _Column, fields: dict[str, Any]) -> None:
         key, text = chunk.flatten()
         keys.append(key)
         texts.append(text.fill_null(column.library.scalar(b"").cast(text.type)))
-    null = _first_null(keys)
+    null = first_null(keys)
     if null is not None:
-        raise column.wrong("has a null for a key", _row_of(counts, null))
+        raise column.wrong("has a null for a key", row_of(counts, null))
     (key_sizes, key_block), (text_sizes, text_block) = (
-        _texts(column.library, keys),
-        _texts(column.library, texts),
+        texts_of(column.library, keys),
+        texts_of(column.library, texts),
     )
     largest = np.maximum(key_sizes, text_sizes)
     if int(largest.max()) > _SIZE_MAX:
-        raise column.wrong("are too long", _row_of(counts, int(np.argmax(largest))))
+        raise column.wrong("are too long", row_of(counts, int(np.argmax(largest))))
     rows = np.flatnonzero(counts)
     heads = [_heads(0xDE, counts[rows]), _heads(0xDA, key_sizes), _heads(0xDA, text_sizes)]
     source = b"".join((*heads, key_block, text_block))
@@ -362,7 +271,7 @@ def _headers(column: _Column, fields: dict[str, Any]) -> None:
     starts[:, 3] = bases[2] + number
     starts[:, 4], sizes[:, 4] = bases[4] + np.cumsum(text_sizes) - text_sizes, text_sizes
     packed = _picked(source, starts.ravel(), sizes.ravel())
-    _put(fields, "headers", "headers", (_sums(sizes.sum(axis=1), counts), packed))
+    put_texts(fields, "headers", "headers", (_sums(sizes.sum(axis=1), counts), packed))
 
 
 def _picked(source: bytes, starts: Int64Array, sizes: Int64Array) -> bytes:
@@ -389,74 +298,25 @@ def _sums(sizes: Int64Array, counts: Int64Array) -> Int64Array:
 # --------------------------------------------------------------------------- types
 
 
-def _is_text(types: Any, kind: Any) -> bool:
-    return any(
-        is_kind(kind) for is_kind in (types.is_binary, types.is_large_binary, types.is_string)
-    ) or types.is_large_string(kind)
-
-
-def _is_utf8(types: Any, kind: Any) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _is_list(types: Any, kind: Any) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind))
-
-
-def _are_tags(types: Any, kind: Any) -> bool:
-    return _is_list(types, kind) and _is_utf8(types, kind.value_type)
-
-
-def _are_headers(types: Any, kind: Any) -> bool:
-    if types.is_map(kind):
-        return _is_utf8(types, kind.key_type) and _is_text(types, kind.item_type)
-    if not _is_list(types, kind) or not types.is_struct(kind.value_type):
-        return False
-    pair = kind.value_type
-    named = [pair.field(at).name for at in range(pair.num_fields)] == ["key", "value"]
-    return named and _is_utf8(types, pair.field(0).type) and _is_text(types, pair.field(1).type)
-
-
-def _is_integer(types: Any, kind: Any) -> bool:
-    return bool(types.is_integer(kind))
-
-
-def _is_time(types: Any, kind: Any) -> bool:
-    return bool(types.is_timestamp(kind))
-
-
-def _is_backoff(types: Any, kind: Any) -> bool:
-    names = [kind.field(at).name for at in range(kind.num_fields)] if types.is_struct(kind) else []
-    if not names or len(set(names)) < len(names):
-        return False
-    whole = {member.name: isinstance(member, Int) for member in BACKOFF.shape.members}
-    for at in range(kind.num_fields):
-        part = kind.field(at)
-        fits = types.is_integer(part.type)
-        if part.name not in whole or not (fits or types.is_floating(part.type)):
-            return False
-        if whole[part.name] and not fits:
-            return False
-    return True
-
-
-_Kind: TypeAlias = tuple[str, Callable[[_Column, dict[str, Any]], None], Callable[[Any, Any], bool]]
+_Kind: TypeAlias = tuple[
+    str, Callable[[ArrowColumn, dict[str, Any]], None], Callable[[Any, Any], bool]
+]
 _KINDS: Final[dict[type, _Kind]] = {
-    Text: ("string", _text, _is_utf8),
-    Int: ("an integer", _integers, _is_integer),
-    TextList: ("list<string>", _tags, _are_tags),
-    TextMap: (_LISTED, _headers, _are_headers),
+    Text: ("string", _text, is_utf8),
+    Int: ("an integer", _integers, is_integer),
+    TextList: ("list<string>", _tags, are_tags),
+    TextMap: (_LISTED, _headers, are_headers),
     Nested: (
         "struct<first_ms: int64, max_ms: int64, factor: double, jitter: double>, or some of these",
         _backoff,
-        _is_backoff,
+        is_backoff,
     ),
 }
 """Columns by the kinds of fields."""
 _KNOWN: Final[dict[str, _Kind]] = {
-    "value": (_TEXTS, _value, _is_text),
-    "deliver_at": ("timestamp", _deliver_at, _is_time),
-    "delay_ms": ("an integer", _delay_ms, _is_integer),
+    "value": (_TEXTS, _value, is_text),
+    "deliver_at": ("timestamp", _deliver_at, is_time),
+    "delay_ms": ("an integer", _delay_ms, is_integer),
     **{field.name: _KINDS[type(field.member)] for field in FIELDS if field.member is not MERGE},
 }
 """What each column must be, how it is taken, and whether a type is right."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.surface import AsyncQueueClient
-from delaylog.client.models import Settled, SettleTimes
+from delaylog.client.keywords import SettleTimes
+from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts

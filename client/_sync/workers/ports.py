@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.surface import QueueClient
-from delaylog.client.models import Settled, SettleTimes
+from delaylog.client.keywords import SettleTimes
+from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
