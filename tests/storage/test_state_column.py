@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError, NoDescriptorError
-from delaylog.storage.hours.states import state_column
+from delaylog.storage.hours.states import piece
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE, PIECE_ROWS
 from delaylog.storage.hours.states.state_column import StateColumn, page_runs
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
@@ -265,8 +265,8 @@ def test_a_full_disk_refuses_the_write_and_never_the_store() -> None:
 def test_bits_are_set_whatever_shares_a_byte(at: list[int], run: tuple[int, int]) -> None:
     start, stop = min(run[0], run[1] - 1), max(run[0] + 1, run[1])
     for places, change in (
-        (set(at), lambda bits: state_column._set_bits(bits, np.array(at, np.int64))),
-        (set(range(start, stop)), lambda bits: state_column._set_run(bits, start, stop)),
+        (set(at), lambda bits: piece.set_bits(bits, np.array(at, np.int64))),
+        (set(range(start, stop)), lambda bits: piece.set_run(bits, start, stop)),
     ):
         bits = np.zeros(8, np.uint8)
         change(bits)
@@ -282,6 +282,6 @@ def test_a_run_is_looked_through_to_its_ends_and_no_further(
 ) -> None:
     start, stop = min(run[0], run[1] - 1), max(run[0] + 1, run[1])
     bits = np.zeros(8, np.uint8)
-    state_column._set_bits(bits, np.array(at, np.int64))
+    piece.set_bits(bits, np.array(at, np.int64))
     expected = any(start <= each < stop for each in at)
-    assert state_column._any_in_run(bits, start, stop) == expected
+    assert piece.any_in_run(bits, start, stop) == expected

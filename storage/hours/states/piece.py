@@ -42,7 +42,7 @@ class Unbacked:
         """Nothing to unmap."""
 
 
-def _set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
+def set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
     """Set bits `at`: of those in one byte a pass sets one, so what is still missing goes again.
 
     That is two passes most often, and a third of the price of `np.bitwise_or.at`.
@@ -54,7 +54,7 @@ def _set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
         byte, bit = byte[missing], bit[missing]
 
 
-def _set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
+def set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
     """Set the bits [start, stop), of which there is at least one."""
     first, last = start >> 3, (stop - 1) >> 3
     low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
@@ -66,7 +66,7 @@ def _set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
     bits[last] |= high
 
 
-def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
+def any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
     """Whether a bit of [start, stop) is set, of which there is at least one."""
     first, last = start >> 3, (stop - 1) >> 3
     low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
@@ -77,7 +77,7 @@ def _any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
     )
 
 
-def _grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
+def grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
     """The same flags in twice the room, as often as it takes to have one of number `last`."""
     size = len(flags)
     while size <= last:
@@ -112,7 +112,7 @@ class Piece:
         if self.touched is not None:
             self._reach(at)
             if isinstance(at, slice):
-                if not _any_in_run(self.touched, at.start, at.stop):
+                if not any_in_run(self.touched, at.start, at.stop):
                     # What was sent together comes up together, most often for the first time.
                     return np.zeros(at.stop - at.start, STATE_ENTRY)
                 at = np.arange(at.start, at.stop)
@@ -134,9 +134,9 @@ class Piece:
             return
         last = at.stop - 1 if isinstance(at, slice) else int(at.max())
         if last // PAGE_ROWS >= len(self.dirty):
-            self.dirty = _grown(self.dirty, last // PAGE_ROWS)
+            self.dirty = grown(self.dirty, last // PAGE_ROWS)
         if self.touched is not None and last >> 3 >= len(self.touched):
-            self.touched = _grown(self.touched, last >> 3)
+            self.touched = grown(self.touched, last >> 3)
 
     def _checked(self, entries: StateArray, at: Int64Array | slice) -> StateArray:
         bad = broken(entries)
@@ -161,8 +161,8 @@ class Piece:
             # Rows in a row are one copy instead of a thousand scattered ones.
             self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
             if self.touched is not None:
-                _set_run(self.touched, at.start, at.stop)
+                set_run(self.touched, at.start, at.stop)
         else:
             self.dirty[at // PAGE_ROWS] = True
             if self.touched is not None:
-                _set_bits(self.touched, at)
+                set_bits(self.touched, at)
