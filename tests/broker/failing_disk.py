@@ -75,7 +75,7 @@ class FailingFileSystem(OsFileSystem):
         super().rename(source, target)
 
 
-class BusyNode(serve.Node):
+class BusyNode(serve.ServingNode):
     """A node in whose loop a task always has just begun."""
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class BusyNode(serve.Node):
 if __name__ == "__main__":
     if sys.argv[1] == "--busy":
         del sys.argv[1]
-        serve.Node = BusyNode  # type: ignore[misc]
+        serve.ServingNode = BusyNode  # type: ignore[misc]
     kind, pattern, armed, *arguments = sys.argv[1:]
     fault = Fault(kind, pattern, armed)
     serve.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]
