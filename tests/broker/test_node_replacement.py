@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
@@ -24,7 +25,6 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
@@ -71,7 +71,7 @@ class Place:
         self.engine = self.make(None)
         self._lead()
         self.keys = self._fill()
-        self.node = Node(self.engine, BrokerClock(), self.fatal.append)
+        self.node = ServingNode(self.engine, BrokerClock(), self.fatal.append)
 
     def make(self, loaded: LoadedKeyspace | None) -> Engine:
         durable = self.log

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -54,7 +54,7 @@ class Place:
         clock = BrokerClock()
         engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
         self.fatal: list[BaseException] = []
-        self.node = Node(engine, clock, self.fatal.append)
+        self.node = ServingNode(engine, clock, self.fatal.append)
         self.face = RespFace(self.node, ServerState())
         self.node.start()
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.node import Node
 from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp import face as face_module
@@ -70,7 +70,7 @@ class Place:
         self._folder = folder
         self.clock = BrokerClock()
         self.fatal: list[BaseException] = []
-        self.node = Node(self._engine(), self.clock, self.fatal.append)
+        self.node = ServingNode(self._engine(), self.clock, self.fatal.append)
         self.standing = Played(self.node.log_commits)
         self.node.standing = self.standing
         self.face = RespFace(self.node, ServerState())
