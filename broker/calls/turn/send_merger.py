@@ -70,9 +70,23 @@ class SendMerger:
         limits = self._node.engine.limits
         bytes_max = min(FRAME_BYTES_MAX, limits.request_bytes_max)
         for (key, _, acks), items in waiting.items():
-            sound = self._sound(items) if len(items) > 1 else items
+            if len(items) == 1:
+                self._send_one(*items[0], key, acks)
+                continue
+            sound = self._sound(items)
             for some in frames(sound, bytes_max, limits.bulk_rows_max, itemgetter(0)):
                 self._send_some(some, key, acks)
+
+    def _send_one(
+        self, part: Part, future: asyncio.Future[Answer], key: TopicKey, acks: Acks | None
+    ) -> None:
+        try:
+            result = self._send([part], key)
+        except Exception as error:
+            refuse([future], error)
+        else:
+            told = Callers([future], [(result, 0)])
+            self._node.standing.when_safe(result.position, acks, told)
 
     def _sound(self, items: list[_Item]) -> Iterator[_Item]:
         """Those whose part breaks no rule. Single messages were checked one by one."""
