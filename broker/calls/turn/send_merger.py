@@ -1,4 +1,4 @@
-"""Sends of one turn of the loop become one batch, one frame and one fsync.
+"""Sends of one turn of the loop become one batch, one frame and one fsync, unless one is alone.
 
 Single messages merge with each other, and batches that have the same columns. Whoever is refused
 (a quota is used up) is refused alone: one caller's mistake never touches another's messages.
@@ -38,6 +38,8 @@ class SendMerger:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[tuple[TopicKey, Hashable, Acks | None], list[_Item]] = {}
+        self._under_way = 0
+        """Sends that are not answered yet."""
 
     async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> Answer:
         """Send one caller's part; returns when it is as safe as `acks` says (None = as configured).
@@ -54,39 +56,32 @@ class SendMerger:
             await node.room()
             # All who waited go on in one turn: each sees what the ones before it have taken.
             waited = True
-        if waited or part.size_bytes > PART_BYTES_MAX:
-            result = self._send([part], key)
-            await node.standing.safe(result.position, acks)
-            return result, 0
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._flush)
-        self._waiting.setdefault((key, alike, acks), []).append((part, future))
-        return await future
+        apart = waited or part.size_bytes > PART_BYTES_MAX
+        # Who is alone has nobody to wait for.
+        alone = not self._under_way
+        self._under_way += 1
+        try:
+            if apart or alone:
+                result = self._send([part], key)
+                await node.standing.safe(result.position, acks)
+                return result, 0
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[Answer] = loop.create_future()
+            if not self._waiting:
+                loop.call_soon(self._flush)
+            self._waiting.setdefault((key, alike, acks), []).append((part, future))
+            return await future
+        finally:
+            self._under_way -= 1
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         limits = self._node.engine.limits
         bytes_max = min(FRAME_BYTES_MAX, limits.request_bytes_max)
         for (key, _, acks), items in waiting.items():
-            if len(items) == 1:
-                self._send_one(*items[0], key, acks)
-                continue
-            sound = self._sound(items)
+            sound = self._sound(items) if len(items) > 1 else items
             for some in frames(sound, bytes_max, limits.bulk_rows_max, itemgetter(0)):
                 self._send_some(some, key, acks)
-
-    def _send_one(
-        self, part: Part, future: asyncio.Future[Answer], key: TopicKey, acks: Acks | None
-    ) -> None:
-        try:
-            result = self._send([part], key)
-        except Exception as error:
-            refuse([future], error)
-        else:
-            told = Callers([future], [(result, 0)])
-            self._node.standing.when_safe(result.position, acks, told)
 
     def _sound(self, items: list[_Item]) -> Iterator[_Item]:
         """Those whose part breaks no rule. Single messages were checked one by one."""

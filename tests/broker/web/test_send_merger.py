@@ -76,6 +76,9 @@ class Stub:
 
     async def safe(self, position: int, acks: Acks | None) -> None:
         self.when_safe(position, acks, lambda _: None)
+        await asyncio.sleep(0)
+        if self.wait_error is not None:
+            raise self.wait_error
 
     def check(self) -> None:
         if self.away is not None:
@@ -139,7 +142,7 @@ def test_batches_of_a_turn_are_a_frame_for_each_shape(stub: Stub) -> None:
     """Each caller finds its own rows."""
     sent = [bulk(b"", b""), bulk(b"a"), bulk(b""), bulk(b"b", b"a", b"c"), bulk(b"a", merge="keep")]
     answers = stub.answers(*((part, None) for part in sent))
-    assert stub.frames == 3
+    assert stub.frames == 4
     own = [result.part(first, part.n) for (result, first), part in zip(answers, sent, strict=True)]
     assert [len(each.refs) for each in own] == [2, 1, 1, 3, 1]
     assert [[each.code(row) for row in range(len(each.refs))] for each in own] == [
@@ -183,10 +186,10 @@ def test_a_batch_with_a_mistake_harms_no_other(stub: Stub) -> None:
 
 
 def test_a_turn_is_a_frame_for_each_acks(stub: Stub) -> None:
-    """Who asks for the same goes together, whatever stands between."""
+    """Who asks for the same goes together, whatever stands between, but for the first one."""
     alike = (None, Acks.ALL, None, Acks.LEADER, Acks.ALL)
     assert stub.send(*plain(5), acks=alike) == [0] * 5
-    assert stub.asked == [(1, None), (2, Acks.ALL), (3, Acks.LEADER)]
+    assert stub.asked == [(1, None), (2, Acks.ALL), (3, None), (4, Acks.LEADER)]
 
 
 def test_a_node_that_hands_over_takes_nothing(stub: Stub) -> None:
@@ -196,9 +199,26 @@ def test_a_node_that_hands_over_takes_nothing(stub: Stub) -> None:
     assert stub.frames == 0
 
 
-def test_a_turn_is_one_frame(stub: Stub) -> None:
+def test_a_turn_is_one_frame_behind_who_is_alone(stub: Stub) -> None:
+    """The first one has nobody to wait for; the others come while it is under way."""
     assert stub.send(*plain(50)) == [0] * 50
-    assert stub.frames == 1
+    assert stub.frames == 2
+
+
+def test_one_after_the_other_each_is_alone(stub: Stub) -> None:
+    """Nobody waits for another turn of the loop, a refused one changes nothing."""
+
+    async def main() -> list[int]:
+        merger = SendMerger(stub)  # type: ignore[arg-type]
+        frames = []
+        for part in (bulk(b"a"), bulk(b"~"), bulk(b"b"), *plain(2)):
+            sending = asyncio.ensure_future(merger.send(KEY, part))
+            await asyncio.sleep(0)
+            frames.append(stub.frames)
+            await asyncio.gather(sending, return_exceptions=True)
+        return frames
+
+    assert asyncio.run(main()) == [1, 1, 2, 3, 4]
 
 
 def test_a_wait_that_fails_is_told_to_all(stub: Stub) -> None:
@@ -270,8 +290,8 @@ def test_a_large_part_is_not_joined(roomy: Stub) -> None:
     sent.append(bulk(b"", b"", bodies=b"x" * 2 * half, body_size=half))
     answers = roomy.answers(*((part, None) for part in sent))
     together = [len(result.refs) for result, _ in answers]
-    assert together == [7] * 7 + [5] * 5 + [2]
-    assert roomy.frames == 3
+    assert together == [1] + [7] * 7 + [4] * 4 + [2]
+    assert roomy.frames == 4
 
 
 def test_who_waited_for_room_takes_no_more_than_there_is(roomy: Stub) -> None:
