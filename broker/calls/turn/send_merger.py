@@ -40,6 +40,8 @@ class SendMerger:
         self._waiting: dict[tuple[TopicKey, Hashable, Acks | None], list[_Item]] = {}
         self._under_way = 0
         """Sends that are not answered yet."""
+        self._came_last = 1
+        """How many sends the last turn had that had any."""
 
     async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> Answer:
         """Send one caller's part; returns when it is as safe as `acks` says (None = as configured).
@@ -57,8 +59,9 @@ class SendMerger:
             # All who waited go on in one turn: each sees what the ones before it have taken.
             waited = True
         apart = waited or part.size_bytes > PART_BYTES_MAX
-        # Who is alone has nobody to wait for.
-        alone = not self._under_way
+        # Who is alone has nobody to wait for. Of many who were answered together, and come again,
+        # the first one is not alone.
+        alone = not self._under_way and self._came_last == 1
         self._under_way += 1
         try:
             if apart or alone:
@@ -76,6 +79,7 @@ class SendMerger:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
+        self._came_last = sum(map(len, waiting.values()))
         limits = self._node.engine.limits
         bytes_max = min(FRAME_BYTES_MAX, limits.request_bytes_max)
         for (key, _, acks), items in waiting.items():

@@ -316,3 +316,18 @@ def test_who_waited_for_room_takes_no_more_than_there_is(roomy: Stub) -> None:
         return taken
 
     assert 25_000 < asyncio.run(main()) < 45_000
+
+
+def test_of_many_who_come_again_together_none_is_alone(stub: Stub) -> None:
+    """All were answered at once, so nothing is under way when the first one comes again."""
+
+    async def main() -> list[int]:
+        merger = SendMerger(stub)  # type: ignore[arg-type]
+        frames = []
+        for count in (50, 50, 50, 1, 1):
+            stub.frames = 0
+            await asyncio.gather(*(merger.send(KEY, part) for part in plain(count)))
+            frames.append(stub.frames)
+        return frames
+
+    assert asyncio.run(main()) == [2, 1, 1, 1, 1]
