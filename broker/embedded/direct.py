@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import Looked, lease, waiting_key
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import Part, batch_of
-from delaylog.broker.calls.turn.writes import Settling, send_batch
+from delaylog.broker.calls.turn.single_sends import Part
+from delaylog.broker.calls.turn.writes import Settling, send_parts
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
@@ -32,8 +32,7 @@ class DirectSends:
         node = self._node
         if node.crowded:
             await node.room()
-        now_ms = node.clock.now_ms()
-        result = send_batch(node, key, batch_of([part], now_ms), now_ms)
+        result = send_parts(node, key, [part])
         await node.standing.safe(result.position, acks)
         return result, 0
 

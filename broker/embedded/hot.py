@@ -17,7 +17,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import Single, build_wire, frames
+from delaylog.broker.calls.turn.single_sends import Single, batch_of, frames
 from delaylog.broker.calls.turn.writes import Settling, send_batch
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.broker.embedded.waits.steps import Begun, Safe
@@ -59,7 +59,7 @@ async def send_rows(
     now_ms = node.clock.now_ms()
     singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
     parts = [
-        (part, decode_send(build_wire(part, now_ms, part[0].merge), rows_max=len(part)))
+        (part, batch_of(part, now_ms))
         for part in frames(
             singles, limits.request_bytes_max, limits.bulk_rows_max, lambda single: single
         )

@@ -15,7 +15,7 @@ from delaylog.broker.calls.forms.describing import describe, life_members
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control import changing
 from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.control.found import FoundColumns
 from delaylog.broker.engine.control.group_control import GroupedResult
@@ -70,7 +70,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
     await ctx.node.durable(result.position)
     if found is None:
         raise Problem("unknown", f"topic {topic.name!r} has no message {ctx.params['id']!r}")
-    if result.codes[0] == control.TOO_LATE:
+    if result.codes[0] == changing.TOO_LATE:
         raise Problem(
             "too_late",
             f"the message is {found.state.name.lower()}",

@@ -20,7 +20,7 @@ from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control import changing
 from delaylog.broker.engine.control.changing import ControlResult
 from delaylog.broker.engine.control.finding import find_ids, find_origins, find_texts
 from delaylog.broker.engine.control.found import FoundColumns
@@ -93,7 +93,7 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"result": CONTROL_NAMES[code]}
         if late := grouped.late_for(at):
             entry["groups"] = late
-        if code == control.TOO_LATE:
+        if code == changing.TOO_LATE:
             entry["state"] = MessageState(kind).name.lower()
         out.append(entry)
     return out

@@ -111,7 +111,7 @@ async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> 
 async def _send_keyed(
     ctx: Context, singles: list[Single], key: str | None, merge: str | None, acks: Acks | None
 ) -> SendResult:
-    """Send as a separate batch; an Idempotency-Key is a producer with one sequence."""
+    """Send as one batch; an Idempotency-Key is a producer with one sequence."""
     node = ctx.node
     scalars: dict[str, object] = {}
     if key is not None:

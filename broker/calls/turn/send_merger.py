@@ -1,4 +1,6 @@
-"""Sends of one turn of the loop become one batch, one frame and one fsync, unless one is alone.
+"""Sends of one turn of the loop become one batch, one frame and one fsync.
+
+A send that is alone goes at once.
 
 Single messages merge with each other, and batches that have the same columns. Whoever is refused
 (a quota is used up) is refused alone: one caller's mistake never touches another's messages.
@@ -13,8 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.turn.callers import Callers, refuse
 from delaylog.broker.calls.turn.sending_apart import send_apart
-from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of, frames
-from delaylog.broker.calls.turn.writes import send_batch
+from delaylog.broker.calls.turn.single_sends import Part, Single, frames
+from delaylog.broker.calls.turn.writes import send_parts
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
@@ -48,7 +50,11 @@ class SendMerger:
 
         A batch has no producer: what such a one has sent before is looked up batch by batch.
         """
-        node, waited = self._node, False
+        node = self._node
+        # A send that is alone does not wait for others. When many clients were answered together and
+        # send again, the first of them is not alone.
+        alone = not self._under_way and self._came_last == 1
+        apart = alone or part.size_bytes > PART_BYTES_MAX
         if isinstance(part, Single):
             node.turns.single()
             alike: Hashable = part.merge
@@ -56,15 +62,11 @@ class SendMerger:
             alike = part.shape
         if node.crowded:
             await node.room()
-            # All who waited go on in one turn: each sees what the ones before it have taken.
-            waited = True
-        apart = waited or part.size_bytes > PART_BYTES_MAX
-        # Who is alone has nobody to wait for. Of many who were answered together, and come again,
-        # the first one is not alone.
-        alone = not self._under_way and self._came_last == 1
+            # All waiting sends go on in one turn: each must see the room that earlier ones took.
+            apart = True
         self._under_way += 1
         try:
-            if apart or alone:
+            if apart:
                 result = self._send([part], key)
                 await node.standing.safe(result.position, acks)
                 return result, 0
@@ -83,12 +85,13 @@ class SendMerger:
         limits = self._node.engine.limits
         bytes_max = min(FRAME_BYTES_MAX, limits.request_bytes_max)
         for (key, _, acks), items in waiting.items():
-            sound = self._sound(items) if len(items) > 1 else items
-            for some in frames(sound, bytes_max, limits.bulk_rows_max, itemgetter(0)):
+            if len(items) > 1 and isinstance(items[0][0], MessageBatch):
+                items = list(self._sound(items))
+            for some in frames(items, bytes_max, limits.bulk_rows_max, itemgetter(0)):
                 self._send_some(some, key, acks)
 
     def _sound(self, items: list[_Item]) -> Iterator[_Item]:
-        """Those whose part breaks no rule. Single messages were checked one by one."""
+        """Those whose batch breaks no rule. Single messages were checked when they came."""
         state, now_ms = self._node.engine.state, self._node.clock.now_ms()
         for part, future in items:
             try:
@@ -117,7 +120,6 @@ class SendMerger:
     def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
         node = self._node
         node.standing.check()
-        now_ms = node.clock.now_ms()
-        result = send_batch(node, key, batch_of(parts, now_ms), now_ms)
+        result = send_parts(node, key, parts)
         node.appended()
         return result

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from delaylog.broker.calls.turn.single_sends import Single, build_wire
-from delaylog.broker.engine.control import changing as control
+from delaylog.broker.calls.turn.single_sends import Part, batch_of
+from delaylog.broker.engine.control import changing
 from delaylog.broker.engine.control.changing import ControlResult
 from delaylog.broker.engine.control.found import FoundColumns
 from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
@@ -24,7 +24,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.batch import MessageBatch, decode_send
+from delaylog.storage.messages.batch import MessageBatch
 
 
 class Engine(Protocol):
@@ -70,13 +70,10 @@ def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> S
     return send(state, topic, batch, now_ms, free_bytes=free_bytes)
 
 
-def send_singles(
-    host: Host, key: TopicKey, singles: Sequence[Single], merge: str | None, **scalars: object
-) -> SendResult:
-    """Send messages as one batch; `scalars` are `producer` and `sequence` of a bulk body."""
+def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
+    """Send parts that are alike (see `batch_of`) as one batch."""
     now_ms = host.clock.now_ms()
-    wire = build_wire(singles, now_ms, merge, **scalars)
-    return send_batch(host, key, decode_send(wire, rows_max=len(singles)), now_ms)
+    return send_batch(host, key, batch_of(parts, now_ms), now_ms)
 
 
 # --------------------------------------------------------------------------- settle
@@ -140,10 +137,10 @@ def change(
     def act(found: FoundColumns) -> ControlResult:
         if wanted.action == "cancel":
             force = wanted.force
-            return control.cancel(state, topic, found, now_ms, force=force, dead=force)
+            return changing.cancel(state, topic, found, now_ms, force=force, dead=force)
         if wanted.action == "replay":
-            return control.replay(state, topic, found, now_ms, deliver_at_ms=due)
-        return control.reschedule(
+            return changing.replay(state, topic, found, now_ms, deliver_at_ms=due)
+        return changing.reschedule(
             state, topic, found, now_ms, deliver_at_ms=due, priority=wanted.priority
         )
 

@@ -74,10 +74,8 @@ class KnownMembers:
         self.config = self.config.following(configuration)
         # A removed node is dropped once its removal is committed. A node that is behind in the log
         # keeps the connections that it has: it catches up over one of them.
-        before_and_now = [self._addresses, self.config.peers]
-        if self._is_behind(configuration):
-            before_and_now.reverse()
-        self._addresses = before_and_now[0] | before_and_now[1]
+        known, now = self._addresses, self.config.peers
+        self._addresses = now | known if self._is_behind(configuration) else known | now
         self._member.transport.set_addresses(self._addresses)
         self._parted = False
         if configuration.version < before.version:

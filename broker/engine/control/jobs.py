@@ -15,7 +15,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control import changing
 from delaylog.broker.engine.control.finding import find_origins
 from delaylog.broker.engine.control.found import FoundColumns
 from delaylog.broker.engine.control.job_table import Job, Order
@@ -54,7 +54,7 @@ def begin_job(state: EngineState, topic: Topic, order: Order, now_ms: int) -> Jo
     if len(state.jobs.running()) >= RUNNING_MAX:
         raise TooManyJobsError(f"{RUNNING_MAX} jobs run already")
     if order.deliver_at_ms is not None:
-        control.check_due(state, order.deliver_at_ms, now_ms)
+        changing.check_due(state, order.deliver_at_ms, now_ms)
     number = state.jobs.next_number
     job = Job(number, topic.number, *order, now_ms, 0)
     members = job.pack()
@@ -180,7 +180,7 @@ class Jobs:
                 mine = np.flatnonzero(match & chosen)
                 if len(mine):
                     codes = self._act(job, topic, found.take(mine), now_ms)
-                    done[mine[codes == control.DONE]] = True
+                    done[mine[codes == changing.DONE]] = True
             acted, following = int(np.count_nonzero(done)), (last & INDEX_MASK) + 1
             job.allowed -= len(at)
             changed = {
@@ -209,8 +209,8 @@ class Jobs:
         if job.action == "cancel":
             # Who asks for dead letters has said so, and `force` was needed for it.
             dead = job.force and job.filter.state is MessageState.DEAD
-            return control.cancel(state, topic, found, now_ms, force=job.force, dead=dead).codes
-        act = control.reschedule if job.action == "reschedule" else control.replay
+            return changing.cancel(state, topic, found, now_ms, force=job.force, dead=dead).codes
+        act = changing.reschedule if job.action == "reschedule" else changing.replay
         return act(state, topic, found, now_ms, deliver_at_ms=job.deliver_at_ms).codes
 
 

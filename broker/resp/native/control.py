@@ -10,7 +10,7 @@ import numpy as np
 from delaylog.broker.calls.forms.describing import describe
 from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control import changing
 from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.control.found import FoundColumns
 from delaylog.broker.engine.model import Topic
@@ -94,7 +94,7 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
     find = _finder(state, topic, argv[2:], now_ms)
     grouped = change(host.node, topic, find, Change("cancel"))
     host.node.appended()
-    return int(np.count_nonzero(grouped.result.codes == control.DONE))
+    return int(np.count_nonzero(grouped.result.codes == changing.DONE))
 
 
 @command("dl.reschedule", 4, "module", _WRITES)
@@ -116,9 +116,9 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
     find = _finder(state, topic, [argv[2]], now_ms)
     grouped = change(host.node, topic, find, Change("reschedule", due_ms))
     code = grouped.result.codes[0]
-    if code == control.TOO_LATE:
+    if code == changing.TOO_LATE:
         raise CommandError(b"TOOLATE the message is out, or has ended")
-    if code != control.DONE:
+    if code != changing.DONE:
         raise CommandError(b"UNKNOWN there is no such message")
     host.node.appended()
     host.node.kick_dispatch()

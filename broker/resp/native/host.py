@@ -13,7 +13,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.settles import outcomes
 from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
-from delaylog.broker.calls.turn.writes import Settling, send_batch, send_singles
+from delaylog.broker.calls.turn.writes import Settling, send_batch, send_parts
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
@@ -129,9 +129,9 @@ class NativeHost:
         sends, self._sends = self._sends, {}
         for topic_key, plain in plains.items():
             self._send_plain(plain, topic_key)
-        for (topic_key, merge), items in sends.items():
+        for (topic_key, _), items in sends.items():
             for part in self._frames(items):
-                self._send(part, topic_key, merge)
+                self._send(part, topic_key)
         return True
 
     def forget(self) -> None:
@@ -173,7 +173,7 @@ class NativeHost:
         delays, rows = plain.delays, len(plain.bodies)
         if rows > limits.bulk_rows_max or sum(map(len, plain.bodies)) > limits.request_bytes_max:
             for part in self._frames(plain.items()):
-                self._send(part, key, None)
+                self._send(part, key)
             return
         try:
             node.standing.check()
@@ -184,7 +184,7 @@ class NativeHost:
             if refusal(error) is None:
                 raise
             # Nothing was done; whose fault it is comes out that way.
-            self._send(plain.items(), key, None)
+            self._send(plain.items(), key)
             return
         lines = written_ids(refs)
         starts = range(0, rows * ID_LINE_SIZE, ID_LINE_SIZE)
@@ -200,8 +200,8 @@ class NativeHost:
         half = len(items) // 2
         return self._frames(items[:half]) + self._frames(items[half:])
 
-    def _send(self, items: list[Waiting], key: TopicKey, merge: str | None) -> None:
-        for part, result in send_apart(items, lambda some: self.send_batch(some, key, merge)):
+    def _send(self, items: list[Waiting], key: TopicKey) -> None:
+        for part, result in send_apart(items, lambda some: self.send_batch(some, key)):
             if isinstance(result, Exception):
                 told = refusal(result)
                 if told is None:
@@ -222,11 +222,11 @@ class NativeHost:
                 else:
                     out[place] = lines[start : start + ID_LINE_SIZE]
 
-    def send_batch(self, items: list[Waiting], key: TopicKey, merge: str | None) -> SendResult:
+    def send_batch(self, items: list[Waiting], key: TopicKey) -> SendResult:
         """Send messages as one batch."""
         node = self.node
         node.standing.check()
-        result = send_singles(node, key, [single for single, _, _ in items], merge)
+        result = send_parts(node, key, [single for single, _, _ in items])
         node.appended()
         return result
 
