@@ -51,8 +51,8 @@ class SendMerger:
         A batch has no producer: what such a one has sent before is looked up batch by batch.
         """
         node = self._node
-        # A send that is alone does not wait for others. When many clients were answered together and
-        # send again, the first of them is not alone.
+        # A send that is alone does not wait for others. When many clients were answered together,
+        # and send again, the first of them is not alone.
         alone = not self._under_way and self._came_last == 1
         apart = alone or part.size_bytes > PART_BYTES_MAX
         if isinstance(part, Single):
