@@ -78,7 +78,7 @@ from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
 RELEASE_PACE_SECONDS: Final = 0.004
-"""A hand-out keeps several nodes busy: twice what a broker waits that is alone."""
+"""Shortest time between two releases. Each keeps several nodes busy: twice that of a single node."""
 SLOTS_EVERY_MS: Final = 1_000
 """So much of the tick may a power cut take from one node."""
 
@@ -184,7 +184,7 @@ class ClusterMember:
         node.standing = self._standing = MemberStanding(
             self, node, succession, self._sight, self._pace, self._safe_sends
         )
-        node.release_pace_seconds = RELEASE_PACE_SECONDS
+        node.pace.shortest_s = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
 
     @property

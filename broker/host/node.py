@@ -27,6 +27,7 @@ from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.release_pace import ReleasePace
 from delaylog.broker.host.standing import Alone, Standing
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
@@ -39,9 +40,7 @@ HELD_WAKE_MS: Final = 20
 DISK_STOP_SECONDS: Final = 5.0
 """How long an end waits for a disk without any space."""
 RELEASE_PACE_SECONDS: Final = 0.002
-"""Least time between two releases while messages become due all the time. A release costs a turn
-of the wheel, a receive, an ack and a new poll, whether it brings one message or a hundred; the
-first one after a pause is never held back."""
+"""Shortest time between two releases while messages become due all the time."""
 
 _LEADS_NO_MORE: Final = "this node leads no more; ask the leader"
 
@@ -73,8 +72,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._due_scheduled = False
-        self._next_release = 0.0
-        self.release_pace_seconds = RELEASE_PACE_SECONDS
+        self.pace = ReleasePace(RELEASE_PACE_SECONDS)
         self._stopping = False
         self._suspended = False
         self.waiters = Waiters()
@@ -388,12 +386,13 @@ class Node:
                 # The log's thread may have got further than the loop has heard.
                 self.engine.commit(self.log_commits.position(), now_ms)
             wake = self.engine.next_wake_ms()
-            paced = not unpaced and perf_counter() < self._next_release
+            paced = not unpaced and self.pace.left_s > 0
             if wake is not None and wake <= now_ms and not paced:
+                began_s = perf_counter()
                 if self.engine.run_due(now_ms):
                     self.kick_dispatch()
                 else:
-                    self._next_release = perf_counter() + self.release_pace_seconds
+                    self.pace.released(began_s)
                 state = self.engine.state
                 if state.log.pending_size:
                     self.appended()
@@ -427,8 +426,8 @@ class Node:
         wake = self.engine.next_wake_ms()
         if wake is None or not self.standing.leading:
             return
-        if (held := self._next_release - perf_counter()) > 0:
-            wake = max(wake, now_ms + ceil(held * 1000))
+        if (pause_s := self.pace.left_s) > 0:
+            wake = max(wake, now_ms + ceil(pause_s * 1000))
         if self._timer is not None:
             if self._timer_ms <= wake and self._timer_ms > now_ms:
                 return
