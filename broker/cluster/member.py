@@ -78,7 +78,7 @@ from delaylog.storage.work import Work
 
 ORACLE_EVERY_SECONDS: Final = 0.02
 RELEASE_PACE_SECONDS: Final = 0.004
-"""Shortest time between two releases. Each keeps several nodes busy: twice that of a single node."""
+"""Shortest time between two releases, twice that of a single node: each occupies several nodes."""
 SLOTS_EVERY_MS: Final = 1_000
 """So much of the tick may a power cut take from one node."""
 
