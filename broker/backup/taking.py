@@ -22,7 +22,7 @@ from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.members.whose import cluster_of, node_of
+from delaylog.broker.cluster.members.folder_owner import cluster_of, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of

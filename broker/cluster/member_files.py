@@ -13,8 +13,8 @@ from typing import Final
 from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
+from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import history_of
-from delaylog.broker.cluster.members.whose import META
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries

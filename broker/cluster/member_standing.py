@@ -6,20 +6,25 @@ handed out is `Pace`'s, and what is safe is replication's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
-from delaylog.broker.cluster.members.operator_calls import OperatorCalls
-from delaylog.broker.cluster.pace import Pace
-from delaylog.broker.cluster.safe_sends import SafeSends
-from delaylog.broker.cluster.succession import Succession
-from delaylog.broker.cluster.watch.leader_sight import LeaderSight
+from delaylog.broker.cluster.leading.leader_sight import LeaderSight
+from delaylog.broker.cluster.leading.pace import Pace
+from delaylog.broker.cluster.leading.safe_sends import SafeSends
+from delaylog.broker.cluster.leading.succession import Succession
+from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.position_waiters import Told, told
-from delaylog.broker.host.node import Node
+from delaylog.broker.host.standing import ClusterCalls
 from delaylog.replication.leading.leader import Acks
 
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
+
+class StandingMember(MemberView, Protocol):
+    """What the standing needs of its member."""
+
+    def take_input(self, take: Callable[[], object]) -> None:
+        """Give replication an input and act on the results."""
 
 
 class MemberStanding:
@@ -27,20 +32,19 @@ class MemberStanding:
 
     def __init__(
         self,
-        member: ClusterMember,
-        node: Node,
+        member: StandingMember,
+        calls: ClusterCalls,
         succession: Succession,
         sight: LeaderSight,
         pace: Pace,
         safe_sends: SafeSends,
     ) -> None:
         self._member = member
-        self._node = node
         self._succession = succession
         self._sight = sight
         self._pace = pace
         self._safe_sends = safe_sends
-        self.cluster = OperatorCalls(member)
+        self.cluster = calls
 
     @property
     def leading(self) -> bool:
@@ -107,14 +111,14 @@ class MemberStanding:
         """
         acks = acks or self._member.config.acks
         if acks is Acks.QUORUM:
-            self._node.when_durable(position, call)
+            self._member.node.when_durable(position, call)
             return
         replication = self._member.replication
         leader = None if replication is None else replication.leader
         if leader is None or not self._succession.leading:
             call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
             return
-        self._node.appended()
+        self._member.node.appended()
         self._safe_sends.add(leader, position, acks, call)
 
     async def safe(self, position: int, acks: Acks | None) -> None:

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
 from delaylog.broker.cluster.members.addresses import unlike_options
 from delaylog.broker.cluster.members.folders import StaleFolderError
-from delaylog.broker.cluster.place import ClusterPlace, take_place
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
@@ -103,7 +103,7 @@ async def _serve(config: Config) -> int:
         on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
     )
     stop, failed = asyncio.Event(), asyncio.Event()
-    place: ClusterPlace | None = None
+    place: ClusterNode | None = None
     failure: list[BaseException] = []
 
     def on_fatal(error: BaseException) -> None:
@@ -142,7 +142,7 @@ async def _serve(config: Config) -> int:
         node = ServingNode(make_engine(), clock, on_fatal, fsync=config.fsync)
         clock.hold_from(node.engine.started_ms)
     else:
-        place = await take_place(config, clock, make_engine, on_fatal)
+        place = await open_cluster_node(config, clock, make_engine, on_fatal)
         node = place.node
     clock.on_jump = node.clock_jumped
     if clock.held_ms:
@@ -237,7 +237,7 @@ async def _serve(config: Config) -> int:
     return 0
 
 
-def _checks(config: Config, place: ClusterPlace | None) -> RequestChecks:
+def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:
     """The names under which clients call this node: its own, and those of the cluster file."""
     hosts = [config.http_host, *config.http_hosts]
     if place is not None:
@@ -246,13 +246,13 @@ def _checks(config: Config, place: ClusterPlace | None) -> RequestChecks:
     return RequestChecks(hosts, config.http_allowed_origins)
 
 
-def _warn_of_ports(config: Config, place: ClusterPlace, http_port: int) -> None:
+def _warn_of_ports(config: Config, place: ClusterNode, http_port: int) -> None:
     resp_port = None if config.resp is None else config.resp.port
     for text in unlike_options(place.member.config.me, http_port, resp_port):
         log.warning(text)
 
 
-def _advice(error: BaseException, place: ClusterPlace | None = None) -> str:
+def _advice(error: BaseException, place: ClusterNode | None = None) -> str:
     """What the operator can do about what ended the node."""
     if isinstance(error, StaleFolderError):
         return (

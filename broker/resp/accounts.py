@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.cluster.secret import check_private
+from delaylog.broker.cluster.config.secret import check_private
 from delaylog.broker.host.config import ConfigError
 from delaylog.replication.errors import ClusterError
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
-from delaylog.broker.cluster.members.whose import META, node_of
+from delaylog.broker.cluster.members.folder_owner import META, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of

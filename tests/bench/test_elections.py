@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from delaylog.broker.cluster.oracles import OnlyNode, RunningOracle
+from delaylog.broker.cluster.elections import OnlyNode
+from delaylog.broker.cluster.member_oracle import RunningOracle
 
 BENCH = Path(__file__).parents[2] / "bench"
 SOURCE = '''"""Text

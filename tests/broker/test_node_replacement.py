@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, LoadedKeyspace

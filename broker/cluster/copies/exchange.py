@@ -12,14 +12,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.cluster.copies.giving import CopyGiver
 from delaylog.broker.cluster.copies.incoming import IncomingFolder
 from delaylog.broker.cluster.copies.receiving import CopyReceiver
+from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_files import MemberFiles
-from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.node import Node
 from delaylog.replication.epochs import epoch_node
@@ -37,10 +38,25 @@ from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.levels import LEVEL_FRAMES
 from delaylog.storage.log.tick_slots import TickRecord
 
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
-
 log = logging.getLogger("delaylog.cluster")
+
+
+class CopyMember(MemberView, Protocol):
+    """What copies need of their member."""
+
+    on_fatal: Callable[[BaseException], None]
+
+    def fall_silent(self, end: int) -> None:
+        """Stop replication: the data folder is about to be replaced.
+
+        `end` = where the log of the new folder ends.
+        """
+
+    def take_files(self, files: MemberFiles) -> None:
+        """Use these files from now on."""
+
+    def go_on(self) -> None:
+        """Take part again."""
 
 
 class Copies:
@@ -50,7 +66,7 @@ class Copies:
         self,
         fs: FileSystem,
         folder: str,
-        member: ClusterMember,
+        member: CopyMember,
         node: Node,
         succession: Succession,
         reopen: Callable[[], tuple[MemberFiles, Engine]],

@@ -17,10 +17,9 @@ from typing import Final
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
 from delaylog.broker.cluster.member_files import new_learner
+from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import Visitor
-from delaylog.broker.cluster.members.whose import META
-from delaylog.broker.cluster.peers import PeerHost, PeerPlace, PeerTransport
-from delaylog.broker.cluster.secret import KeyUse
+from delaylog.broker.cluster.peers import PeerHost, PeerTransport
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta
@@ -131,10 +130,7 @@ async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) ->
     host = PeerHost(
         lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer: None
     )
-    key = config.key(KeyUse.PEERS)
-    place = PeerPlace(config.node, config.cluster_id, key, config.peers, config.me.peer, config.tls)
-    transport = PeerTransport(place, host)
-
+    transport = PeerTransport(config.peer_config(), host)
     await transport.start()
     try:
         async with asyncio.timeout(seconds):

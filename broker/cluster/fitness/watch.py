@@ -10,20 +10,20 @@ import asyncio
 import logging
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from delaylog.broker.cluster.fitness.judging import Fitness, Judge, Unfit
 from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, stands_back
 from delaylog.broker.cluster.fitness.targets import Peer, able, best, refusal
+from delaylog.broker.cluster.leading.leader_sight import LeaderSight
+from delaylog.broker.cluster.member_oracle import MemberOracle
+from delaylog.broker.cluster.member_view import MemberView
+from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.node import Node
 from delaylog.storage.log.levels import IDENTITIES
 from delaylog.storage.work import Work
-
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
-    from delaylog.broker.cluster.watch.leader_sight import LeaderSight
-    from delaylog.broker.host.node import Node
 
 LOOK_EVERY_MS: Final = 100
 OUT_MS: Final = 3_000
@@ -36,10 +36,30 @@ RESULTS: Final = ("handed_over", "let_go", "failed")
 log = logging.getLogger("delaylog.cluster")
 
 
+class FitnessMember(MemberView, Protocol):
+    """What the fitness watch needs of its member."""
+
+    oracle: MemberOracle
+    watch: MemberWatch
+
+    @property
+    def position(self) -> int:
+        """How far the log is applied."""
+
+    def committed(self) -> int:
+        """End of the log that is both committed and durable on this disk."""
+
+    async def hand_over(self, target: int | None) -> int | None:
+        """Hand the leadership to a node; None if no node took over."""
+
+    def let_go(self, out_ms: int) -> None:
+        """Give up the leadership without a successor."""
+
+
 class FitnessWatch:
     """One member's. All methods belong to the loop's thread."""
 
-    def __init__(self, member: ClusterMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
+    def __init__(self, member: FitnessMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
         self._member = member
         self._node = node
         self._sight = sight
@@ -227,7 +247,7 @@ class FitnessWatch:
             sync_max_ms=sync.max_ms,
             sync_fresh=sync.fresh,
             unapplied_bytes=max(self._member.committed() - self._member.position, 0),
-            clock_off=self._member.clock_is_off,
+            clock_off=self._member.watch.clocks.is_off,
         )
 
     def _tell(self, before: Unfit | None) -> None:

@@ -11,17 +11,15 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
-from delaylog.broker.cluster.oracles import require_election, require_port
+from delaylog.broker.cluster.elections import require_election, require_port
+from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
 from delaylog.replication.node import ReplicationNode
-
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
 
 DONE_SECONDS: Final = 10.0
 """How long a change may take until all of it is committed: two short elections of the leader."""

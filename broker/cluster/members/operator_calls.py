@@ -7,9 +7,10 @@ the leader, and answered when the next one serves.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.member_changes import MemberChanges, Wanted, not_leading
 from delaylog.broker.engine.errors import (
     BadRequestError,
@@ -19,9 +20,6 @@ from delaylog.broker.engine.errors import (
 )
 from delaylog.replication.epochs import epoch_counter, epoch_node
 from delaylog.replication.events import Role
-
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
 
 ROLES: Final = (
     "leader",

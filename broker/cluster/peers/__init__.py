@@ -3,16 +3,16 @@
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Levels
 from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace, Transport
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost, Transport
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.cluster.peers.transport import PeerTransport
 
 __all__ = [
     "Levels",
+    "PeerConfig",
     "PeerCounts",
     "PeerHost",
     "PeerLimits",
-    "PeerPlace",
     "PeerTls",
     "PeerTraffic",
     "PeerTransport",

@@ -69,7 +69,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PeerPlace:
+class PeerConfig:
     """A node's place among its peers."""
 
     node: int

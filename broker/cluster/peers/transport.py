@@ -22,7 +22,7 @@ from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.tls import (
     host_at,
     peer_lacks_tls,
@@ -42,7 +42,7 @@ class PeerTransport:
 
     def __init__(
         self,
-        place: PeerPlace,
+        place: PeerConfig,
         host: PeerHost,
         *,
         limits: PeerLimits | None = None,

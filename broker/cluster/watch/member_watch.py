@@ -8,25 +8,32 @@ called twice a second, with the statuses.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from delaylog import __version__
+from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.addresses import announced, announced_elsewhere
+from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_watch import ClockWatch
 from delaylog.broker.cluster.watch.majority_watch import MajorityWatch
 from delaylog.broker.host.node import Node
 
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
-
 log = logging.getLogger("delaylog.cluster")
+
+
+class WatchedMember(MemberView, Protocol):
+    """What the watch needs of its member."""
+
+    copies: Copies
+    members: KnownMembers
 
 
 class MemberWatch:
     """One member's. All methods belong to the loop's thread."""
 
-    def __init__(self, member: ClusterMember, node: Node) -> None:
+    def __init__(self, member: WatchedMember, node: Node) -> None:
         self._member = member
         self._node = node
         limits = node.engine.limits

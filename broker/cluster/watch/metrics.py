@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from delaylog.broker.cluster.fitness.metrics import fitness_metrics
+from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.operator_calls import ROLES, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.watch.watch_metrics import watch_metrics
 from delaylog.replication.epochs import epoch_counter
-
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
-
-
-@dataclass(slots=True)
-class MemberCounts:
-    """What happened to a member, since its start."""
-
-    chosen: int = 0
-    """The election chose this node."""
-    leaderships: int = 0
-    """It came to serve as the leader."""
-    resigned: int = 0
-    """It was chosen and could not come to serve in time."""
-    handed_over: int = 0
-    handovers_failed: int = 0
-    lost_commits: int = 0
-    """Times a leader lacked what was committed here: this node keeps it, and is out."""
-    refused_epochs: int = 0
-    """Messages of an epoch below the promised one, such as those of a leader that was stopped."""
 
 
 class ClusterMetrics(Collector):

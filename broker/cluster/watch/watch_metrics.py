@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-if TYPE_CHECKING:
-    from delaylog.broker.cluster.member import ClusterMember
+from delaylog.broker.cluster.member import ClusterMember
 
 
 def watch_metrics(member: ClusterMember) -> Iterator[Metric]:

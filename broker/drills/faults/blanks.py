@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Final
 
-from delaylog.broker.cluster.members.whose import META
+from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.drills.faults.kills import kill_leader
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.rounds import Stage

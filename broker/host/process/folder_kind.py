@@ -7,7 +7,7 @@ import os
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.cluster.copies.incoming import copy_unfinished
-from delaylog.broker.cluster.members.whose import META
+from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.host.config import ConfigError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from delaylog.broker.cluster.candidacy import READMIT_EVERY_MS, Candidacy
-from delaylog.broker.cluster.watch.leader_sight import FOLLOWED_MS
-from delaylog.broker.cluster.watch.metrics import MemberCounts
+from delaylog.broker.cluster.leading.candidacy import READMIT_EVERY_MS, Candidacy
+from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.replication.timing import Now
 
 

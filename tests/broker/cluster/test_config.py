@@ -18,7 +18,7 @@ from delaylog.broker.cluster.config import (
     load_cluster,
     make_member,
 )
-from delaylog.broker.cluster.secret import KeyUse
+from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.cluster.handover import Handover, furthest
+from delaylog.broker.cluster.leading.handover import Handover, furthest
 
 
 def _leader(**places: tuple[int, bool]) -> SimpleNamespace:

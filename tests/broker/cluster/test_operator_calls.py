@@ -11,13 +11,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
+from delaylog.broker.cluster.leading.leader_sight import LeaderSight
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.members import operator_calls
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.cluster.members.operator_calls import NotTakenOverError, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.cluster.watch.leader_sight import LeaderSight
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
-from delaylog.broker.cluster.watch.metrics import ClusterMetrics, MemberCounts
+from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
 from delaylog.broker.engine.limits import Limits
 from delaylog.replication.configuration import Configuration

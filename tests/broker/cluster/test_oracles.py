@@ -27,7 +27,7 @@ sys.exit(main())
 """
 ALONE = f"""{WITHOUT_RAFTOS}
 from delaylog.broker.cluster.config import load_cluster
-from delaylog.broker.cluster.oracles import require_oracle
+from delaylog.broker.cluster.elections import require_oracle
 require_oracle(load_cluster(sys.argv[1], node="1"))
 """
 SECRET = secrets.token_hex(32)

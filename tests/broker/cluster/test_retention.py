@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.cluster.retention import LOG_KEPT_BYTES, FollowerPlaces, log_needed
+from delaylog.broker.cluster.leading.retention import LOG_KEPT_BYTES, FollowerPositions, log_needed
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_who_was_never_heard_holds_what_is_there_within_the_bound() -> None:
 
 
 def test_a_follower_stands_where_the_leader_knows_else_where_it_said() -> None:
-    places = FollowerPlaces(1_000)
-    places.met(2, 3_000)
-    places.met(3, 4_000)
+    places = FollowerPositions(1_000)
+    places.heard(2, 3_000)
+    places.heard(3, 4_000)
     matches = {2: 3_500, 3: 0, 4: 0}
     leader = SimpleNamespace(
         progress={peer: SimpleNamespace(match=match) for peer, match in matches.items()}

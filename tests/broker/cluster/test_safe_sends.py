@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster import safe_sends
-from delaylog.broker.cluster.safe_sends import NotEverywhereError, SafeSends
+from delaylog.broker.cluster.leading import safe_sends
+from delaylog.broker.cluster.leading.safe_sends import NotEverywhereError, SafeSends
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.replication.leading.leader import Acks, Progress
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.secret import KeyUse, derive_key, parse_secret, read_secret
+from delaylog.broker.cluster.config.secret import KeyUse, derive_key, parse_secret, read_secret
 from delaylog.replication.errors import ClusterError
 
 GOOD = bytes(range(7, 7 + 33))

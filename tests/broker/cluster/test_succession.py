@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.succession import LAG_BYTES_MAX, Succession
+from delaylog.broker.cluster.leading.succession import LAG_BYTES_MAX, Succession
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace

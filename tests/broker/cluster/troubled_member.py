@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[3]))
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.cluster import place
+from delaylog.broker.cluster import cluster_node
 from delaylog.broker.host import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
@@ -75,6 +75,6 @@ if __name__ == "__main__":
     troubles, *arguments = sys.argv[1:]
     disk = TroubledDisk(arguments[arguments.index("--data-dir") + 1], troubles)
     serve.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
-    place.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
+    cluster_node.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
     sys.argv = ["delaylog", *arguments]
     sys.exit(main())

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
+from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
 from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
 from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
-from delaylog.broker.cluster.secret import KeyUse
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.client.free_ports import free_port
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
@@ -134,7 +134,7 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
 
         key = cluster.key(KeyUse.PEERS)
         other = PeerTransport(
-            PeerPlace(2, cluster.cluster_id, key, cluster.peers, cluster.peers[2]),
+            PeerConfig(2, cluster.cluster_id, key, cluster.peers, cluster.peers[2]),
             PeerHost(
                 lambda: hello, AnyFolder(), lambda peer, message: None, met, lambda peer: None
             ),

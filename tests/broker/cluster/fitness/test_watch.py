@@ -35,7 +35,7 @@ class Fake:
         members = (member(1, priority), member(2), member(3))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
         self.leading = True
-        self.clock_is_off = False
+        self.watch = SimpleNamespace(clocks=SimpleNamespace(is_off=False))
         self.taken = True
         self.appends = True
         self.asked: list[int] = []
@@ -55,12 +55,13 @@ class Fake:
         self.position = 1_000
         self.oracle = SimpleNamespace(refused={"disk_full": 0})
         # The node.
+        self.node = self
         self.suspended = self.refusing_sends = self.disk_full = False
         self.log_commits = SimpleNamespace(sync_times=SyncTimes(), disk_full=False)
         self.spawned: list[str] = []
         self.engine = SimpleNamespace(reserve=SimpleNamespace(size_bytes=64))
         self.followed: tuple[int | None, int] = (None, -250)
-        self.watch = FitnessWatch(self, self, self, 0)  # type: ignore[arg-type]
+        self.fitness = FitnessWatch(self, self, self, 0)  # type: ignore[arg-type]
         self.now_ms = 0
 
     def committed(self) -> int:
@@ -97,8 +98,8 @@ class Fake:
         while self.now_ms < until_ms:
             self.now_ms += LOOK_EVERY_MS
             for peer in (2, 3):
-                self.watch.heard(peer, self.now_ms)
-            self.watch.look(self.now_ms)
+                self.fitness.heard(peer, self.now_ms)
+            self.fitness.look(self.now_ms)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
@@ -116,9 +117,9 @@ def test_a_full_leader_hands_over() -> None:
         assert fake.asked == []
         fake.refusing_sends = True
         await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.watch.unfit) == ([3], Unfit.FULL)
-        assert fake.watch.moves == {(Reason.FULL, "handed_over"): 1}
-        assert fake.watch.said()["unfit"] == "full"
+        assert (fake.asked, fake.fitness.unfit) == ([3], Unfit.FULL)
+        assert fake.fitness.moves == {(Reason.FULL, "handed_over"): 1}
+        assert fake.fitness.said()["unfit"] == "full"
 
     run(test)
 
@@ -135,7 +136,7 @@ def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) -> Non
         fake.files.durable_end = 1_000 if writes else 900
         await fake.pass_time(2 * FULL_ON_MS)
         assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
-        assert fake.watch.moves == {(Reason.FULL, "let_go"): 1}
+        assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
 
     run(test)
 
@@ -182,7 +183,7 @@ def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it() ->
         assert fake.asked == []
         await fake.pass_time(3 * LOOK_EVERY_MS)
         assert (fake.asked, fake.let_go_ms, fake.leading) == ([3], [], True)
-        assert fake.watch.moves == {(Reason.PRIORITY, "failed"): 1}
+        assert fake.fitness.moves == {(Reason.PRIORITY, "failed"): 1}
 
     run(test)
 
@@ -193,12 +194,12 @@ def test_who_tells_nothing_is_no_target_unless_named() -> None:
         fake.level = FIRST_LEVEL
         fake.refusing_sends = True
         await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.watch.target()) == ([], None)
-        assert fake.watch.refusal(2) is None
+        assert (fake.asked, fake.fitness.target()) == ([], None)
+        assert fake.fitness.refusal(2) is None
         fake.level = KNOWN_LEVEL
         fake.now_ms += 2_000
-        fake.watch.look(fake.now_ms)
-        assert fake.watch.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
+        fake.fitness.look(fake.now_ms)
+        assert fake.fitness.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
 
     run(test)
 
@@ -209,17 +210,17 @@ def test_it_stands_back_behind_a_higher_priority() -> None:
         fake.leading, fake.replication.leader = False, None
         fake.say(2)
         fake.say(3)
-        assert fake.watch.stands_back(0), "no leader was ever heard, so none asks for it"
+        assert fake.fitness.stands_back(0), "no leader was ever heard, so none asks for it"
         fake.followed = (1, 1_000)
-        assert not fake.watch.stands_back(1_000 + LEADER_MS - 1)
-        assert fake.watch.stands_back(1_000 + LEADER_MS)
-        assert not fake.watch.stands_back(1_000 + PRIORITY_MS)
+        assert not fake.fitness.stands_back(1_000 + LEADER_MS - 1)
+        assert fake.fitness.stands_back(1_000 + LEADER_MS)
+        assert not fake.fitness.stands_back(1_000 + PRIORITY_MS)
         fake.say(3, priority=30)
         fake.followed = (2, 1_000)
-        assert not fake.watch.stands_back(1_000 + LEADER_MS), "not for the leader that is gone"
+        assert not fake.fitness.stands_back(1_000 + LEADER_MS), "not for the leader that is gone"
         fake.refusing_sends = True
         await fake.pass_time(2 * FULL_ON_MS)
-        assert fake.watch.stands_back(1_000 + UNFIT_MS - 1)
+        assert fake.fitness.stands_back(1_000 + UNFIT_MS - 1)
 
     run(test)
 

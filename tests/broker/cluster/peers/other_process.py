@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from delaylog.broker.cluster.peers import PeerTransport
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.replication.messages import Hello
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack
 
@@ -24,7 +24,7 @@ async def main(ports: list[int]) -> None:
         transport.send(peer, ack(count))
 
     transport = PeerTransport(
-        PeerPlace(1, CLUSTER, KEY, addresses, addresses[1]),
+        PeerConfig(1, CLUSTER, KEY, addresses, addresses[1]),
         PeerHost(
             lambda: Hello(CLUSTER, 1, True, 0, 0),
             AnyFolder(),

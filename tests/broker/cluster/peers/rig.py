@@ -26,7 +26,7 @@ from delaylog.broker.cluster.peers.handshake import (
 )
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.client.free_ports import free_ports
 from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
@@ -155,7 +155,7 @@ class AnyFolder:
         pass
 
 
-PLACE = [field.name for field in fields(PeerPlace)]
+PLACE = [field.name for field in fields(PeerConfig)]
 HOST = [field.name for field in fields(PeerHost)]
 
 
@@ -210,7 +210,7 @@ class Rig:
         options |= changes
         place = {name: options.pop(name) for name in PLACE if name in options}
         host = {name: options.pop(name) for name in HOST if name in options}
-        made = Node(PeerTransport(PeerPlace(**place), PeerHost(**host), **options))
+        made = Node(PeerTransport(PeerConfig(**place), PeerHost(**host), **options))
         assert await made.transport.start() == self.addresses[node][1]
         self.started.append(made.transport)
         return made

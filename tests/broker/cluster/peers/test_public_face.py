@@ -13,7 +13,7 @@ def test_public_names() -> None:
         "PeerCounts",
         "PeerHost",
         "PeerLimits",
-        "PeerPlace",
+        "PeerConfig",
         "PeerTls",
         "PeerTraffic",
         "PeerTransport",

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.cluster.cluster_node import ClusterNode
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import open_member
-from delaylog.broker.cluster.place import ClusterPlace
-from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.members.operator_calls import OperatorCalls
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.limits import Limits
@@ -147,8 +148,8 @@ class Life:
         succession = Succession(self.node, make_engine, member.committed, self._fatal)
         # No folder is so far behind here that it has to be copied.
         copies = Copies(disk, FOLDER, member, self.node, succession, None)
-        member.attach(self.node, oracle, succession, copies)
-        self.place = ClusterPlace(self.node, member)
+        member.attach(self.node, oracle, succession, copies, OperatorCalls(member))
+        self.place = ClusterNode(self.node, member)
         self.files = files
 
     def _drop_log(self, position: int) -> int:
@@ -172,10 +173,10 @@ class Life:
         self.disk.off()
         member, node = self.member, self.node
         member.transport.off()  # type: ignore[attr-defined]
-        member._stopping = node._stopping = True
-        for handle in (member._timer, member._poller, node._timer):
-            if handle is not None:
-                handle.cancel()
+        member.stopping = node._stopping = True
+        member.cancel_timers()
+        if node._timer is not None:
+            node._timer.cancel()
         if member._succession._task is not None:
             member._succession._task.cancel()
         if member._succession._looking is not None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_standing import MemberStanding
-from delaylog.broker.cluster.succession import Succession
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import checkpoints as upkeep

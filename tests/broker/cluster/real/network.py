@@ -12,7 +12,7 @@ from random import Random
 
 from delaylog.broker.cluster.peers import PeerCounts
 from delaylog.broker.cluster.peers.handshake import HandshakeError
-from delaylog.broker.cluster.peers.seams import PeerHost, PeerPlace
+from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
@@ -83,7 +83,7 @@ class MemoryTransport:
     def __init__(
         self,
         network: Network,
-        place: PeerPlace,
+        place: PeerConfig,
         host: PeerHost,
     ) -> None:
         self.network = network

@@ -14,11 +14,12 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
+from delaylog.broker.cluster.elections import make_oracle, require_oracle
+from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
-from delaylog.broker.cluster.members.whose import META
-from delaylog.broker.cluster.oracles import make_oracle, require_oracle
-from delaylog.broker.cluster.succession import Succession
+from delaylog.broker.cluster.members.folder_owner import META
+from delaylog.broker.cluster.members.operator_calls import OperatorCalls
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
@@ -39,7 +40,7 @@ log = logging.getLogger("delaylog.cluster")
 
 
 @dataclass(frozen=True)
-class ClusterPlace:
+class ClusterNode:
     """A node and its membership."""
 
     node: ServingNode
@@ -77,12 +78,12 @@ class ClusterPlace:
         log.warning("nobody took over; the others will find out by themselves")
 
 
-async def take_place(
+async def open_cluster_node(
     config: Config,
     clock: BrokerClock,
     make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
-) -> ClusterPlace:
+) -> ClusterNode:
     """Open the folder of a member; what is damaged makes room for a copy, if somebody has one.
 
     Raises ClusterError, CorruptionError and OSError.
@@ -108,7 +109,7 @@ def _open_place(
     clock: BrokerClock,
     make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
-) -> ClusterPlace:
+) -> ClusterNode:
     def open_files() -> MemberFiles:
         segment_bytes = config.limits.segment_bytes_max
         return open_member(
@@ -150,5 +151,6 @@ def _open_place(
         node, lambda loaded: engine_over(member.files, loaded), member.committed, on_fatal
     )
     copies = Copies(fs, config.data_dir, member, node, succession, reopen)
-    member.attach(node, make_oracle(fs, config.data_dir, member), succession, copies)
-    return ClusterPlace(node, member)
+    oracle = make_oracle(fs, config.data_dir, member)
+    member.attach(node, oracle, succession, copies, OperatorCalls(member))
+    return ClusterNode(node, member)

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.gate_waiters import GateWaiters
-from delaylog.broker.cluster.watch.boot_clock import boot_ms
+from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.node import Node
 from delaylog.replication.node import ReplicationNode

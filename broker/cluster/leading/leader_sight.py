@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.gate_waiters import GateWaiters
-from delaylog.broker.cluster.watch.boot_clock import boot_ms
+from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
 
 FOLLOWED_MS: Final = 250
 """So long after its last message a leader is taken for one; it has rounds every 50 ms. And so long

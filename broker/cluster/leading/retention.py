@@ -27,7 +27,7 @@ def log_needed(
     return min(near, default=end)
 
 
-class FollowerPlaces:
+class FollowerPositions:
     """Up to where others are thought to hold the log: as they said, until a leader knows better."""
 
     def __init__(self, first: int) -> None:
@@ -35,8 +35,8 @@ class FollowerPlaces:
         self._first = first
         self._said: dict[int, int] = {}
 
-    def met(self, peer: int, end: int) -> None:
-        """A node says where its log ends."""
+    def heard(self, peer: int, end: int) -> None:
+        """A node has said where its log ends."""
         self._said[peer] = end
 
     def of(self, leader: Leader) -> list[int]:

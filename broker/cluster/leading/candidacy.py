@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.watch.leader_sight import FOLLOWED_MS
-from delaylog.broker.cluster.watch.metrics import MemberCounts
+from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
+from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 

@@ -1,0 +1,86 @@
+"""The cluster's configuration as one node sees it: the members, which of them it is, and keys.
+
+It begins as the checked cluster file. Once the log has a configuration, `following` gives the same
+with the members of the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+from delaylog.broker.cluster.config.fields import Address
+from delaylog.broker.cluster.config.member import Member, make_member
+from delaylog.broker.cluster.config.secret import KeyUse, derive_key
+from delaylog.broker.cluster.peers.seams import PeerConfig
+from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
+from delaylog.replication.leading.leader import Acks
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A checked cluster file, as this node sees it."""
+
+    name: str
+    cluster_id: bytes
+    node: int
+    members: tuple[Member, ...]
+    """By ascending index."""
+    acks: Acks
+    tls: PeerTls | None
+    secret: bytes = field(repr=False)
+
+    @property
+    def me(self) -> Member:
+        """This node."""
+        return self.member(self.node)
+
+    @property
+    def others(self) -> tuple[Member, ...]:
+        """All members but this node."""
+        return tuple(member for member in self.members if member.node != self.node)
+
+    @property
+    def peers(self) -> dict[int, Address]:
+        """The peer address of each node, by index."""
+        return {member.node: member.peer for member in self.members}
+
+    def member(self, node: int) -> Member:
+        """The member of this index."""
+        return next(member for member in self.members if member.node == node)
+
+    def name_of(self, node: int) -> str:
+        """The name of a node, which need not be a member any more."""
+        return next((each.name for each in self.members if each.node == node), f"node-{node}")
+
+    def following(self, configuration: Configuration) -> ClusterConfig:
+        """The same with the members of a configuration in the log, and this node.
+
+        Raises ClusterError. Version 0, which names no members, leaves those of the cluster file.
+        """
+        if not configuration.version:
+            return self
+        known = {each.node: each for each in self.members}
+        for node, contact in configuration.contacts.items():
+            made, mine = make_member(node, contact), known.get(node)
+            if mine is not None:
+                # The log has no priorities and zones: each node reads its own cluster file.
+                made = replace(made, priority=mine.priority, zone=mine.zone)
+            known[node] = made
+        nodes = sorted({*configuration.nodes, self.node} & known.keys())
+        return replace(self, members=tuple(known[node] for node in nodes))
+
+    def peer_config(self) -> PeerConfig:
+        """What the connections between nodes need of this configuration."""
+        key = self.key(KeyUse.PEERS)
+        return PeerConfig(self.node, self.cluster_id, key, self.peers, self.me.peer, self.tls)
+
+    def key(self, use: KeyUse) -> bytes:
+        """The key for one use, derived from the secret."""
+        return derive_key(self.secret, self.cluster_id, use)
+
+
+def cluster_id_of(name: str) -> bytes:
+    """The 16 bytes that identify a cluster by its name."""
+    return hashlib.sha256(b"delaylog cluster\0" + name.encode()).digest()[:CLUSTER_ID_SIZE]

@@ -1,0 +1,107 @@
+"""Makes the election of a member's cluster: by raftos, or of the only node."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.config import Address, ClusterConfig
+from delaylog.broker.cluster.config.secret import KeyUse
+from delaylog.broker.cluster.member import ClusterMember
+from delaylog.broker.cluster.member_oracle import Election, MemberOracle
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.oracle import StaticOracle
+from delaylog.replication.watermark import EpochTick
+from delaylog.storage.files.file_system import FileSystem
+
+
+class OnlyNode(StaticOracle):
+    """A cluster of one."""
+
+    failure: Exception | None = None
+    refused: Mapping[str, int] = MappingProxyType({})
+
+    async def start(self) -> None:
+        """There is nothing to do."""
+
+    async def stop(self) -> None:
+        """There is nothing to do."""
+
+    def change_members(self, members: Mapping[int, Address]) -> bool:
+        """Others take another oracle."""
+        return len(members) == 1
+
+
+def require_election() -> None:
+    """Raise RaftosMissingError if a cluster of several nodes could not elect here."""
+    import delaylog.replication.raftos_oracle  # noqa: F401
+
+
+def require_port(address: Address) -> None:
+    """Raise ClusterError if elections cannot listen there; a lone node has not tried so far."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError as error:
+            host, port = address
+            raise ClusterError(
+                f"elections need the UDP port {host}:{port}, which cannot be used: {error}"
+            ) from None
+
+
+def require_oracle(config: ClusterConfig) -> None:
+    """Raise RaftosMissingError now if `make_oracle` would: before a folder is changed."""
+    if config.others:
+        require_election()
+
+
+def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOracle:
+    """The oracle of a member's cluster. Raises ClusterError, also when raftos is not installed."""
+    return MemberOracle(lambda: _make(fs, folder, member), lambda: electors(member))
+
+
+def electors(member: ClusterMember) -> dict[int, Address]:
+    """Who elects: the nodes that decide, and this one, which may be a learner."""
+    deciding = {*member.members.deciding, member.config.node}
+    return {each.node: each.election for each in member.config.members if each.node in deciding}
+
+
+def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
+    config = member.config
+    members = electors(member)
+    if len(members) == 1:
+        return OnlyNode(config.node, config.node)
+    # Only who runs a cluster needs raftos.
+    from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle, Standing
+
+    def tick() -> EpochTick | None:
+        replication = member.replication
+        leader = None if replication is None else replication.leader
+        return leader.order.tick if leader is not None and leader.serving else None
+
+    def accept_tick(tick: EpochTick) -> None:
+        if member.replication is not None:
+            member.replication.accept_tick(tick)
+
+    def standing() -> Standing | None:
+        replication = member.replication
+        if (
+            replication is None
+            or not replication.may_lead
+            or member.lags
+            or (member.fitness.stands_back(boot_ms()))
+        ):
+            return None
+        return Standing(member.files.last_begin[0], member.files.log_end)
+
+    settings = OracleSettings(
+        cluster_id=config.cluster_id,
+        secret=config.key(KeyUse.ELECTION),
+        tick=tick,
+        accept_tick=accept_tick,
+        standing=standing,
+        listen=member.file.me.election,
+    )
+    return RaftosOracle(fs, folder, config.node, members, settings)

@@ -1,0 +1,125 @@
+"""The leadership of a member: its progress, how it is handed over, and what ends with it.
+
+It joins the parts that work only while the engine leads: pace, waiting sends and the hand-over.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.fitness.watch import FitnessWatch
+from delaylog.broker.cluster.leading.handover import Handover, furthest
+from delaylog.broker.cluster.leading.pace import Pace
+from delaylog.broker.cluster.leading.safe_sends import SafeSends
+from delaylog.broker.cluster.leading.succession import Succession
+from delaylog.broker.cluster.member_counts import MemberCounts
+from delaylog.broker.cluster.member_oracle import MemberOracle
+from delaylog.broker.cluster.member_view import MemberView
+from delaylog.broker.cluster.replication_host import ReplicationHost
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.replication.events import SteppedDown
+from delaylog.replication.leading.leader import Leader
+from delaylog.replication.node import ReplicationNode
+from delaylog.replication.watermark import EpochTick
+
+log = logging.getLogger("delaylog.cluster")
+
+
+def tick_facts(tick: EpochTick, name: str, value: int) -> dict[str, object]:
+    """Fields of a log line: the tick, to compare the one handed over with the one taken over."""
+    return {name: value, "tick": [tick.second, tick.local_index, tick.position]}
+
+
+class LeadMember(MemberView, Protocol):
+    """What the leadership needs of its member."""
+
+    counts: MemberCounts
+    fitness: FitnessWatch
+    oracle: MemberOracle
+
+    def committed(self) -> int:
+        """End of the log that is both committed and durable on this disk."""
+
+
+class Lead:
+    """The leadership of one member. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        member: LeadMember,
+        host: ReplicationHost,
+        succession: Succession,
+        pace: Pace,
+        safe_sends: SafeSends,
+    ) -> None:
+        self._member = member
+        self._host = host
+        self._succession = succession
+        self._pace = pace
+        self._safe_sends = safe_sends
+        self._handover = Handover()
+        self._notified_commit = 0
+
+    def note_progress(self, replication: ReplicationNode, leader: Leader) -> None:
+        """The commit may have advanced, and the gate may be open. The engine leads."""
+        committed = self._member.committed()
+        if committed > self._notified_commit:
+            self._notified_commit = committed
+            self._member.node.log_committed()
+        if replication.leadership.hands_over:
+            self._pace.publish()
+        self._safe_sends.progress(leader)
+        self._pace.look()
+        if self._handover.target is not None and replication.leadership.has_given:
+            target = self._handover.give()
+            log.info("handed over", extra=tick_facts(leader.order.tick, "to", target))
+            self._member.oracle.transfer(target, boot_ms())
+
+    async def hand_over(self, target: int | None) -> int | None:
+        """Hand the leadership to a node (None = the fittest). Returns the new leader; None if no
+        node took over. Raises NotLeadingError.
+        """
+        replication = self._host.replication
+        leader = None if replication is None else replication.leader
+        if replication is None or leader is None or not self._succession.leading:
+            raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        if target is None:
+            target = self._member.fitness.target()
+        if target is None:
+            target = furthest(leader)
+        if target is None or not replication.hand_over(target, self._pace.now()):
+            return None
+        ended = self._handover.begin(target)
+        # The final tick goes out with a round.
+        self._pace.note_busy()
+        self._host.pump()
+        if not await ended:
+            return None
+        self._member.counts.handed_over += 1
+        return target
+
+    def handover_failed(self) -> None:
+        """No node took over, so this one leads on."""
+        self._member.counts.handovers_failed += 1
+        self._handover.end(done=False)
+
+    def let_go(self, out_ms: int) -> None:
+        """Give up the leadership without a successor, and stay out of elections for `out_ms`."""
+        replication = self._host.replication
+        if replication is not None and self._succession.leading:
+            now_ms = boot_ms()
+            self._member.oracle.resign(now_ms, now_ms + out_ms)
+            self._host.take_input(replication.unsuggest_leader)
+
+    def end(self, event: SteppedDown) -> None:
+        """Stop leading, and fail the calls that wait for this leadership."""
+        why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
+        self._handover.end(done=True)
+        was_leading = self._succession.leading
+        self._succession.step_down(event.commit)
+        if was_leading:
+            self._member.node.end_leading(why)
+        self._safe_sends.fail_all(why)
+        self._pace.let_go()

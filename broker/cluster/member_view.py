@@ -1,0 +1,49 @@
+"""What the parts of a member see of it. A part that needs more extends this protocol itself.
+
+`ClusterMember` imports its parts, so they know it by this protocol only: imports go one way. What
+stands outside a member (operator calls, metrics, elections) imports `ClusterMember`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from delaylog.broker.cluster.config import ClusterConfig
+from delaylog.broker.cluster.member_files import MemberFiles
+from delaylog.broker.cluster.members.node_status import Statuses
+from delaylog.broker.cluster.peers import Transport
+from delaylog.broker.host.node import Node
+from delaylog.replication.node import ReplicationNode
+
+
+class MemberView(Protocol):
+    """The state of a member that several of its parts read."""
+
+    file: ClusterConfig
+    """The cluster file: where this node listens."""
+    statuses: Statuses
+    """The newest status of each connected peer."""
+    transport: Transport
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster file with the members that the log knows."""
+
+    @property
+    def files(self) -> MemberFiles:
+        """The open files; a copy of the leader's folder replaces them."""
+
+    @property
+    def node(self) -> Node:
+        """The broker's node, with the engine."""
+
+    @property
+    def replication(self) -> ReplicationNode | None:
+        """None until the node has joined, and while its folder is being replaced."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether the engine leads."""
+
+    def may_append(self) -> bool:
+        """Whether replication takes changes at this moment."""

@@ -1,0 +1,52 @@
+"""Sends this node's status to its peers, and passes on the statuses that they send.
+
+Only nodes of feature level 2 get a status; see members/node_status.py.
+"""
+
+from __future__ import annotations
+
+from delaylog.broker.cluster.boot_clock import boot_ms
+from delaylog.broker.cluster.fitness.watch import FitnessWatch
+from delaylog.broker.cluster.member_view import MemberView
+from delaylog.broker.cluster.members.known_members import KnownMembers
+from delaylog.broker.cluster.members.node_status import STATUS_EVERY_MS, Status, encode_status
+from delaylog.broker.cluster.watch.member_watch import MemberWatch
+from delaylog.replication.messages import NodeStatus
+from delaylog.storage.log.levels import IDENTITIES
+
+
+class StatusExchange:
+    """The statuses of one member. All methods belong to the loop's thread."""
+
+    def __init__(
+        self, member: MemberView, members: KnownMembers, watch: MemberWatch, fitness: FitnessWatch
+    ) -> None:
+        self._member = member
+        self._members = members
+        self._watch = watch
+        self._fitness = fitness
+        self._next_ms = 0
+
+    def receive(self, peer: int, message: NodeStatus) -> None:
+        """A peer's status came. Raises PeerError."""
+        wall_us = self._member.node.clock.wall_us
+        status = self._member.statuses.hear(peer, message, wall_us)
+        self._watch.hear(peer, status, wall_us)
+        self._members.hear(status)
+        self._fitness.heard(peer, boot_ms())
+
+    def look(self) -> None:
+        """Send a status to every peer that reads them, if it is time."""
+        now_ms = boot_ms()
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + STATUS_EVERY_MS
+        self._watch.look(now_ms)
+        member = self._member
+        transport, statuses = member.transport, member.statuses
+        mine = {**self._watch.said(), **self._fitness.said(), **self._members.said()}
+        for peer in transport.connected():
+            if (transport.known_level(peer) or 0) >= IDENTITIES:
+                fields = {**mine, **statuses.echo(peer)}
+                status = Status(wall_us=member.node.clock.wall_us, **fields)
+                transport.send(peer, encode_status(status))
