@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,20 @@ def test_each_consumer_has_a_lease_of_its_own(host: Any) -> None:
     # The next lease has another number than any of these.
     host.send(1)
     assert host.receive()[0].lease == third.lease + 1
+
+
+def test_the_cost_of_an_ack_does_not_grow_with_the_acks_beside_it(host: Any) -> None:
+    """Twenty times as many leases settled together take about twenty times as long."""
+
+    def cost_s(count: int) -> float:
+        host.send([b"x"] * count)
+        receipts = [settling.Receipts(each.lease) for each in take(host, *[1] * count)]
+        began_s = time.process_time()
+        assert [done for done, _ in settle(host, *receipts)] == [1] * count
+        return (time.process_time() - began_s) / count
+
+    few, many = (min(cost_s(count) for _ in range(3)) for count in (200, 4_000))
+    assert many < 4 * few
 
 
 def test_whole_leases_are_apart(host: Any) -> None:
