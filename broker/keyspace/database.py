@@ -7,35 +7,60 @@ read-only looks may use `values` itself. A change is told by `changed`, once per
 from __future__ import annotations
 
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from delaylog.broker.keyspace.errors import wrong_type
+from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
 from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.keyspace import Keyspace
-    from delaylog.broker.keyspace.running.session import Session
 
 Kind = TypeVar("Kind", HashValue, ListValue, SetValue, SortedSetValue, StreamValue)
 
 _PLAIN: Final = frozenset((bytes, NoneType))
 
 
-class Database:
-    """Numbered from 0."""
+class Watcher(Protocol):
+    """A session that watches a key."""
 
-    def __init__(self, keyspace: Keyspace, number: int) -> None:
+    dirty_watch: bool
+    """Set to True when the key changes."""
+
+
+class Owner(Protocol):
+    """The keyspace, as its databases see it."""
+
+    now_ms: int
+    may_expire: bool
+    applying: bool
+    dirty: int
+    expired_keys: int
+    expiry: ExpiryWheel
+    ready: dict[Place, None]
+
+    def log(self, database: int, argv: list[bytes], /) -> None:
+        """Record an effect for the log."""
+
+    def discard(self, value: Value | dict[Any, Any], /) -> None:
+        """Free a removed value, in slices if it is large."""
+
+    def thin_out_expiry(self) -> None:
+        """Rebuild the expiry hints if most of them are stale."""
+
+
+class Database:
+    """One of the numbered databases, from 0."""
+
+    def __init__(self, keyspace: Owner, number: int) -> None:
         self.keyspace = keyspace
         self.number = number
         self.values: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
         """Key -> when it ends, Unix ms."""
-        self.watchers: dict[bytes, dict[Session, None]] = {}
-        """Key -> who has a WATCH on it."""
-        self.waiters: dict[bytes, dict[Session, None]] = {}
-        """Key -> who waits for it in a blocking command, longest first."""
+        self.watchers: dict[bytes, dict[Watcher, None]] = {}
+        """Key -> sessions that watch it."""
+        self.waiters: dict[bytes, dict[int, None]] = {}
+        """Key -> numbers of the sessions that a blocking command on it blocks, oldest first."""
 
     # ------------------------------------------------------------------ looking
 

@@ -56,7 +56,7 @@ class Keyspace:
         self.garbage: list[Any] = []
         """Large values that were removed, to be taken apart in slices."""
         self.apply_commands: Callable[[Iterable[list[bytes]]], None] | None = None
-        """How effects are applied; set by the first that applies (it needs all commands)."""
+        """Set by the first call of `apply_effects`."""
 
     # ------------------------------------------------------------------ effects
 
@@ -87,18 +87,6 @@ class Keyspace:
         self.condemned = self.applying = True
         self.effects = []
         self.stop_expiring()
-
-    def apply(self, effects: Iterable[list[bytes]]) -> None:
-        """Bring about what a frame says."""
-        if self.apply_commands is None:
-            from delaylog.broker.keyspace.applying import applier
-
-            self.apply_commands = applier(self)
-        self.applying = True
-        try:
-            self.apply_commands(effects)
-        finally:
-            self.applying = False
 
     @property
     def is_ahead(self) -> bool:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.strings import grow, writable
 from delaylog.broker.keyspace.database import Database
-from delaylog.broker.keyspace.registry import Args
 
 
 def apply_old(database: Database, argv: Args) -> bool:

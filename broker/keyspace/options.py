@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.registry import Args
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 

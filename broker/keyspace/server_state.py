@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import randbits
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.session import Session
 
 RATE_MS: Final = 1_000
 """Commands a second are the mean since a look that is at least so long ago."""

@@ -7,11 +7,9 @@ command while it leaves replies unread.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import struct
-import termios
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import (
     ANSWER_BYTES_MAX,
     REPLY_BYTES_A_TURN,
@@ -20,15 +18,12 @@ from delaylog.broker.keyspace.encoding import (
 )
 from delaylog.broker.keyspace.registry import only_reads
 from delaylog.broker.keyspace.replies import ErrorReply
-from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN
+from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.resp.face import RespFace
 from delaylog.broker.resp.parsing import CommandParser
+from delaylog.broker.resp.reply_count import ReplyCount
 from delaylog.broker.resp.reply_writer import ReplyWriter
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.registry import Args
-    from delaylog.broker.keyspace.running.executor import Executor
-    from delaylog.broker.resp.face import RespFace
 
 COMMANDS_A_SLICE: Final = 256
 """Commands of one client that run between two checks of the bytes it is owed."""
@@ -44,8 +39,6 @@ SENT_BYTES_MIN: Final = 1 << 20
 """While memory is used up, a client that has sent more of an unfinished command is closed."""
 UNREAD_BYTES_MIN: Final = 1 << 20
 """While memory is used up, a client that leaves more replies unread may be closed."""
-COUNTED_BYTES_MIN: Final = 64 << 10
-"""Fewer bytes that wait for the log are not counted, so most commands count nothing."""
 STALL_BYTES: Final = 1 << 10
 """A client that sends fewer bytes of an unfinished command between two sweeps is closed."""
 _FULL: Final = b"-ERR max number of clients reached\r\n"
@@ -59,13 +52,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         """None once the connection is closed or about to be."""
         self._writer: ReplyWriter
+        self._replies: ReplyCount
         self._parser: CommandParser = face.new_parser()
         self._rest: list[Args] = []
         """Commands that are parsed and have not run."""
         self._scheduled = False
-        self.read_at = 0.0
-        """Loop time at which the client last read, or at which its oldest unread reply was written.
-        """
         self._held = False
         """A command waits; the commands behind it run when it is answered."""
         self._deferred = False
@@ -74,14 +65,6 @@ class Connection(asyncio.Protocol):
         """More requests came than run in a turn; nothing is read until they have run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
-        self._owed_bytes = 0
-        """Bytes of these replies."""
-        self._out_bytes = self._out_count = 0
-        """Bytes of the first `_out_count` pieces of `session.out`."""
-        self._counted = 0
-        """Bytes of replies that the face's bound counts for this client."""
-        self._queued = -1
-        """Bytes in the socket's own buffer when progress was last noted, or -1."""
         self._received = 0
         """Bytes received since the connection was made."""
         self._seen = -1
@@ -108,6 +91,9 @@ class Connection(asyncio.Protocol):
         self._writer = ReplyWriter(self._transport)
         self.entered = True
         self.session = self._face.enter(self, self._transport)
+        self._replies = ReplyCount(
+            self.session, self._writer, self._face.replies, self._face.loop, self.finished
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         """Release what the client held."""
@@ -116,7 +102,7 @@ class Connection(asyncio.Protocol):
         if self.task is not None:
             self.task.cancel()
         if self.entered:
-            self._drop_replies()
+            self._replies.drop()
             self._face.leave(self)
 
     def data_received(self, data: bytes) -> None:
@@ -139,15 +125,15 @@ class Connection(asyncio.Protocol):
         self._writer.pause()
         if self._transport is not None:
             self._transport.pause_reading()
-            self.count_replies()
+            self._replies.update()
 
     def resume_writing(self) -> None:
         """Send more, and run commands again if everything is sent."""
         if not self.entered:
             return
-        self.read_at = self._face.loop.time()
+        self._replies.read_at = self._face.loop.time()
         self._writer.resume()
-        self.count_replies()
+        self._replies.update()
         if self._writer.paused or self._transport is None:
             return
         if self._last and not self.owed:
@@ -186,7 +172,7 @@ class Connection(asyncio.Protocol):
         if self._deferred and face.replies.is_used_up:
             self._held = True
             self._hold_back()
-            face.replies.wait(self)
+            face.replies.wait(self._replies)
             return
         self._deferred = False
         if not face.ready():
@@ -207,7 +193,7 @@ class Connection(asyncio.Protocol):
             session.closing = True
         if session.blocked is not None:
             face.arm()
-        self.count_replies()
+        self._replies.update()
         if session.out or session.closing or executor.keyspace.effects:
             face.turns.touch(self)
 
@@ -255,17 +241,7 @@ class Connection(asyncio.Protocol):
 
     def _is_owed_much(self) -> bool:
         """Whether replies have to be written before more commands run."""
-        return self._owed() > REPLY_BYTES_A_TURN
-
-    def _owed(self) -> int:
-        """Bytes of replies that are not written yet."""
-        out, seen = self.session.out, self._out_count
-        if len(out) != seen:
-            if len(out) < seen:
-                self._out_bytes = seen = 0
-            self._out_bytes += sum(map(len, out[seen:] if seen else out))
-            self._out_count = len(out)
-        return self._owed_bytes + self._out_bytes
+        return self._replies.owed_bytes() > REPLY_BYTES_A_TURN
 
     def _handle(self, executor: Executor, commands: list[Args]) -> int:
         try:
@@ -291,7 +267,7 @@ class Connection(asyncio.Protocol):
             if not ran or (size > DEFERRED_BYTES_MIN and only_reads(argv)):
                 del session.out[told:]
                 self._deferred = True
-                self._face.replies.wait(self)
+                self._face.replies.wait(self._replies)
                 return done
             if self._waits() or session.closing or self._is_owed_much():
                 return done + 1
@@ -344,14 +320,14 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             self.session.out.clear()
             return
-        self.count_replies()
+        self._replies.update()
         self._face.turns.touch(self)
 
     def take(self) -> bytes:
         """Return the replies of the turn that ends."""
         session = self.session
         out, session.out = session.out, []
-        self._out_bytes = self._out_count = 0
+        self._replies.note_taken()
         if session.killed:
             # Also if it leaves replies unread.
             self.abort()
@@ -363,7 +339,7 @@ class Connection(asyncio.Protocol):
             return b""
         replies = b"".join(out)
         # They are counted already.
-        self._owed_bytes += size
+        self._replies.waiting_bytes += size
         if session.closing:
             self._last = True
         elif self._held and not self._waits():
@@ -372,14 +348,14 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send replies that are safe in the log."""
-        self._owed_bytes -= len(data)
+        self._replies.waiting_bytes -= len(data)
         transport, writer = self._transport, self._writer
         if transport is None:
             return
         if data:
             had_unread = writer.paused
             writer.write(data)
-            if writer.paused or self._counted:
+            if writer.paused or self._replies.counted_bytes:
                 self._note_unread(had_unread)
                 if self._transport is None:
                     return
@@ -392,71 +368,22 @@ class Connection(asyncio.Protocol):
         """Count replies that were just written, and close clients that leave too many unread."""
         unread = self._writer.unread_bytes
         if unread and not had_unread:
-            self.read_at = self._face.loop.time()
-            self._queued = -1
-        self.count_replies()
+            self._replies.note_written()
+        self._replies.update()
         if unread > OUTPUT_BYTES_MAX and self.session.subscribed:
             self._face.close(self, f"a subscriber leaves {unread:,} bytes unread")
         elif unread and not had_unread and self._face.memory.refuses():
             self._face.replies.close_one(UNREAD_BYTES_MIN)
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes that were written and that the client does not read."""
-        return self._writer.unread_bytes
-
-    @property
-    def counted_bytes(self) -> int:
-        """Bytes that the face's bound counts for this client."""
-        return self._counted
-
-    def note_progress(self, now: float) -> None:
-        """Set `read_at` if bytes have left the socket's own buffer since the last call.
-
-        That buffer may hold megabytes, and the transport has room only when a third of it is free.
-        So the first call, which cannot compare, counts as progress too.
-        """
-        before, self._queued = self._queued, _queued_bytes(self.session.descriptor)
-        if before < 0 or self._queued < before:
-            self.read_at = now
-
-    def count_replies(self) -> None:
-        """Tell the face's bound how many bytes the client's replies hold."""
-        owed = self._owed()
-        if owed <= COUNTED_BYTES_MIN and not self._counted and not self._writer.paused:
-            return
-        size = self._writer.unread_bytes
-        if size or owed > COUNTED_BYTES_MIN:
-            size += owed
-        if size != self._counted:
-            if not self._counted:
-                self.read_at = self._face.loop.time()
-            self._counted = size
-            self._face.replies.count(self, size)
 
     def abort(self) -> None:
         """Close the connection and drop its replies."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-            self._drop_replies()
+            self._replies.drop()
 
     def close(self) -> None:
         """Close the connection after the replies that are written."""
         self.session.closing = self._last = True
         if self._transport is not None and self._writer.idle:
             self._transport.close()
-
-    def _drop_replies(self) -> None:
-        self._writer.clear()
-        self.session.out.clear()
-        self._out_bytes = self._out_count = self._counted = 0
-        self._face.replies.forget(self)
-
-
-def _queued_bytes(descriptor: int) -> int:
-    """Return the bytes that a socket has not delivered to the other host."""
-    try:
-        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
-    except OSError:
-        return 0

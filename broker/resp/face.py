@@ -12,23 +12,24 @@ from typing import Final
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.process import descriptors
+from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import MOVED_AWAY, NO_MEMORY, READ_ONLY
-from delaylog.broker.keyspace.registry import Command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.accounts import FailedLogins
-from delaylog.broker.resp.connection import Connection
+from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import control, deliveries, sends
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.reply_bound import ReplyBound
+from delaylog.broker.resp.reply_count import ReplyCount
 from delaylog.broker.resp.restoring import Restoring
 from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
@@ -82,7 +83,7 @@ class RespFace:
         self.executor.may_grow = self._may_grow
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
-        self.replies = ReplyBound(
+        self.replies: ReplyBound[ReplyCount] = ReplyBound(
             maxmemory, self.loop, close=self._close_unread, on_room=self._serve_deferred_soon
         )
         self.executor.defers = self._defers
@@ -103,7 +104,7 @@ class RespFace:
             broken=self.restoring.broken,
         )
         self.native = self.executor.host = NativeHost(node, self.turns.touch)
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, Client] = {}
         self._clients_max = descriptors.served().clients
         if self._clients_max < int(value_of(server, b"maxclients")):
             server.settings[b"maxclients"] = b"%d" % self._clients_max
@@ -121,16 +122,20 @@ class RespFace:
 
     # ------------------------------------------------------------------ life
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen and return the port."""
+    async def start(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> int:
+        """Listen and return the port. `make` makes the protocol of a new connection."""
         if tls is None:
-            self._listener = await self.loop.create_server(
-                lambda: Connection(self), host, port, backlog=_BACKLOG
-            )
+            self._listener = await self.loop.create_server(make, host, port, backlog=_BACKLOG)
             port = int(self._listener.sockets[0].getsockname()[1])
         else:
             self._listener = TlsListener(
-                tls, make=lambda: Connection(self), is_full=lambda: self.is_full(accepting=True)
+                tls, make=make, is_full=lambda: self.is_full(accepting=True)
             )
             port = await self._listener.start(host, port, _BACKLOG)
         listens(self.server, host, port)
@@ -192,7 +197,7 @@ class RespFace:
         self.server.refused_connections += full
         return full
 
-    def enter(self, connection: Connection, transport: asyncio.Transport) -> Session:
+    def enter(self, connection: Client, transport: asyncio.Transport) -> Session:
         """Create the session of a new client."""
         session = self.executor.connect(self._node.clock.now_ms())
         self.server.connections += 1
@@ -205,7 +210,7 @@ class RespFace:
         self.connections[session.number] = connection
         return session
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Client) -> None:
         """End the session of a client that has gone."""
         self.connections.pop(connection.session.number, None)
         self.turns.drop(connection)
@@ -223,7 +228,7 @@ class RespFace:
         if command.write or isinstance(bug, DISTRUSTED):
             self.restoring.broken(bug)
 
-    def note_lost(self, connection: Connection, error: Exception) -> None:
+    def note_lost(self, connection: Client, error: Exception) -> None:
         """Log that a client is closed because its commands failed as none should."""
         log.error(
             "the connection of a Redis client is closed",
@@ -231,7 +236,7 @@ class RespFace:
             extra={"address": connection.session.address.decode()},
         )
 
-    def close(self, connection: Connection, reason: str) -> None:
+    def close(self, connection: Client, reason: str) -> None:
         """Close a client that takes too much memory."""
         log.warning(
             "the connection of a Redis client is closed: %s",
@@ -242,8 +247,8 @@ class RespFace:
 
     # ------------------------------------------------------------------ unread replies
 
-    def _close_unread(self, connection: Connection) -> None:
-        size = connection.counted_bytes
+    def _close_unread(self, replies: ReplyCount) -> None:
+        connection, size = self.connections[replies.session.number], replies.counted_bytes
         self.close(connection, f"it holds {size:,} bytes of replies, and there is no room for more")
 
     def _defers(self, reply: Reply, resp: int) -> bool:

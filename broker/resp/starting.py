@@ -8,6 +8,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.config import ConfigError, RespConfig
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.accounts import read_accounts
+from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 
 
@@ -28,7 +29,7 @@ def make_face(node: ServingNode, config: RespConfig) -> RespFace:
 async def listen(face: RespFace, config: RespConfig) -> str:
     """Listen; returns HOST:PORT. Raises ConfigError."""
     try:
-        port = await face.start(config.host, config.port, _tls(config))
+        port = await face.start(lambda: Connection(face), config.host, config.port, _tls(config))
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {config.host}:{config.port}: {error.strerror}"

@@ -11,16 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.resp.client import Client
 from delaylog.storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from delaylog.broker.resp.connection import Connection
 
 _AGAIN_SECONDS: Final = 0.005
 """Pause before effects are appended again, while the node hands over its leadership."""
@@ -37,7 +35,7 @@ class Turns:
         *,
         after_write: bool,
         before: Callable[[], None],
-        note_lost: Callable[[Connection, Exception], None],
+        note_lost: Callable[[Client, Exception], None],
         broken: Callable[[Exception], None],
     ) -> None:
         """`after_write`: replies wait for the write only (everysec), not for the fsync. `before` is
@@ -50,7 +48,7 @@ class Turns:
         self._before = before
         self._note_lost = note_lost
         self._broken = broken
-        self._touched: dict[Connection, None] = {}
+        self._touched: dict[Client, None] = {}
         self._scheduled = False
         self.begun = False
         """Commands have run in this turn already."""
@@ -74,14 +72,14 @@ class Turns:
             self._loop.call_soon(self._end)
         return True
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, connection: Client) -> None:
         """A connection has something to write, or a turn has something to log."""
         self._touched[connection] = None
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: Client) -> None:
         """Forget a connection that has gone."""
         self._touched.pop(connection, None)
 
@@ -190,10 +188,10 @@ class Turns:
 class _Release:
     """The replies of a turn."""
 
-    replies: list[tuple[Connection, bytes]]
+    replies: list[tuple[Client, bytes]]
     position: int
     """What they saw of the log ends there."""
-    note_lost: Callable[[Connection, Exception], None]
+    note_lost: Callable[[Client, Exception], None]
     done: bool = False
     error: BaseException | None = None
 

@@ -19,6 +19,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.changing import apply_group, apply_purge, apply_topic
 from delaylog.broker.engine.transactions.applying import apply_transaction
 from delaylog.broker.engine.upkeep.archiving import apply_archive
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Tick
 from delaylog.storage.log.payloads import (
@@ -68,7 +69,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.KEYSPACE:
         path, position = f"{state.folder}/log", header.position
         effects = state.keyspace_pieces.take(payload, header.epoch, path=path, position=position)
-        state.keyspace.apply(effects)
+        apply_effects(state.keyspace, effects)
         state.keyspace_base.note(len(payload))
     elif kind is FrameKind.CLAIM:
         apply_claim(state, msgpack.unpackb(payload), frame.end)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import load_snapshot
@@ -154,9 +155,9 @@ def replay_keyspace(
         while hops.position < upto:
             for frame in hops.run(_FRAMES_A_SLICE, _is_keyspace):
                 header = frame.header
-                keyspace.apply(
-                    pieces.take(frame.payload, header.epoch, path=log, position=header.position)
-                )
+                position = header.position
+                effects = pieces.take(frame.payload, header.epoch, path=log, position=position)
+                apply_effects(keyspace, effects)
                 found += 1
             if hops.skipped:
                 raise CorruptionError("a gap between segments", path=log, position=hops.position)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Push, Reply
 from delaylog.broker.keyspace.running.pubsub import PubSub
 from delaylog.broker.keyspace.running.run import Run
@@ -38,7 +39,7 @@ PATTERNS_BYTES_MAX: Final = 64 << 10
 
 
 def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
-    mine, table = kind.mine(run.session), kind.table(run.executor.pubsub)
+    mine, table = kind.mine(run.session), kind.table(run.shared.pubsub)
     for name in argv[1:]:
         mine[name] = None
         table.setdefault(name, {})[run.session] = None
@@ -47,12 +48,12 @@ def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
 
 
 def _leave(run: Run, argv: Args, kind: _Kind) -> Reply:
-    mine, table = kind.mine(run.session), kind.table(run.executor.pubsub)
+    mine, table = kind.mine(run.session), kind.table(run.shared.pubsub)
     names = argv[1:] or list(mine)
     for name in names:
         if name in mine:
             del mine[name]
-            run.executor.pubsub.drop(table, name, run.session)
+            run.shared.pubsub.drop(table, name, run.session)
         _confirm(run, name)
     if not names:
         _confirm(run, None)
@@ -101,7 +102,7 @@ def punsubscribe(run: Run, argv: Args) -> Reply:
 @command("publish", 3, "pubsub", "pubsub_command loading stale fast may_replicate sentinel @pubsub")
 def publish(run: Run, argv: Args) -> Reply:
     """Deliver a message to who listens now; answers to how many."""
-    return run.executor.pubsub.publish(argv[1], argv[2])
+    return run.shared.pubsub.publish(argv[1], argv[2])
 
 
 def _named(table: Table, argv: Args) -> list[bytes]:
@@ -126,16 +127,16 @@ def _counts(table: Table, argv: Args) -> list[bytes | int]:
 @command("pubsub|channels", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_channels(run: Run, argv: Args) -> Reply:
     """Channels that somebody listens to."""
-    return _named(run.executor.pubsub.channels, argv)
+    return _named(run.shared.pubsub.channels, argv)
 
 
 @command("pubsub|numsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numsub(run: Run, argv: Args) -> Reply:
     """How many listen to each."""
-    return _counts(run.executor.pubsub.channels, argv)
+    return _counts(run.shared.pubsub.channels, argv)
 
 
 @command("pubsub|numpat", 2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numpat(run: Run, argv: Args) -> Reply:
     """How many patterns are listened to."""
-    return len(run.executor.pubsub.patterns)
+    return len(run.shared.pubsub.patterns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values import long_double

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.dumps.forms import BadDump
 from delaylog.broker.keyspace.dumps.reading import is_whole, load
 from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.options import Option, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.scripting_host import library_name
@@ -18,7 +19,7 @@ _WRITE: Final = "write denyoom noscript"
 
 
 def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
-    scripting = run.executor.scripting
+    scripting = run.shared.scripting
     functions = scripting.functions()
     if functions.function(argv[1]) is None:
         raise CommandError(b"ERR Function not found")
@@ -53,7 +54,7 @@ def function_load(run: Run, argv: Args) -> Reply:
         # Compiled when it is first called.
         keyspace.libraries = {**keyspace.libraries, library_name(source): source}
         return OK
-    scripting = run.executor.scripting
+    scripting = run.shared.scripting
     functions = scripting.functions()
     name = functions.load(source, replace=bool(options))
     scripting.keep(functions)
@@ -69,7 +70,7 @@ def function_delete(run: Run, argv: Args) -> Reply:
     if keyspace.applying:
         keyspace.libraries = {k: v for k, v in keyspace.libraries.items() if k != name}
         return OK
-    scripting = run.executor.scripting
+    scripting = run.shared.scripting
     functions = scripting.functions()
     functions.delete(name)
     scripting.keep(functions)
@@ -104,7 +105,7 @@ def function_list(run: Run, argv: Args) -> Reply:
     options = read_options(argv, 2, _LIST_OPTIONS, _bad_list)
     matches = matcher(options.value("name", b"*"), ignore_case=True)
     out: list[Reply] = []
-    for library in run.executor.scripting.functions().libraries():
+    for library in run.shared.scripting.functions().libraries():
         if not matches(library.name):
             continue
         functions: list[Reply] = [
@@ -128,7 +129,7 @@ def function_list(run: Run, argv: Args) -> Reply:
 @command("function|stats", 2, "scripting", "noscript allow_busy")
 def function_stats(run: Run, argv: Args) -> Reply:
     """How much there is; nothing can be running while this is read."""
-    libraries = list(run.executor.scripting.functions().libraries())
+    libraries = list(run.shared.scripting.functions().libraries())
     count = sum(len(library.functions) for library in libraries)
     numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])
     return Map([b"running_script", None, b"engines", Map([b"LUA", numbers])])

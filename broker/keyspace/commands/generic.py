@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.commands.scanning import to_cursor, to_options
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
 from delaylog.broker.keyspace.options import Option, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.scans import to_cursor, to_options
 from delaylog.broker.keyspace.values.copies import copied
 from delaylog.broker.keyspace.values.globs import matcher
 from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
@@ -84,7 +85,7 @@ def scan(run: Run, argv: Args) -> Reply:
     cursor = to_cursor(argv[1])
     options = to_options(argv, 2, with_type=True)
     database = run.database
-    following, names = run.executor.scans.read(
+    following, names = run.shared.scans.read(
         database.values, run.keyspace.dirty, cursor, options.count
     )
     match, type_name = options.match, options.type_name
@@ -108,7 +109,7 @@ def randomkey(run: Run, argv: Args) -> Reply:
         if len(database.values) <= _FEW_KEYS:
             key: bytes | None = keyspace.random.choice(list(database.values))
         else:
-            key = run.executor.scans.pick(database.values, keyspace.dirty, keyspace.random)
+            key = run.shared.scans.pick(database.values, keyspace.dirty, keyspace.random)
         # On a follower a key whose time has come is still there; it may have no other.
         if key is None or database.find(key) is not None or not keyspace.may_expire:
             return key

@@ -5,33 +5,18 @@ from __future__ import annotations
 from math import isinf
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.picking import pick, take_count
+from delaylog.broker.keyspace.commands.scanning import scan_value
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.values import long_double
 from delaylog.broker.keyspace.values.kinds import HashValue
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
-FIELDS_SMALL_MAX: Final = 512
-TEXT_SMALL_MAX: Final = 64
-"""Beyond either a hash is no listpack to Redis: OBJECT ENCODING says so, HSCAN pages it."""
 _WRITE: Final = "write denyoom fast"
-
-
-def is_large(value: HashValue) -> bool:
-    """Whether it outgrew what Redis keeps as a listpack."""
-    if not value.large and len(value) > FIELDS_SMALL_MAX:
-        value.large = True
-    return value.large
-
-
-def note_fields(value: HashValue, texts: Args) -> None:
-    """Texts were put into a hash."""
-    if not value.large and (len(value) > FIELDS_SMALL_MAX or max(map(len, texts)) > TEXT_SMALL_MAX):
-        value.large = True
 
 
 def _put(run: Run, argv: Args) -> int:
@@ -46,7 +31,7 @@ def _put(run: Run, argv: Args) -> int:
     else:
         value.update(zip(argv[2::2], argv[3::2], strict=True))
         pairs = len(argv) // 2 - 1
-    note_fields(value, argv[2:])
+    value.note_added(argv[2:])
     database.changed(key, pairs)
     return len(value) - before
 
@@ -194,7 +179,7 @@ def hscan(run: Run, argv: Args) -> Reply:
 
 
 def _names(value: HashValue) -> tuple[HashValue, bool]:
-    return value, not is_large(value)
+    return value, not value.is_large()
 
 
 def _pair(value: HashValue, name: bytes) -> tuple[bytes, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.lists import take_from
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import syntax
 from delaylog.broker.keyspace.options import FirstOf, numbered_keys, read_first_of
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.kinds import ListValue

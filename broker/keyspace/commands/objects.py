@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import NO_SCRIPT, NOT_INTEGER, CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import to_int
@@ -42,7 +43,7 @@ def named_keys(argv: Args) -> list[bytes]:
 def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
     count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
-    scripts = run.executor.scripting.enter(run.session)
+    scripts = run.shared.scripting.enter(run.session)
     sha = scripts.load(argv[1])
     return scripts.run(sha, count, argv[3:], read_only=read_only)
 
@@ -55,7 +56,7 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     if count is None or count > len(argv) - 3:
         count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
-    scripts = run.executor.scripting.enter(run.session)
+    scripts = run.shared.scripting.enter(run.session)
     return scripts.run(argv[1], count, argv[3:], read_only=read_only)
 
 
@@ -89,13 +90,13 @@ def evalsha_ro(run: Run, argv: Args) -> Reply:
 @command("script|load", 3, "scripting", "noscript stale")
 def script_load(run: Run, argv: Args) -> Reply:
     """Keep a script; answers its SHA1."""
-    return run.executor.scripting.scripts.load(argv[2])
+    return run.shared.scripting.scripts.load(argv[2])
 
 
 @command("script|exists", -3, "scripting", "noscript")
 def script_exists(run: Run, argv: Args) -> Reply:
     """Which scripts are known."""
-    scripts = run.executor.scripting.scripts
+    scripts = run.shared.scripting.scripts
     return [int(scripts.known(sha)) for sha in argv[2:]]
 
 
@@ -109,5 +110,5 @@ def take_mode(argv: Args, at: int, what: bytes) -> None:
 def script_flush(run: Run, argv: Args) -> Reply:
     """Forget all scripts."""
     take_mode(argv, 2, b"SCRIPT FLUSH only support")
-    run.executor.scripting.scripts.flush()
+    run.shared.scripting.scripts.flush()
     return OK

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.picking import pick, take_count, take_positive
+from delaylog.broker.keyspace.commands.scanning import scan_value
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Members, Reply
 from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.values.kinds import SetValue
-from delaylog.broker.keyspace.values.number_texts import is_int
-
-INTEGERS_SMALL_MAX: Final = 512
-"""Beyond it, or with a member that is no number, a set is a hash table to Redis 7.0."""
-
-
-def note_members(value: SetValue, members: Args) -> None:
-    """Members were put into a set: see what OBJECT ENCODING has to say now."""
-    if value.encoding == b"intset" and (
-        len(value) > INTEGERS_SMALL_MAX or not all(map(is_int, members))
-    ):
-        value.encoding = b"hashtable"
 
 
 @command("sadd", -3, "set", "write denyoom fast", keys=(1, 1, 1))
@@ -36,7 +25,7 @@ def sadd(run: Run, argv: Args) -> Reply:
     value.update(members)
     added = len(value) - before
     if added:
-        note_members(value, members)
+        value.note_added(members)
         run.database.changed(key, added)
     return added
 
@@ -75,7 +64,7 @@ def smove(run: Run, argv: Args) -> Reply:
     if other is None:
         other = database.of_kind_or_new(SetValue, target)
     other.add(member)
-    note_members(other, [member])
+    other.note_added([member])
     database.changed(source)
     database.changed(target)
     return 1
@@ -148,7 +137,7 @@ def _any(run: Run, value: SetValue) -> bytes:
     random = run.keyspace.random
     if len(value) <= _FEW:
         return random.choice(list(value))
-    picked = run.executor.scans.pick(value, run.keyspace.dirty, random)
+    picked = run.shared.scans.pick(value, run.keyspace.dirty, random)
     assert picked is not None
     return picked
 
@@ -211,7 +200,7 @@ def _store(run: Run, target: bytes, found: set[bytes]) -> int:
             database.changed(target)
         return 0
     made = SetValue(found)
-    note_members(made, list(found))
+    made.note_added(found)
     database.put(target, made)
     database.changed(target)
     return len(found)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.options import Found, Option, Options, read_options
-from delaylog.broker.keyspace.registry import Args, command, many
+from delaylog.broker.keyspace.registry import command, many
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.running.multi import discard as drop_queue
 from delaylog.broker.keyspace.running.multi import run_queue
@@ -28,7 +29,7 @@ def exec_(run: Run, argv: Args) -> Reply:
     """Run what is queued, unless a watched key was changed."""
     if run.session.queue is None:
         raise CommandError(b"ERR EXEC without MULTI")
-    return run_queue(run.executor, run.session)
+    return run_queue(run)
 
 
 @command("discard", 1, "transactions", _FLAGS)

@@ -10,8 +10,6 @@ from itertools import pairwise
 from struct import unpack as unpack_struct
 from typing import Final
 
-from delaylog.broker.keyspace.commands.hashes import note_fields
-from delaylog.broker.keyspace.commands.sets import note_members
 from delaylog.broker.keyspace.dumps import forms
 from delaylog.broker.keyspace.dumps.crc64 import crc64
 from delaylog.broker.keyspace.dumps.forms import BadDump
@@ -136,7 +134,7 @@ def _set(reader: Reader) -> Value:
     out = SetValue(reader.string() for _ in range(count))
     if len(out) != count:
         raise BadDump("a member twice")
-    note_members(out, list(out))
+    out.note_added(out)
     return out
 
 
@@ -154,7 +152,7 @@ def _intset(reader: Reader) -> Value:
     if any(low >= high for low, high in pairwise(numbers)):
         raise BadDump("an intset without order")
     out = SetValue(b"%d" % number for number in numbers)
-    note_members(out, [])
+    out.note_added(())
     return out
 
 
@@ -169,7 +167,7 @@ def _hash_of(pairs: list[tuple[bytes, bytes]]) -> Value:
     if len(out) != len(pairs):
         raise BadDump("a field twice")
     if pairs:
-        note_fields(out, [text for pair in pairs for text in pair])
+        out.note_added([text for pair in pairs for text in pair])
     return out
 
 

@@ -7,33 +7,28 @@ first (`begin`), and takes the keyspace's effects when its turn ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
 from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
     MASTER_DOWN,
     MOVED_AWAY,
-    SCRIPTS_OFF,
     CommandError,
 )
 from delaylog.broker.keyspace.expiry import Place
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.registry import WORDS, Args, Command, are_alike, find_command
+from delaylog.broker.keyspace.registry import WORDS, are_alike, find_command
 from delaylog.broker.keyspace.replies import OK, WAITS, WRITTEN, ErrorReply, Reply
 from delaylog.broker.keyspace.running.multi import discard, enqueue
-from delaylog.broker.keyspace.running.pubsub import PubSub
 from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.running.waits import Waits
+from delaylog.broker.keyspace.running.shared_state import SharedState
 from delaylog.broker.keyspace.running.watching import forget_watches
-from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.server_state import ServerState
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
-    from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 
 _MANY_MIN: Final = 4
 """A pipeline of fewer commands is not looked at as a whole."""
@@ -46,62 +41,26 @@ _LARGE_BYTES: Final = 4096
 """Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
 
 
-class Executor:
+class Executor(SharedState):
     """The sessions over one keyspace."""
 
     def __init__(self, keyspace: Keyspace, server: ServerState | None = None) -> None:
-        self.keyspace = keyspace
-        self.server = server or ServerState()
-        self.sessions: dict[int, Session] = {}
-        self.pubsub = PubSub()
-        self.scans = Scans(keyspace.random.getrandbits(30))
-        self.may_grow: Callable[[], ErrorReply | None] = lambda: None
-        """What a write that takes room is answered instead, if there is none."""
-        self.may_take: Callable[[int], ErrorReply | None] = lambda size: None
-        """What a command is answered that would take so many bytes more, if there are not as many.
-        """
+        super().__init__(keyspace, server)
         self.deferring = False
         """Commands that only read do not run while their reply is a large string."""
         self.defers: Callable[[Reply, int], bool] = lambda reply, resp: False
         """Whether the reply of a blocked command that only reads has to be made later."""
         self._deferred: dict[Place, None] = {}
         """Keys of these commands."""
-        self.may_write: Callable[[], ErrorReply | None] = lambda: None
-        """What a write is answered instead, if it may not be made at the moment."""
-        self.out_of_touch = False
-        """What this node holds may be old: only what needs no data is answered."""
-        self._scripting: ScriptingHost | None = None
-        self.on_bug: Callable[[Command, Exception], None] | None = None
-        """Takes note of a command that failed as none should, and ends what it left if it writes;
-        None = have it raised."""
         self.on_attack: Callable[[Session], None] = lambda session: None
         """Takes note of a client that sent a request of HTTP; it is being closed."""
-        self.scripts_allowed = True
-        """Whether clients may run Lua, and load it."""
-        self.script_limits: ScriptLimits | None = None
-        """Set before the first script; None = the usual ones."""
-        self.on_script_stopped: Callable[[], bool] = lambda: False
-        """Called when a script was stopped after it had written; whether that is undone."""
-        self.host: object | None = None
-        """What verbs beyond the keyspace work with."""
-        self.waits = Waits(lambda: self.keyspace.now_ms)
         nobody = Session(0, keyspace.databases[0])
-        self.run = Run(self, keyspace, nobody)
-        self.script_run = Run(self, keyspace, nobody)
+        self.run = Run(self, nobody)
+        self.script_run = Run(self, nobody)
         self.script_run.may_wait = False
         self.script_run.in_script = True
+        self.make_scripting = lambda: ScriptingHost(self.script_run, self.script_limits)
         self._next_session = 1
-
-    @property
-    def scripting(self) -> ScriptingHost:
-        """Scripts and functions. Raises CommandError without Lua, and where they are off."""
-        if not self.scripts_allowed:
-            raise CommandError(SCRIPTS_OFF)
-        if self._scripting is None:
-            from delaylog.broker.keyspace.running.scripting_host import ScriptingHost
-
-            self._scripting = ScriptingHost(self, self.script_limits)
-        return self._scripting
 
     # ------------------------------------------------------------------ sessions
 
@@ -209,7 +168,7 @@ class Executor:
                 if run.effects is None:
                     log(number, argv)
                 else:
-                    self._log(run, argv)
+                    run.log(argv)
             if reply.__class__ is bytes:
                 size = len(reply)
                 if size > _LARGE_BYTES:
@@ -268,60 +227,10 @@ class Executor:
                 return self.refused(session, refusal, command)
         if self.out_of_touch and "stale" not in command.flags:
             return self.refused(session, ErrorReply(MASTER_DOWN))
-        reply = self.call(self.run, session, command, argv)
+        reply = self.run.call(session, command, argv)
         if self.keyspace.ready:
             self.serve_waiting()
         return reply
-
-    def call(self, run: Run, session: Session, command: Command, argv: Args) -> Reply:
-        """Run a command without checks and log what it changed."""
-        keyspace = self.keyspace
-        dirty = keyspace.dirty
-        run.session = session
-        run.database = session.database
-        run.command = command
-        run.effects = None
-        try:
-            reply = command.function(run, argv)
-        except CommandError as error:
-            reply = ErrorReply(error.text)
-            self.server.errors_answered += 1
-        except Exception as bug:
-            reply = self.answer_bug(command, bug)
-        if keyspace.dirty != dirty and command.write:
-            self._log(run, argv)
-        return reply
-
-    def refusal_of(self, command: Command) -> ErrorReply | None:
-        """What a command that writes is answered instead, if it may not be run."""
-        refusal = self.may_write()
-        return self.may_grow() if refusal is None and command.grows else refusal
-
-    def answer_bug(
-        self, command: Command, bug: Exception, *, in_script: bool = False
-    ) -> ErrorReply:
-        """What a command is answered that failed as no command should.
-
-        One that only reads has left everything as it was. One that writes may have changed what is
-        in no log: nothing may be built on that, so it is the host's to end.
-        """
-        if self.on_bug is None:
-            raise bug
-        if not self.keyspace.condemned:
-            self.on_bug(command, bug)
-        if (command.write or self.keyspace.condemned) and not in_script:
-            # Also EXEC, of which one of the commands wrote.
-            raise bug
-        return ErrorReply(b"ERR internal error; the server's log says which")
-
-    def _log(self, run: Run, argv: Args) -> None:
-        """Log what a command changed."""
-        number = run.database.number
-        if run.effects is None:
-            self.keyspace.log(number, argv)
-        else:
-            for effect in run.effects:
-                self.keyspace.log(number, effect)
 
     # ------------------------------------------------------------------ the long way
 
@@ -349,7 +258,8 @@ class Executor:
             return self.refused(session, ErrorReply(text), command)
         if session.queue is None or command.now:
             return None
-        return enqueue(self, session, command, argv)
+        reply = enqueue(self, session, command, argv)
+        return self.refused(session, reply) if isinstance(reply, ErrorReply) else reply
 
     # ------------------------------------------------------------------ waiting commands
 
@@ -361,8 +271,10 @@ class Executor:
             for place in ready:
                 number, key = place
                 waiters = keyspace.databases[number].waiters.get(key)
-                for session in list(waiters or ()):
-                    self._retry(session, place)
+                for waiter in list(waiters or ()):
+                    session = self.waits.sessions.get(waiter)
+                    if session is not None:
+                        self._retry(session, place)
 
     def serve_deferred(self) -> None:
         """Run blocked commands again whose replies were deferred."""
@@ -372,8 +284,7 @@ class Executor:
 
     def _retry(self, session: Session, place: Place) -> None:
         blocked = session.blocked
-        if blocked is None:
-            return
+        assert blocked is not None
         reads = "readonly" in blocked.command.flags
         if reads and place in self._deferred:
             # Its reply is as large as the one that was deferred.
@@ -387,7 +298,7 @@ class Executor:
         run.retried = blocked
         kept, session.database = session.database, blocked.database
         try:
-            reply = self.call(run, session, blocked.command, blocked.argv)
+            reply = run.call(session, blocked.command, blocked.argv)
         finally:
             session.database = kept
             run.retried = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.encoding import ANSWER_BYTES_MAX, encode_into
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORT,
@@ -12,13 +13,11 @@ from delaylog.broker.keyspace.errors import (
     READ_ONLY,
     CommandError,
 )
-from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WRITTEN, ErrorReply, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, QUEUED, WRITTEN, ErrorReply, Reply, Status
+from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.shared_state import SharedState
 from delaylog.broker.keyspace.running.watching import forget_watches, watched_is_over
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.registry import Args, Command
-    from delaylog.broker.keyspace.running.executor import Executor
-    from delaylog.broker.keyspace.running.session import Session
 
 MULTI_BYTES_MAX: Final = 64 << 20
 """The commands between MULTI and EXEC; Redis has no such limit."""
@@ -29,48 +28,51 @@ _LARGE_BYTES: Final = 4096
 """Memory for a smaller command is not checked."""
 
 
-def enqueue(executor: Executor, session: Session, command: Command, argv: Args) -> Reply:
+def enqueue(
+    shared: SharedState, session: Session, command: Command, argv: Args
+) -> Status | ErrorReply:
     """Queue a command for EXEC, unless it is refused at once."""
     assert session.queue is not None
     if command.no_multi:
         text = b"ERR Command not allowed inside a transaction"
-        return executor.refused(session, ErrorReply(text))
-    if command.write and (refusal := executor.refusal_of(command)) is not None:
-        return executor.refused(session, refusal)
-    if executor.out_of_touch and "stale" not in command.flags:
-        return executor.refused(session, ErrorReply(MASTER_DOWN))
+        return ErrorReply(text)
+    if command.write and (refusal := shared.refusal_of(command)) is not None:
+        return refusal
+    if shared.out_of_touch and "stale" not in command.flags:
+        return ErrorReply(MASTER_DOWN)
     size = sum(map(len, argv)) + _QUEUED_BYTES
     session.queued_bytes += size
     if session.queued_bytes > MULTI_BYTES_MAX:
         # EXEC discards it; what was queued is not kept until then.
         session.queue.clear()
-        return executor.refused(session, ErrorReply(_LONG_MULTI))
-    if size > _LARGE_BYTES and (refusal := executor.may_take(size)) is not None:
-        return executor.refused(session, refusal)
+        return ErrorReply(_LONG_MULTI)
+    if size > _LARGE_BYTES and (refusal := shared.may_take(size)) is not None:
+        return refusal
     session.queue.append((command, argv))
     return QUEUED
 
 
-def run_queue(executor: Executor, session: Session) -> Reply:
+def run_queue(run: Run) -> Reply:
     """EXEC: run the queued commands, unless the transaction is aborted."""
+    shared, session = run.shared, run.session
     queue, session.queue, session.queued_bytes = session.queue, None, 0
     assert queue is not None
     failed, session.failed_multi = session.failed_multi, False
-    changed = session.dirty_watch or watched_is_over(session, executor.keyspace.now_ms)
+    changed = session.dirty_watch or watched_is_over(session, run.keyspace.now_ms)
     forget_watches(session)
     session.look()
     if failed:
         raise CommandError(EXEC_ABORT)
     if changed:
         return NO_ARRAY
-    if executor.out_of_touch and any("stale" not in command.flags for command, _ in queue):
+    if shared.out_of_touch and any("stale" not in command.flags for command, _ in queue):
         raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
-    refusals = (executor.refusal_of(command) for command, _ in queue if command.write)
+    refusals = (shared.refusal_of(command) for command, _ in queue if command.write)
     if (refusal := next((each for each in refusals if each is not None), None)) is not None:
         if refusal.text == READ_ONLY:
             raise CommandError(EXEC_ABORTED_BY + READ_ONLY)
         raise CommandError(refusal.text)
-    run, out = executor.run, session.out
+    out = session.out
     run.may_wait = False
     # Each reply is encoded before the next command runs, since HELLO changes the encoding, and
     # messages that the client publishes to itself come in between.
@@ -79,7 +81,7 @@ def run_queue(executor: Executor, session: Session) -> Reply:
     try:
         for command, argv in queue:
             told = len(out)
-            reply = executor.call(run, session, command, argv)
+            reply = run.call(session, command, argv)
             if reply is not WRITTEN:
                 encode_into(out, reply, session.resp)
             room -= sum(map(len, out[told:]))

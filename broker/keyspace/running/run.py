@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.replies import WAITS, Reply
+from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.session import Blocked, Session
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.database import Database
-    from delaylog.broker.keyspace.keyspace import Keyspace
-    from delaylog.broker.keyspace.registry import Args, Command
-    from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.broker.keyspace.running.shared_state import SharedState
 
 _SMALL_BYTES: Final = 64 << 10
 """Less is not asked for one by one."""
@@ -29,19 +25,19 @@ class Run:
         "command",
         "database",
         "effects",
-        "executor",
         "in_script",
         "keyspace",
         "may_wait",
         "retried",
         "session",
+        "shared",
     )
 
-    def __init__(self, executor: Executor, keyspace: Keyspace, session: Session) -> None:
-        self.executor = executor
-        self.keyspace = keyspace
+    def __init__(self, shared: SharedState, session: Session) -> None:
+        self.shared = shared
+        self.keyspace = shared.keyspace
         self.session = session
-        self.database: Database = session.database
+        self.database = session.database
         self.command: Command | None = None
         self.effects: list[Args] | None = None
         """None = the command as it was given."""
@@ -55,6 +51,33 @@ class Run:
     def now_ms(self) -> int:
         """The time, the same for all commands of a turn."""
         return self.keyspace.now_ms
+
+    def call(self, session: Session, command: Command, argv: Args) -> Reply:
+        """Run a command without checks and log what it changed."""
+        dirty = self.keyspace.dirty
+        self.session = session
+        self.database = session.database
+        self.command = command
+        self.effects = None
+        try:
+            reply = command.function(self, argv)
+        except CommandError as error:
+            reply = ErrorReply(error.text)
+            self.shared.server.errors_answered += 1
+        except Exception as bug:
+            reply = self.shared.answer_bug(command, bug)
+        if self.keyspace.dirty != dirty and command.write:
+            self.log(argv)
+        return reply
+
+    def log(self, argv: Args) -> None:
+        """Log what a command changed."""
+        number = self.database.number
+        if self.effects is None:
+            self.keyspace.log(number, argv)
+        else:
+            for effect in self.effects:
+                self.keyspace.log(number, effect)
 
     def rewrite(self, *argv: bytes) -> None:
         """Log this instead of the command."""
@@ -73,7 +96,7 @@ class Run:
     def need(self, size: int) -> None:
         """A value is about to be made so large, by a command of few bytes. Raises CommandError."""
         if size > _SMALL_BYTES:
-            refusal = self.executor.may_take(size)
+            refusal = self.shared.may_take(size)
             if refusal is not None:
                 raise CommandError(refusal.text)
 
@@ -96,7 +119,7 @@ class Run:
         if self.retried is not None:
             return WAITS
         assert self.command is not None
-        deadline = self.executor.waits.clock_ms() + timeout_ms if timeout_ms else None
+        deadline = self.shared.waits.clock_ms() + timeout_ms if timeout_ms else None
         blocked = Blocked(self.command, argv, self.database, keys, deadline, late, kind)
-        self.executor.waits.begin(self.session, blocked)
+        self.shared.waits.begin(self.session, blocked)
         return WAITS

@@ -6,16 +6,14 @@ that recovery and followers need no Lua.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
+from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.running.executor import Executor
 
 _LOOK_BYTES: Final = 1 << 20
 _CALL_BYTES: Final = 200
@@ -27,11 +25,11 @@ _ONLY_READS: Final = ErrorReply(b"ERR Write commands are not allowed from read-o
 
 
 class ScriptingHost:
-    """One for an executor."""
+    """One for an shared."""
 
-    def __init__(self, executor: Executor, limits: ScriptLimits | None = None) -> None:
-        self._executor = executor
-        self._session = Session(0, executor.keyspace.databases[0])
+    def __init__(self, run: Run, limits: ScriptLimits | None = None) -> None:
+        self._run = run
+        self._session = Session(0, run.keyspace.databases[0])
         """Stands for the script: its SELECT and its protocol are its own."""
         self.scripts = self._make_scripts(limits)
         self._functions: FunctionLibraries | None = None
@@ -45,7 +43,7 @@ class ScriptingHost:
 
     def functions(self) -> FunctionLibraries:
         """The libraries of the keyspace, compiled."""
-        sources = self._executor.keyspace.libraries
+        sources = self._run.keyspace.libraries
         functions = self._functions
         if functions is None or self._sources is not sources:
             functions = self._functions = FunctionLibraries(self.scripts)
@@ -56,7 +54,7 @@ class ScriptingHost:
 
     def keep(self, functions: FunctionLibraries) -> None:
         """The libraries were changed: they are the keyspace's from now on."""
-        self._sources = self._executor.keyspace.libraries = functions.dump()
+        self._sources = self._run.keyspace.libraries = functions.dump()
 
     # ------------------------------------------------------------------ redis.call
 
@@ -66,8 +64,9 @@ class ScriptingHost:
         A script pays for it with each command, so all is in one function, and what does not change
         is bound here once.
         """
-        executor, session, find = self._executor, self._session, WORDS.get
-        run, server = executor.script_run, executor.server
+        run, session, find = self._run, self._session, WORDS.get
+        shared = run.shared
+        server = shared.server
         grown = 0
 
         def call(argv: list[bytes], resp: int) -> Reply:
@@ -89,7 +88,7 @@ class ScriptingHost:
                 return _ONLY_READS
             if write:
                 if not scripts.wrote:
-                    refusal = executor.refusal_of(command)
+                    refusal = shared.refusal_of(command)
                     if refusal is not None:
                         return refusal
                     scripts.note_write()
@@ -98,12 +97,12 @@ class ScriptingHost:
                     nonlocal grown
                     grown += _CALL_BYTES + sum(map(len, argv))
                     if grown > _LOOK_BYTES:
-                        refusal = executor.may_take(grown)
+                        refusal = shared.may_take(grown)
                         grown = 0
                         if refusal is not None:
                             return refusal
             session.resp = resp
-            keyspace = executor.keyspace
+            keyspace = run.keyspace
             run.session, run.database = session, session.database
             run.command, run.effects = command, None
             dirty = keyspace.dirty
@@ -114,7 +113,7 @@ class ScriptingHost:
                 server.errors_answered += 1
             except Exception as bug:
                 # Nothing may be raised through Lua.
-                reply = executor.answer_bug(command, bug, in_script=True)
+                reply = shared.answer_bug(command, bug, in_script=True)
             if write and keyspace.dirty != dirty:
                 # Also when it was refused half-way.
                 number = run.database.number
@@ -126,10 +125,10 @@ class ScriptingHost:
             return reply
 
         def now() -> float:
-            return executor.waits.clock_ms() / 1000
+            return shared.waits.clock_ms() / 1000
 
         scripts = Scripts(call, now, limits, check=self._check)
-        scripts.on_stopped = executor.on_script_stopped
+        scripts.on_stopped = shared.on_script_stopped
         return scripts
 
     def _check(self, argv: list[bytes]) -> bool | None:

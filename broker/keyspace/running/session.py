@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from delaylog.broker.keyspace.command import Args, Command
+from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.replies import Reply
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.database import Database
-    from delaylog.broker.keyspace.registry import Args, Command
 
 
 @dataclass(slots=True)

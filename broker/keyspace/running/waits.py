@@ -30,7 +30,7 @@ class Waits:
         if blocked.deadline_ms is not None:
             self._deadlines.push(session.number, blocked.deadline_ms)
         for key in blocked.keys:
-            blocked.database.waiters.setdefault(key, {})[session] = None
+            blocked.database.waiters.setdefault(key, {})[session.number] = None
 
     def end(self, session: Session) -> Blocked | None:
         """End a wait without an answer; returns what waited."""
@@ -41,7 +41,7 @@ class Waits:
             for key in blocked.keys:
                 waiters = blocked.database.waiters.get(key)
                 if waiters is not None:
-                    waiters.pop(session, None)
+                    waiters.pop(session.number, None)
                     if not waiters:
                         del blocked.database.waiters[key]
         return blocked

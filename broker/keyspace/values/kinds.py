@@ -7,10 +7,18 @@ may do to a value stands with the commands of its family.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
 
+from delaylog.broker.keyspace.values.number_texts import is_int
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
+
+HASH_FIELDS_SMALL_MAX: Final = 512
+HASH_TEXT_SMALL_MAX: Final = 64
+"""A hash beyond either is no listpack in Redis: OBJECT ENCODING says so, and HSCAN pages it."""
+SET_INTEGERS_SMALL_MAX: Final = 512
+"""A set with more members, or with one that is no integer, is a hash table in Redis 7.0."""
 
 
 class HashValue(dict[bytes, bytes]):
@@ -22,6 +30,19 @@ class HashValue(dict[bytes, bytes]):
         super().__init__(*given)
         self.large = False
         """It once outgrew a listpack: OBJECT ENCODING never goes back."""
+
+    def note_added(self, texts: list[bytes]) -> None:
+        """Set `large` if these fields and values, which were put in, make the hash large."""
+        if not self.large and (
+            len(self) > HASH_FIELDS_SMALL_MAX or max(map(len, texts)) > HASH_TEXT_SMALL_MAX
+        ):
+            self.large = True
+
+    def is_large(self) -> bool:
+        """Whether the hash outgrew a listpack. In a loaded hash `large` may not be set yet."""
+        if not self.large and len(self) > HASH_FIELDS_SMALL_MAX:
+            self.large = True
+        return self.large
 
 
 class ListValue(deque[bytes]):
@@ -38,7 +59,14 @@ class SetValue(set[bytes]):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.encoding = b"intset"
-        """What OBJECT ENCODING says; it only ever grows."""
+        """What OBJECT ENCODING says; it never goes back to `intset`."""
+
+    def note_added(self, members: Iterable[bytes]) -> None:
+        """Set `encoding` after these members were put in."""
+        if self.encoding == b"intset" and (
+            len(self) > SET_INTEGERS_SMALL_MAX or not all(map(is_int, members))
+        ):
+            self.encoding = b"hashtable"
 
 
 Value: TypeAlias = (

@@ -16,8 +16,9 @@ from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
 from delaylog.storage.errors import BatchError
 from delaylog.storage.messages.batch import decode_send
-
-if TYPE_CHECKING:
-    from delaylog.broker.resp.connection import Connection
 
 log = logging.getLogger("delaylog.resp")
 
@@ -71,7 +69,7 @@ class _PlainSends:
 class NativeHost:
     """One for all connections."""
 
-    def __init__(self, node: ServingNode, touch: Callable[[Connection], None]) -> None:
+    def __init__(self, node: ServingNode, touch: Callable[[Client], None]) -> None:
         """`touch` is called for connections that have something to write."""
         self.node = node
         self.touch = touch
@@ -142,7 +140,7 @@ class NativeHost:
 
     def owes(self, session: Session) -> bool:
         """Whether a client has not been answered yet what it asked before."""
-        return cast("Connection", session.worker).owed > 0 or bool(session.out)
+        return cast(Client, session.worker).owed > 0 or bool(session.out)
 
     def _ack(self, asked: list[_Ack], key: TopicKey) -> None:
         every = [each for receipts, _, _ in asked for each in receipts]
@@ -243,7 +241,7 @@ class NativeHost:
     def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
         """Have a client wait for its answer; the next of its commands runs after it."""
         session = run.session
-        connection = cast("Connection", session.worker)
+        connection = cast(Client, session.worker)
 
         async def answer() -> None:
             reply: Reply | Wire
@@ -272,7 +270,7 @@ class NativeHost:
 
 def host_of(run: Run) -> NativeHost:
     """The host behind a command. Raises CommandError where there is none."""
-    host = run.executor.host
+    host = run.shared.host
     if not isinstance(host, NativeHost):
         raise CommandError(b"ERR there is no delay log behind this keyspace")
     return host

@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
@@ -39,7 +40,7 @@ _FLAGS: Final = "write denyoom noscript no_multi quick"
 @translated
 def dl_send(run: Run, argv: Args) -> Reply:
     """Send one message."""
-    host = run.executor.host
+    host = run.shared.host
     if host.__class__ is not NativeHost:
         host = host_of(run)
     key, body = topic_key(argv[1]), argv[3]

@@ -24,6 +24,7 @@ from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces, piece_of
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -254,6 +255,6 @@ def test_what_is_more_than_a_frame_comes_in_several() -> None:
     assert state.keyspace_base.bytes == sum(map(len, payloads))
     for payload in payloads:
         assert len(payload) <= FRAME_BYTES
-        copy.apply(pieces.take(payload, 1, path="log", position=0))
+        apply_effects(copy, pieces.take(payload, 1, path="log", position=0))
     assert contents_of(copy) == contents_of(keyspace)
     assert len(copy.databases[3].values) == 103

@@ -11,6 +11,7 @@ import shlex
 from random import Random
 from typing import Any
 
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.values.kinds import TYPE_NAMES
@@ -59,7 +60,7 @@ class Pair:
         out, self.session.out = self.session.out, []
         effects = self.leader.take_effects()
         self.effects += effects
-        self.follower.apply(effects)
+        apply_effects(self.follower, effects)
         return b"".join(out)
 
     def send(self, line: str) -> str:

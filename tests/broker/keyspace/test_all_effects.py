@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.running.session import Session
@@ -61,7 +62,7 @@ class Group(Pair):
         self.executor.waits.end_late()
         effects = self.leader.take_effects()
         self.effects += effects
-        self.follower.apply(effects)
+        apply_effects(self.follower, effects)
 
     def dumped(self, argv: list[bytes]) -> list[bytes]:
         """`@DUMP key` stands for a dump of the real server, of any kind of value."""

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
 
@@ -40,7 +41,7 @@ CASES = [
 @pytest.mark.parametrize(("effects", "held"), CASES, ids=[case[0] for case in CASES])
 def test_applied(effects: str, held: bytes | None) -> None:
     keyspace = Keyspace(Random(1))
-    keyspace.apply([effect.encode().split() for effect in effects.split(", ")])
+    apply_effects(keyspace, [effect.encode().split() for effect in effects.split(", ")])
     value = keyspace.databases[0].values.get(b"k")
     assert (None if value is None else bytes(value)) == held  # type: ignore[arg-type]
 
@@ -51,4 +52,4 @@ def test_none_is_a_command() -> None:
 
 def test_nothing_else_is_applied() -> None:
     with pytest.raises(AssertionError, match="unknown command"):
-        Keyspace(Random(1)).apply([[b"GETBIT", b"k", b"1"]])
+        apply_effects(Keyspace(Random(1)), [[b"GETBIT", b"k", b"1"]])

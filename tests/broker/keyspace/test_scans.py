@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from delaylog.broker.keyspace.commands.scanning import to_cursor, to_options
 from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.scans import Scans, to_cursor, to_options
+from delaylog.broker.keyspace.scans import Scans
 
 
 def names(first: int, end: int) -> dict[bytes, None]:

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.running.session import Session
@@ -177,7 +178,7 @@ def test_replies(client: Client, keyspace: Keyspace, resp: int) -> None:
     for command, *replies in REPLIES:
         assert client.ask(command) == replies[0 if resp == 2 else -1], command
     other = Keyspace(Random(2))
-    other.apply(keyspace.take_effects())
+    apply_effects(other, keyspace.take_effects())
     assert repr(contents(other)) == repr(contents(keyspace))
 
 

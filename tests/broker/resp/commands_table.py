@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.keyspace.registry import COMMANDS, Command
+from delaylog.broker.keyspace.command import Command
+from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.resp.face import NATIVE_VERBS
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "REDIS.md"

@@ -17,7 +17,8 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.keyspace.registry import COMMANDS, WORDS, Args, command
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.registry import COMMANDS, WORDS, command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.server_state import ServerState

@@ -21,8 +21,10 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.standing import Alone
+from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp import face as face_module
+from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.files.os_file_system import OsFileSystem
 
@@ -120,7 +122,7 @@ def run(folder: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> Non
         it = Place(folder)
         first = it.node.engine
         it.node.start()
-        it.port = await it.face.start("127.0.0.1", 0)
+        it.port = await it.face.start(lambda: Connection(it.face), "127.0.0.1", 0)
         try:
             await test(it)
         finally:
@@ -206,7 +208,7 @@ def test_a_reader_waits_on_a_follower(tmp_path: Path) -> None:
         reader, writer = await it.connect()
         writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
         await asyncio.sleep(0.05)
-        it.node.engine.state.keyspace.apply([[b"XADD", b"s", b"5-1", b"f", b"v"]])
+        apply_effects(it.node.engine.state.keyspace, [[b"XADD", b"s", b"5-1", b"f", b"v"]])
         it.node.on_applied()
         wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
         async with asyncio.timeout(5):

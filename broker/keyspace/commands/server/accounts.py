@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import CATEGORIES, Args
 from delaylog.broker.keyspace.commands.server.introspection import entry_named, in_category
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
-from delaylog.broker.keyspace.registry import CATEGORIES, Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Map, Members, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import to_int
@@ -23,7 +24,7 @@ _BITS_MAX: Final = 4_096
 
 
 def _users(run: Run) -> list[bytes]:
-    return sorted(run.executor.server.accounts) or [b"default"]
+    return sorted(run.shared.server.accounts) or [b"default"]
 
 
 @command("acl|whoami", 2, "server", _FLAGS)
@@ -41,7 +42,7 @@ def acl_users(run: Run, argv: Args) -> Reply:
 @command("acl|list", 2, "server", _ADMIN)
 def acl_list(run: Run, argv: Args) -> Reply:
     """The same as rules, without tokens."""
-    secret = b"" if run.executor.server.wants_password else b"nopass "
+    secret = b"" if run.shared.server.wants_password else b"nopass "
     return [b"user %b on %b~* &* +@all" % (user, secret) for user in _users(run)]
 
 
@@ -50,7 +51,7 @@ def acl_getuser(run: Run, argv: Args) -> Reply:
     """A user's rules, without tokens."""
     if argv[2] not in _users(run):
         return None
-    flags = [b"on"] if run.executor.server.wants_password else [b"on", b"nopass"]
+    flags = [b"on"] if run.shared.server.wants_password else [b"on", b"nopass"]
     return Map(
         [
             *(b"flags", Members(flags), b"passwords", [], b"commands", b"+@all"),
@@ -95,7 +96,7 @@ def acl_genpass(run: Run, argv: Args) -> Reply:
             b"positive number up to 4096"
         )
     count = (bits + 3) // 4
-    return b"%0*x" % (count, run.executor.server.secret_bits(count * 4))
+    return b"%0*x" % (count, run.shared.server.secret_bits(count * 4))
 
 
 @command("acl|dryrun", -4, "server", _ADMIN)
@@ -124,7 +125,7 @@ def acl_deluser(run: Run, argv: Args) -> Reply:
     """Refused, unless there is no such user."""
     if b"default" in argv[2:]:
         raise CommandError(b"ERR The 'default' user cannot be removed")
-    if not run.executor.server.accounts.keys() & set(argv[2:]):
+    if not run.shared.server.accounts.keys() & set(argv[2:]):
         return 0
     raise CommandError(_NO_CHANGE)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.server.connection import check_name
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
-from delaylog.broker.keyspace.registry import COMMANDS, Args, command
+from delaylog.broker.keyspace.registry import COMMANDS, command
 from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply, Verbatim
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
@@ -138,7 +139,7 @@ def line_of(run: Run, session: Session) -> bytes:
 @command("client|list", -2, "connection", _ADMIN)
 def client_list(run: Run, argv: Args) -> Reply:
     """Who is connected: [TYPE type] or [ID id ...]."""
-    sessions = run.executor.sessions
+    sessions = run.shared.sessions
     shown = list(sessions.values())
     if len(argv) > 2:
         option = argv[2].lower()
@@ -163,7 +164,7 @@ def _type(word: bytes) -> bytes:
 @command("client|kill", -3, "connection", _ADMIN)
 def client_kill(run: Run, argv: Args) -> Reply:
     """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
-    sessions = list(run.executor.sessions.values())
+    sessions = list(run.shared.sessions.values())
     if len(argv) == 3:
         for session in sessions:
             if session.address == argv[2]:
@@ -201,7 +202,7 @@ def _skipme(text: bytes) -> bool:
 
 def _kill_options(run: Run) -> Options:
     def user(name: bytes) -> bytes:
-        if name != b"default" and name not in run.executor.server.accounts:
+        if name != b"default" and name not in run.shared.server.accounts:
             raise CommandError(b"ERR No such user '%b'" % name)
         return name
 
@@ -220,7 +221,7 @@ def _end(run: Run, session: Session) -> None:
     if session is run.session:
         session.closing = True
         return
-    run.executor.waits.end(session)
+    run.shared.waits.end(session)
     session.kill()
 
 
@@ -235,10 +236,10 @@ def client_unblock(run: Run, argv: Args) -> Reply:
         with_error = reason == b"error"
     elif len(argv) > 4:
         raise syntax()
-    session = run.executor.sessions.get(to_int(argv[2]))
+    session = run.shared.sessions.get(to_int(argv[2]))
     if session is None:
         return 0
-    blocked = run.executor.waits.end(session)
+    blocked = run.shared.waits.end(session)
     if blocked is None:
         return 0
     session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.server_state import ServerState
@@ -73,7 +74,7 @@ def value_of(server: ServerState, name: bytes) -> bytes:
 @command("config|get", -3, "server", _ADMIN)
 def config_get(run: Run, argv: Args) -> Reply:
     """Settings whose names match one of the patterns."""
-    server = run.executor.server
+    server = run.shared.server
     found: dict[bytes, bytes] = {}
     for pattern in argv[2:]:
         taken = {name.lower() for name in found}
@@ -94,7 +95,7 @@ def config_set(run: Run, argv: Args) -> Reply:
     """Change settings, all of them or none: name value [name value ...]."""
     if len(argv) % 2:
         raise syntax()
-    server = run.executor.server
+    server = run.shared.server
     names = [word.lower() for word in argv[2::2]]
     for at, name in enumerate(names):
         word = argv[2 + 2 * at]
@@ -135,7 +136,7 @@ def _checked(setting: Setting, now: bytes, text: bytes) -> bytes:
 @command("config|resetstat", 2, "server", _ADMIN)
 def config_resetstat(run: Run, argv: Args) -> Reply:
     """Have INFO count from zero again."""
-    server = run.executor.server
+    server = run.shared.server
     server.forgotten = {
         "commands_run": server.commands_run,
         "errors_answered": server.errors_answered,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.options import Option, Options, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.watching import forget_watches
@@ -56,7 +57,7 @@ def select(run: Run, argv: Args) -> Reply:
 
 def authenticate(run: Run, name: bytes, token: bytes) -> None:
     """Let a client in. Raises CommandError."""
-    server = run.executor.server
+    server = run.shared.server
     known = server.accounts.get(name)
     if known is None or not compare_digest(known, token):
         server.on_wrong_password(run.session)
@@ -71,7 +72,7 @@ def auth(run: Run, argv: Args) -> Reply:
     """Show who one is: [user] token."""
     if len(argv) > 3:
         raise CommandError(b"ERR syntax error")
-    if not run.executor.server.wants_password:
+    if not run.shared.server.wants_password:
         if len(argv) == 2:
             raise CommandError(_NO_PASSWORD)
         if argv[1] != b"default":
@@ -107,7 +108,7 @@ def hello(run: Run, argv: Args) -> Reply:
             raise CommandError(b"NOPROTO unsupported protocol version")
     options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
     login = options.value("login")
-    if login is not None and (run.executor.server.wants_password or login[0] != b"default"):
+    if login is not None and (run.shared.server.wants_password or login[0] != b"default"):
         authenticate(run, *login)
     if not session.authenticated:
         raise CommandError(
@@ -118,7 +119,7 @@ def hello(run: Run, argv: Args) -> Reply:
     session.name = options.value("name", session.name)
     session.resp = resp
     session.look()
-    role = run.executor.server.role()
+    role = run.shared.server.role()
     return Map(
         [
             b"server",
@@ -158,11 +159,11 @@ def reset(run: Run, argv: Args) -> Reply:
     session = run.session
     session.queue, session.failed_multi = None, False
     forget_watches(session)
-    run.executor.pubsub.leave(session)
+    run.shared.pubsub.leave(session)
     session.database = run.keyspace.databases[0]
     session.resp = 2
     session.name = b""
     session.user = b"default"
-    session.authenticated = not run.executor.server.wants_password
+    session.authenticated = not run.shared.server.wants_password
     session.look()
     return Status(b"RESET")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.registry import COMMANDS, Args, Command, command
+from delaylog.broker.keyspace.command import Args, Command
+from delaylog.broker.keyspace.registry import COMMANDS, command
 from delaylog.broker.keyspace.replies import Reply, Status
 from delaylog.broker.keyspace.running.run import Run
 

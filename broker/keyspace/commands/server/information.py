@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.commands.server.connection import REDIS_VERSION
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply, Verbatim
 from delaylog.broker.keyspace.running.run import Run
 
@@ -32,7 +33,7 @@ def human(size: int) -> bytes:
 
 
 def _server(run: Run) -> Members:
-    server = run.executor.server
+    server = run.shared.server
     up_s = max(run.now_ms - server.started_ms, 0) // 1000
     return {
         b"redis_version": REDIS_VERSION,
@@ -51,16 +52,16 @@ def _server(run: Run) -> Members:
 
 
 def _clients(run: Run) -> Members:
-    executor = run.executor
+    shared = run.shared
     return {
-        b"connected_clients": len(executor.sessions),
-        b"maxclients": value_of(executor.server, b"maxclients"),
-        b"blocked_clients": len(executor.waits.sessions),
+        b"connected_clients": len(shared.sessions),
+        b"maxclients": value_of(shared.server, b"maxclients"),
+        b"blocked_clients": len(shared.waits.sessions),
     }
 
 
 def _memory(run: Run) -> Members:
-    server = run.executor.server
+    server = run.shared.server
     limit = int(value_of(server, b"maxmemory"))
     return {
         b"used_memory": 0,
@@ -75,7 +76,7 @@ def _memory(run: Run) -> Members:
 
 
 def _persistence(run: Run) -> Members:
-    server = run.executor.server
+    server = run.shared.server
     return {
         b"loading": 0,
         b"rdb_bgsave_in_progress": 0,
@@ -84,14 +85,14 @@ def _persistence(run: Run) -> Members:
 
 
 def _stats(run: Run) -> Members:
-    executor, server, pubsub = run.executor, run.executor.server, run.executor.pubsub
+    shared, server, pubsub = run.shared, run.shared.server, run.shared.pubsub
     since = server.since_reset
     return {
         b"total_connections_received": since("connections", server.connections),
         b"total_commands_processed": since("commands_run", server.commands_run),
         b"instantaneous_ops_per_sec": server.commands_a_second(run.now_ms),
         b"rejected_connections": since("refused_connections", server.refused_connections),
-        b"expired_keys": since("expired_keys", executor.keyspace.expired_keys),
+        b"expired_keys": since("expired_keys", shared.keyspace.expired_keys),
         b"pubsub_channels": len(pubsub.channels),
         b"pubsub_patterns": len(pubsub.patterns),
         b"total_error_replies": since("errors_answered", server.errors_answered),
@@ -99,7 +100,7 @@ def _stats(run: Run) -> Members:
 
 
 def _replication(run: Run) -> Members:
-    server = run.executor.server
+    server = run.shared.server
     role = server.role()
     members: Members = {b"role": role}
     if role == b"slave":
@@ -136,7 +137,7 @@ def _keyspace(run: Run) -> Members:
 
 
 def _delaylog(run: Run) -> Members:
-    return {**run.executor.server.delaylog_facts()}
+    return {**run.shared.server.delaylog_facts()}
 
 
 _SECTIONS: Final[dict[bytes, Callable[[Run], Members]]] = {
@@ -160,7 +161,7 @@ def info(run: Run, argv: Args) -> Reply:
     wanted: set[bytes] = set()
     for word in [word.lower() for word in argv[1:]] or [b"default"]:
         wanted |= _ALL if word in (b"all", b"everything", b"default") else {word}
-    facts = run.executor.server.facts()
+    facts = run.shared.server.facts()
     texts = []
     for name, section in _SECTIONS.items():
         if name.lower() not in wanted:

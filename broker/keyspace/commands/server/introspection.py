@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from delaylog.broker.keyspace.command import CATEGORIES, Args, Command, keys_of
 from delaylog.broker.keyspace.commands.server.connection import REDIS_VERSION
 from delaylog.broker.keyspace.commands.server.help_texts import summary_of
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.registry import CATEGORIES, COMMANDS, Args, Command, command, keys_of
+from delaylog.broker.keyspace.registry import COMMANDS, command
 from delaylog.broker.keyspace.replies import Map, Members, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.globs import matcher

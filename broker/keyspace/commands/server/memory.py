@@ -7,9 +7,10 @@ from itertools import islice
 from sys import getsizeof
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import NOT_INTEGER, SYNTAX
 from delaylog.broker.keyspace.options import Option, at_least, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.kinds import HashValue, Value

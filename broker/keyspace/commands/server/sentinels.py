@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 
@@ -19,7 +20,7 @@ _NAME: Final = b"delaylog"
 
 def _leader(run: Run) -> tuple[bytes, int] | None:
     """Where the leader takes Redis clients, if that is known."""
-    server = run.executor.server
+    server = run.shared.server
     if server.role() != b"master":
         return server.leader()
     if (known := server.leader()) is not None:
@@ -40,7 +41,7 @@ def get_master_addr_by_name(run: Run, argv: Args) -> Reply:
 
 def _describe(run: Run, name: bytes) -> Reply:
     host, port = _leader(run) or (b"", 0)
-    server = run.executor.server
+    server = run.shared.server
     members: dict[bytes, bytes] = {
         b"name": name,
         b"ip": host,

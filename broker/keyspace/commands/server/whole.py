@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 
@@ -17,7 +18,7 @@ def time(run: Run, argv: Args) -> Reply:
 @command("role", 1, "server", "noscript loading stale fast @admin @dangerous")
 def role(run: Run, argv: Args) -> Reply:
     """Whether this node takes writes, and otherwise who does."""
-    server = run.executor.server
+    server = run.shared.server
     if server.role() == b"master":
         return [b"master", 0, []]
     leader = server.leader()

@@ -9,11 +9,12 @@ from collections.abc import Collection
 from math import isnan
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.commands.scanning import scan_value
 from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.scans import scan_value
 from delaylog.broker.keyspace.values.number_texts import score_text, to_score
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 

@@ -10,10 +10,11 @@ from functools import partial
 from math import isnan
 from typing import Final, TypeAlias
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.sorted_sets.sorted_set_ranges import entries_reply, store
 from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_type
 from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.kinds import SetValue

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError, syntax, wrong_arity
 from delaylog.broker.keyspace.options import Option, at_least, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.ids import (

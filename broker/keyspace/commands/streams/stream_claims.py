@@ -11,11 +11,12 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.streams.entries import shown
 from delaylog.broker.keyspace.commands.streams.stream_groups import no_key_or_group, see_consumer
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.groups import Consumer, Group, Pending

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.streams.entries import shown
 from delaylog.broker.keyspace.commands.streams.stream_groups import bad_form, no_group
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Group

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Consumer, Group

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.streams.entries import shown
 from delaylog.broker.keyspace.commands.streams.stream_claims import Claims, log_claims, log_group
 from delaylog.broker.keyspace.commands.streams.stream_groups import no_key_or_group, see_consumer
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
-from delaylog.broker.keyspace.registry import Args, command
+from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.groups import Group

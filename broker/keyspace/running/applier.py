@@ -1,0 +1,34 @@
+"""Applies effects by the command functions that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.keyspace import Keyspace
+from delaylog.broker.keyspace.old_effects import apply_old
+from delaylog.broker.keyspace.registry import WORDS, find_command
+from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.running.executor import Executor
+
+
+def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
+    """Return a function that applies effects to `keyspace`."""
+    executor = Executor(keyspace)
+    run = executor.script_run
+    session = executor.connect(0)
+
+    def apply(effects: Iterable[Args]) -> None:
+        session.database = keyspace.databases[0]
+        for argv in effects:
+            command = WORDS.get(argv[0])
+            if command is None:
+                if apply_old(session.database, argv):
+                    continue
+                found = find_command(argv)
+                assert not isinstance(found, ErrorReply), found
+                command = found
+            reply = run.call(session, command, argv)
+            assert not isinstance(reply, ErrorReply), (argv[0], reply)
+
+    return apply

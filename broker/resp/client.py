@@ -1,0 +1,39 @@
+"""One Redis client, as the rest of the endpoint sees its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from delaylog.broker.keyspace.running.session import Session
+
+
+class Client(Protocol):
+    """Implemented by `Connection`."""
+
+    session: Session
+    owed: int
+    """Turns whose replies wait for the log."""
+    task: asyncio.Task[None] | None
+    """A command that takes more than one turn; later commands wait for it."""
+
+    def finished(self) -> None:
+        """Run commands again: the one that waited is answered."""
+
+    def has_output(self) -> None:
+        """Count replies that came while no command of this client ran, and have them written."""
+
+    def take(self) -> bytes:
+        """Return the replies of the turn that ends."""
+
+    def write(self, data: bytes) -> None:
+        """Send replies that are safe in the log."""
+
+    def stalls(self) -> bool:
+        """Whether a command is unfinished since the last sweep and hardly more of it came."""
+
+    def abort(self) -> None:
+        """Close the connection and drop its replies."""
+
+    def close(self) -> None:
+        """Close the connection after the replies that are written."""
