@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 LINK: Final = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
 FENCED: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
+PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,0 +1,58 @@
+"""The pages about the code name what is there: paths, layers, and each design decision."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+DESIGN: Final = ROOT / "docs" / "design"
+PAGES: Final = [
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
+DECISIONS: Final = sorted(DESIGN.glob("*/*.md"))
+PATH: Final = re.compile(
+    r"`((?:bench|broker|client|docs|ops|replication|storage|tests|tools|wheel)/[\w./-]*\w(?:\.py|/))`"
+)
+"""A path from the root in code marks: a module, or a folder by its last slash."""
+HEADINGS: Final = ["Problem", "Decision", "Measured", "Rejected"]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.exists()], ids=name_of)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    assert [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()] == []
+
+
+def test_the_layers_are_those_of_import_linter() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(
+        each["layers"] for each in contracts["contracts"] if each.get("containers") == ["delaylog"]
+    )
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    assert "```text\n" + "\n".join(layers) + "\n```" in page
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=name_of)
+def test_a_design_page_has_one_form(page: Path) -> None:
+    found = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+    assert found == [heading for heading in HEADINGS if heading in found]
+    assert found[:2] == HEADINGS[:2]
+
+
+def test_the_index_lists_each_design_page_by_its_title() -> None:
+    index = (DESIGN / "README.md").read_text()
+    titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in DECISIONS]
+    lines = [
+        f"- [{title}]({page.relative_to(DESIGN)})"
+        for title, page in zip(titles, DECISIONS, strict=True)
+    ]
+    assert [line for line in lines if line not in index] == []
