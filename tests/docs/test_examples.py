@@ -22,7 +22,7 @@ PAGES: Final = (
     "docs/TUTORIAL.md",
     "docs/HOWTO.md",
     "docs/SDK.md",
-    "docs/TESTING.md",
+    "docs/TESTING_PROGRAMS.md",
     "docs/COMING-FROM.md",
 )
 TYPES_OF_OTHERS: Final = ("--ignore-missing-imports", "--follow-untyped-imports")
