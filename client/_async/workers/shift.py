@@ -12,7 +12,6 @@ import inspect
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
 from delaylog.client.workers.shift_base import ShiftBase
+from delaylog.client.workers.tasks import IdleTasks, cancel_all, is_cancellation, wait_for_event
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
@@ -83,11 +83,11 @@ class AsyncShift(ShiftBase):
         self._room = [asyncio.Event() for _ in ports]
         self._settle = [asyncio.Event() for _ in ports]
         self._lease = [asyncio.Event() for _ in ports]
-        self._desk.on_ready = self._wake
+        self._idle = IdleTasks()
+        self._desk.on_ready = self._idle.wake
         self._desk.on_room = lambda port: self._room[port].set()
         self._desk.on_settle = lambda port: self._settle[port].set()
         self._desk.on_lease = lambda port: self._lease[port].set()
-        self._idle: deque[asyncio.Future[None]] = deque()
         self._begun: dict[asyncio.Task[None], list[Held]] = {}
         self._stopping = False
         self._fetchers: list[asyncio.Task[None]] = []
@@ -112,9 +112,9 @@ class AsyncShift(ShiftBase):
         for room in self._room:
             room.set()
         await asyncio.wait(self._fetchers, timeout=ANSWER_S)
-        await _cancelled(self._fetchers)
+        await cancel_all(self._fetchers, CANCEL_S)
         self._desk.give_back_waiting(clock())
-        self._wake(len(self._runners))
+        self._idle.wake(len(self._runners))
         _, late = await asyncio.wait(self._runners, timeout=grace_s)
         if late:
             self._say_late(len(late), grace_s)
@@ -128,7 +128,7 @@ class AsyncShift(ShiftBase):
             if deaf:
                 logger.error("%s: %d handlers cannot be cancelled", self._consumer.name, len(deaf))
         await self._flush()
-        await _cancelled([*self._keepers, *self._calls])
+        await cancel_all([*self._keepers, *self._calls], CANCEL_S)
 
     # Handling
 
@@ -162,7 +162,7 @@ class AsyncShift(ShiftBase):
         while not self._stopping:
             held = desk.begin(now_s)
             if held is None:
-                await self._rest()
+                await self._idle.wait()
                 now_s = turned_at_s = clock()
                 continue
             mine[:] = (held,)
@@ -197,7 +197,7 @@ class AsyncShift(ShiftBase):
             now_s = clock()
             batch = desk.begin_batch(now_s)
             if not batch:
-                await self._rest()
+                await self._idle.wait()
                 continue
             self._begun[task] = batch
             messages = [held.message for held in batch]
@@ -233,7 +233,7 @@ class AsyncShift(ShiftBase):
         task: asyncio.Task[None],
     ) -> None:
         """A handler raised: back with its messages, and on, unless it was told to end."""
-        if _called_off(error, task):
+        if is_cancellation(error, task):
             self._desk.failed(batch, error, seconds, clock())
             raise error
         delay_ms = None
@@ -258,28 +258,12 @@ class AsyncShift(ShiftBase):
                 if said is not None:
                     wanted.append(max(0, int(said)))
             except BaseException as raised:
-                if _called_off(raised, task):
+                if is_cancellation(raised, task):
                     raise
                 # As with handlers: a runner that ended would keep its messages for ever.
                 logger.exception("%s: on_error failed", self._consumer.name)
                 self._heed(raised)
         return min(wanted, default=None)
-
-    async def _rest(self) -> None:
-        """Until there may be something to do."""
-        if self._stopping:
-            return
-        future = asyncio.get_running_loop().create_future()
-        self._idle.append(future)
-        await future
-
-    def _wake(self, count: int) -> None:
-        idle = self._idle
-        while count > 0 and idle:
-            future = idle.popleft()
-            if not future.done():
-                future.set_result(None)
-                count -= 1
 
     # The broker
 
@@ -334,7 +318,7 @@ class AsyncShift(ShiftBase):
             at_s = self._desk.settle_at_s(number)
             if at_s is None or at_s > clock():
                 signal.clear()
-                await _signalled(signal, None if at_s is None else at_s - clock())
+                await wait_for_event(signal, None if at_s is None else at_s - clock())
                 continue
             for settlement in self._desk.settlements(number, clock()):
                 self._call(self._settle_one(number, settlement))
@@ -370,7 +354,7 @@ class AsyncShift(ShiftBase):
             at_s = self._desk.lease_at_s(number)
             if at_s is None or at_s > clock():
                 signal.clear()
-                await _signalled(signal, None if at_s is None else at_s - clock())
+                await wait_for_event(signal, None if at_s is None else at_s - clock())
                 continue
             for hold, asked in self._desk.extensions(number, clock()):
                 self._call(self._extend_one(number, hold, asked))
@@ -410,37 +394,3 @@ class AsyncShift(ShiftBase):
         task = asyncio.create_task(coroutine)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-
-
-def _called_off(error: BaseException, task: asyncio.Task[None]) -> bool:
-    """Whether a runner is told to end by what was raised in it, rather than by its handler."""
-    if isinstance(error, asyncio.CancelledError):
-        return bool(task.cancelling())
-    return isinstance(error, GeneratorExit) and not _runs(task)
-
-
-def _runs(task: asyncio.Task[None]) -> bool:
-    """Whether a task is being run, rather than thrown away with its loop."""
-    try:
-        return asyncio.current_task() is task
-    except RuntimeError:
-        return False
-
-
-async def _signalled(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Until it is set, or for so long."""
-    if timeout_s is None:
-        await event.wait()
-        return
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=CANCEL_S)
