@@ -1,15 +1,31 @@
-"""For tests of both clients: their kinds, a topic, and two real brokers, started once a file."""
+"""For tests of both clients: their kinds, a topic, two real brokers a file, and coroutine tests."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
 from tests.broker.conftest import Broker
 from tests.client.either import CLIENTS
+
+LIMIT_S: Final = 120
+"""After this time a test that is a coroutine function has failed."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(asyncio.wait_for(test(**arguments), LIMIT_S))
+    return True
 
 
 @pytest.fixture(scope="module")

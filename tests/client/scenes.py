@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgpack
+import numpy as np
 from aiohttp import web
 
 from delaylog.client.wire.bulk import BULK_TYPE
@@ -46,24 +48,20 @@ def bodies(messages: list[Any]) -> list[bytes]:
     return sorted(message.body for message in messages)
 
 
-def play(
+@asynccontextmanager
+async def serving(
     handle: Callable[[web.Request], Awaitable[web.StreamResponse]],
-    scene: Callable[[str], Awaitable[None]],
-) -> None:
-    """A scene with a server that answers as the test says."""
-
-    async def run() -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            await scene("http://{}:{}".format(*runner.addresses[0][:2]))
-        finally:
-            await runner.cleanup()
-
-    asyncio.run(run())
+) -> AsyncIterator[str]:
+    """A server that answers as the test says; yields its URL."""
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield "http://{}:{}".format(*runner.addresses[0][:2])
+    finally:
+        await runner.cleanup()
 
 
 def hang_up(request: web.Request) -> web.Response:
@@ -74,6 +72,13 @@ def hang_up(request: web.Request) -> web.Response:
 
 def bulk(**fields: Any) -> web.Response:
     return web.Response(body=msgpack.packb(fields), content_type=BULK_TYPE)
+
+
+def answer_of_receive(n: int) -> web.Response:
+    """Of `n` messages without a body, under one lease."""
+    plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
+    refs = np.arange(n, dtype="<i8").tobytes()
+    return bulk(n=n, lease=4, lease_until_ms=10**15, now_ms=1, refs=refs, **plain)
 
 
 def not_ready(status: int = 503, code: str = "not_ready", **headers: str) -> web.Response:

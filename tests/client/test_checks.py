@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from types import SimpleNamespace
 from typing import Any, cast
@@ -98,36 +97,30 @@ def test_what_no_column_holds_is_said_with_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("bodies", ["abc", b"abc"])
-def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
-    async def asynchronous() -> None:
-        async with AsyncClient(NOBODY) as client:
-            with pytest.raises(TypeError, match="bodies are a list"):
-                await client.send_columns("t", bodies)
-
-    asyncio.run(asynchronous())
+async def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
+    async with AsyncClient(NOBODY) as client:
+        with pytest.raises(TypeError, match="bodies are a list"):
+            await client.send_columns("t", bodies)
     with Client(NOBODY) as client, pytest.raises(TypeError, match="bodies are a list"):
         client.send_columns("t", bodies)
 
 
-def test_what_is_not_sent_nor_asked_for() -> None:
-    async def at_once() -> None:
-        client = AsyncClient(NOBODY)
-        with pytest.raises(TypeError, match="tags must be a list of texts, not int"):
-            client.send("t", "x", tags=cast(Any, 5))
-        with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
-            await client.receive(cast(Any, b"t"))
-        with pytest.raises(ValueError, match=r"a topic is named .*, not 'a b'"):
-            await client.receive("a b")
-        with pytest.raises(TypeError, match="tags are a list of texts, which 5 is not"):
-            await client.receive("t", tags=cast(Any, [5]))
-        await client.close()
-
-    asyncio.run(at_once())
+async def test_what_is_not_sent_nor_asked_for() -> None:
+    client = AsyncClient(NOBODY)
+    with pytest.raises(TypeError, match="tags must be a list of texts, not int"):
+        client.send("t", "x", tags=cast(Any, 5))
+    with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
+        await client.receive(cast(Any, b"t"))
+    with pytest.raises(ValueError, match=r"a topic is named .*, not 'a b'"):
+        await client.receive("a b")
+    with pytest.raises(TypeError, match="tags are a list of texts, which 5 is not"):
+        await client.receive("t", tags=cast(Any, [5]))
+    await client.close()
     with pytest.raises(TypeError, match="group is a text or None, not int"):
         Client(NOBODY).receive("t", group=cast(Any, 5))
 
 
-def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
+async def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
     class Staging:
         numbers: list[int]
 
@@ -162,15 +155,11 @@ def test_one_text_is_not_staged_and_uses_up_no_number() -> None:
             together.stage("t", "abc")
         assert together.stage("t", []) == 0
         together.stage("t", ["abc"])
-
-    async def asynchronous() -> None:
-        async with AsyncTransaction(cast(Any, other), "x", None) as together:
-            with pytest.raises(TypeError, match="bodies are a list"):
-                await together.stage("t", "abc")
-            assert await together.stage("t", []) == 0
-            await together.stage("t", ["abc"])
-
-    asyncio.run(asynchronous())
+    async with AsyncTransaction(cast(Any, other), "x", None) as together:
+        with pytest.raises(TypeError, match="bodies are a list"):
+            await together.stage("t", "abc")
+        assert await together.stage("t", []) == 0
+        await together.stage("t", ["abc"])
     assert (broker.numbers, other.numbers) == ([0], [0])
 
 

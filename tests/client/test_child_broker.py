@@ -26,71 +26,57 @@ def use(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(child_broker, "delaylog_program", lambda: [sys.executable, "-c", program])
 
 
-def test_it_serves_until_the_block_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use(monkeypatch, ECHOES)
-    monkeypatch.setattr(child_broker, "free_port", lambda: 4710)
-
-    async def scene() -> None:
-        async with ChildBroker(tmp_path / "data", options=["--config", "c.toml"]) as broker:
-            assert broker.url == "http://127.0.0.1:4711"
-            assert broker.running
-            assert broker.process_id
-            assert broker.started_in_s > 0
-        assert not broker.running
-        assert broker.process_id is None
-        wanted = ["serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:4710"]
-        assert str([*wanted, "--config", "c.toml"]) in broker.log_tail()
-
-    asyncio.run(scene())
-
-
-def test_a_killed_broker_starts_again_on_its_port(
+async def test_it_serves_until_the_block_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, ECHOES)
+    monkeypatch.setattr(child_broker, "free_port", lambda: 4710)
+    async with ChildBroker(tmp_path / "data", options=["--config", "c.toml"]) as broker:
+        assert broker.url == "http://127.0.0.1:4711"
+        assert broker.running
+        assert broker.process_id
+        assert broker.started_in_s > 0
+    assert not broker.running
+    assert broker.process_id is None
+    wanted = ["serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:4710"]
+    assert str([*wanted, "--config", "c.toml"]) in broker.log_tail()
 
-    async def scene() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
-            await broker.kill()
-            await broker.kill()
-            await broker.start()
-            assert "'--http', '127.0.0.1:4711'" in broker.log_tail()
 
-    asyncio.run(scene())
+async def test_a_killed_broker_starts_again_on_its_port(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, ECHOES)
+    async with ChildBroker(tmp_path / "data") as broker:
+        await broker.kill()
+        await broker.kill()
+        await broker.start()
+        assert "'--http', '127.0.0.1:4711'" in broker.log_tail()
 
 
 @pytest.mark.parametrize(("program", "status"), [(POLITE, 3), (STUBBORN, -9)])
-def test_stop_asks_first_and_insists_later(
+async def test_stop_asks_first_and_insists_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, status: int
 ) -> None:
     use(monkeypatch, program)
     monkeypatch.setattr(child_broker, "STOP_TIMEOUT_S", 0.3)
-
-    async def scene() -> None:
-        broker = ChildBroker(tmp_path / "data")
-        assert await broker.stop() is None
-        await broker.start()
-        assert await broker.stop() == status
-
-    asyncio.run(scene())
+    broker = ChildBroker(tmp_path / "data")
+    assert await broker.stop() is None
+    await broker.start()
+    assert await broker.stop() == status
 
 
 @pytest.mark.parametrize(
     ("program", "said"),
     [(FAILS, "status 2 before it was ready\ndisk is on fire"), (SILENT, "no ready line")],
 )
-def test_a_broker_that_does_not_come_up_says_why(
+async def test_a_broker_that_does_not_come_up_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, said: str
 ) -> None:
     use(monkeypatch, program)
     monkeypatch.setattr(child_broker, "READY_TIMEOUT_S", 0.3)
-
-    async def scene() -> None:
-        with pytest.raises(BrokerStartError, match=said):
-            async with ChildBroker(tmp_path / "data"):
-                raise AssertionError
-
-    asyncio.run(scene())
+    with pytest.raises(BrokerStartError, match=said):
+        async with ChildBroker(tmp_path / "data"):
+            raise AssertionError
 
 
 def test_no_log_yet_is_an_empty_tail(tmp_path: Path) -> None:
@@ -106,44 +92,35 @@ def test_the_program_is_the_environments_own(
     assert child_broker.delaylog_program() == [str(tmp_path / "delaylog")]
 
 
-def test_it_reads_on_until_the_ready_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_it_reads_on_until_the_ready_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     use(monkeypatch, "print('recovering', flush=True); " + SERVES)
-
-    async def scene() -> None:
-        async with ChildBroker(tmp_path / "data") as broker:
-            assert broker.port == 4711
-
-    asyncio.run(scene())
+    async with ChildBroker(tmp_path / "data") as broker:
+        assert broker.port == 4711
 
 
-def test_giving_up_on_a_start_leaves_no_process(
+async def test_giving_up_on_a_start_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, SILENT)
-
-    async def scene() -> None:
-        broker = ChildBroker(tmp_path / "data")
-        starting = asyncio.create_task(broker.start())
-        await asyncio.wait([starting], timeout=0.5)
-        assert broker.running
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        assert not broker.running
-
-    asyncio.run(scene())
+    broker = ChildBroker(tmp_path / "data")
+    starting = asyncio.create_task(broker.start())
+    await asyncio.wait([starting], timeout=0.5)
+    assert broker.running
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not broker.running
 
 
-def test_a_program_host_and_options_of_its_own(tmp_path: Path) -> None:
-    async def scene() -> None:
-        program = [sys.executable, "-c", ECHOES]
-        broker = ChildBroker(tmp_path / "data", host="127.0.0.2", port=4711, program=program)
-        async with broker:
-            assert broker.url == "http://127.0.0.2:4711"
-            assert "'--http', '127.0.0.2:4711']" in broker.log_tail()
-            broker.send_signal(signal.SIGTERM)
-        await broker.start("--new-cluster")
-        assert "'127.0.0.2:4711', '--new-cluster']" in broker.log_tail()
-        await broker.kill()
-
-    asyncio.run(scene())
+async def test_a_program_host_and_options_of_its_own(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", ECHOES]
+    broker = ChildBroker(tmp_path / "data", host="127.0.0.2", port=4711, program=program)
+    async with broker:
+        assert broker.url == "http://127.0.0.2:4711"
+        assert "'--http', '127.0.0.2:4711']" in broker.log_tail()
+        broker.send_signal(signal.SIGTERM)
+    await broker.start("--new-cluster")
+    assert "'127.0.0.2:4711', '--new-cluster']" in broker.log_tail()
+    await broker.kill()

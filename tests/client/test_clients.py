@@ -24,167 +24,144 @@ DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
 FAR_MS = 3_600_000
 
 
-def test_a_message_with_all_that_it_may_have(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            columns: dict[str, Any] = {"ids": ["own", ""], "keys": ["k", ""], "priority": [3, 0]}
-            columns |= {"tags": [["a", "b"], []], "headers": [{"h": "é"}, {}]}
-            answer = await client.send_columns(topic, [b"one", b"two"], delay_ms=0, **columns)
-            assert (answer.n, answer.shard) == (2, two_brokers[0])
-            one, two = sorted(await drained(client, topic, 2), key=lambda message: message.body)
-            assert (one.id, one.key, one.tags, one.headers) == ("own", "k", ("a", "b"), {"h": "é"})
-            assert (one.priority, one.attempts, one.text) == (3, 1, "one")
-            assert (two.key, two.tags, two.headers, two.priority) == (None, (), {}, 0)
-            assert two.id.startswith("~")
-            assert two.ref == int(answer.refs[1])
-            assert await client.ack([two, one]) == [DONE, DONE]
-            assert await client.ack(one) == [GONE]
-
-    asyncio.run(scene())
+async def test_a_message_with_all_that_it_may_have(make: Any, two_brokers: Any, topic: str) -> None:
+    async with make(two_brokers[0]) as client:
+        columns: dict[str, Any] = {"ids": ["own", ""], "keys": ["k", ""], "priority": [3, 0]}
+        columns |= {"tags": [["a", "b"], []], "headers": [{"h": "é"}, {}]}
+        answer = await client.send_columns(topic, [b"one", b"two"], delay_ms=0, **columns)
+        assert (answer.n, answer.shard) == (2, two_brokers[0])
+        one, two = sorted(await drained(client, topic, 2), key=lambda message: message.body)
+        assert (one.id, one.key, one.tags, one.headers) == ("own", "k", ("a", "b"), {"h": "é"})
+        assert (one.priority, one.attempts, one.text) == (3, 1, "one")
+        assert (two.key, two.tags, two.headers, two.priority) == (None, (), {}, 0)
+        assert two.id.startswith("~")
+        assert two.ref == int(answer.refs[1])
+        assert await client.ack([two, one]) == [DONE, DONE]
+        assert await client.ack(one) == [GONE]
 
 
-def test_settling_in_all_ways(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            await client.send_columns(topic, [b"a", b"b", b"c"])
-            first = await drained(client, topic, 3)
-            assert await client.nack(first[:1], delay_ms=0) == [DONE]
-            assert await client.extend(first[1:2], lease_ms=0) == [DONE]
-            again = await drained(client, topic, 2)
-            # What was given back has not been tried.
-            attempts = {message.id: message.attempts for message in again}
-            assert attempts == {first[0].id: 2, first[1].id: 1}
-            assert await client.extend(first[2], lease_ms=60_000) == [DONE]
-            assert await client.ack([*first, *again]) == [GONE, GONE, DONE, DONE, DONE]
-            assert await client.receive(topic) == []
-            assert (await client.stats(topic)).counts.acked == 3
-            assert await client.ack([]) == []
-
-    asyncio.run(scene())
+async def test_settling_in_all_ways(make: Any, two_brokers: Any, topic: str) -> None:
+    async with make(two_brokers[0]) as client:
+        await client.send_columns(topic, [b"a", b"b", b"c"])
+        first = await drained(client, topic, 3)
+        assert await client.nack(first[:1], delay_ms=0) == [DONE]
+        assert await client.extend(first[1:2], lease_ms=0) == [DONE]
+        again = await drained(client, topic, 2)
+        # What was given back has not been tried.
+        attempts = {message.id: message.attempts for message in again}
+        assert attempts == {first[0].id: 2, first[1].id: 1}
+        assert await client.extend(first[2], lease_ms=60_000) == [DONE]
+        assert await client.ack([*first, *again]) == [GONE, GONE, DONE, DONE, DONE]
+        assert await client.receive(topic) == []
+        assert (await client.stats(topic)).counts.acked == 3
+        assert await client.ack([]) == []
 
 
-def test_messages_by_their_ids(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            await client.send_columns(topic, [b"x"], ids=["own"], delay_ms=FAR_MS, tags=[["t"]])
-            seen = await client.get(topic, "own", life=True)
-            assert (seen.state, seen.body, seen.tags) == ("waiting", b"x", ("t",))
-            assert seen.life[0]["event"] == "sent"
-            assert (await client.reschedule(topic, "own", delay_ms=0)).result == "done"
-            peeked = await client.peek(topic, max=5)
-            assert [each.id for each in peeked] == ["own"]
-            (message,) = await drained(client, topic, 1, ids=["own"])
-            with pytest.raises(TooLate) as caught:
-                await client.cancel(topic, "own")
-            assert caught.value.state == "leased"
-            assert await client.settle_ids(topic, "ack", ["own", "other"]) == [DONE, UNKNOWN]
-            assert await client.ack(message) == [GONE]
-            with pytest.raises(NotFound):
-                await client.get(topic, "nobody")
-            with pytest.raises(ValueError, match="time"):
-                await client.reschedule(topic, "own")
-
-    asyncio.run(scene())
+async def test_messages_by_their_ids(make: Any, two_brokers: Any, topic: str) -> None:
+    async with make(two_brokers[0]) as client:
+        await client.send_columns(topic, [b"x"], ids=["own"], delay_ms=FAR_MS, tags=[["t"]])
+        seen = await client.get(topic, "own", life=True)
+        assert (seen.state, seen.body, seen.tags) == ("waiting", b"x", ("t",))
+        assert seen.life[0]["event"] == "sent"
+        assert (await client.reschedule(topic, "own", delay_ms=0)).result == "done"
+        peeked = await client.peek(topic, max=5)
+        assert [each.id for each in peeked] == ["own"]
+        (message,) = await drained(client, topic, 1, ids=["own"])
+        with pytest.raises(TooLate) as caught:
+            await client.cancel(topic, "own")
+        assert caught.value.state == "leased"
+        assert await client.settle_ids(topic, "ack", ["own", "other"]) == [DONE, UNKNOWN]
+        assert await client.ack(message) == [GONE]
+        with pytest.raises(NotFound):
+            await client.get(topic, "nobody")
+        with pytest.raises(ValueError, match="time"):
+            await client.reschedule(topic, "own")
 
 
-def test_lists_and_dead_letters(make: Any, two_brokers: Any, topic: str) -> None:
+async def test_lists_and_dead_letters(make: Any, two_brokers: Any, topic: str) -> None:
     """More than a page of them."""
-
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            await client.put_topic(topic, TopicSettings(max_retry=0))
-            due_ms = np.arange(1_200) + time.time_ns() // 1_000_000 + FAR_MS
-            await client.send_columns(
-                topic, [b"%d" % n for n in range(1_200)], deliver_at_ms=due_ms
-            )
-            listed = [each async for each in client.messages(topic, state=["waiting", "ready"])]
-            assert [each.deliver_at_ms for each in listed] == due_ms.tolist()
-            assert listed[0].body is None
-            await client.send_columns(topic, [b"dies"], ids=["d"])
-            await client.nack(await drained(client, topic, 1))
-            (dead,) = [each async for each in client.dead(topic, bodies=True)]
-            assert (dead.id, dead.state, dead.body) == ("d", "dead", b"dies")
-            assert dead.life
-            assert [each.result for each in await client.replay(topic, ["d", "e"])] == [
-                "done",
-                "unknown",
-            ]
-            assert (await drained(client, topic, 1))[0].id == "d"
-
-    asyncio.run(scene())
+    async with make(two_brokers[0]) as client:
+        await client.put_topic(topic, TopicSettings(max_retry=0))
+        due_ms = np.arange(1_200) + time.time_ns() // 1_000_000 + FAR_MS
+        await client.send_columns(topic, [b"%d" % n for n in range(1_200)], deliver_at_ms=due_ms)
+        listed = [each async for each in client.messages(topic, state=["waiting", "ready"])]
+        assert [each.deliver_at_ms for each in listed] == due_ms.tolist()
+        assert listed[0].body is None
+        await client.send_columns(topic, [b"dies"], ids=["d"])
+        await client.nack(await drained(client, topic, 1))
+        (dead,) = [each async for each in client.dead(topic, bodies=True)]
+        assert (dead.id, dead.state, dead.body) == ("d", "dead", b"dies")
+        assert dead.life
+        assert [each.result for each in await client.replay(topic, ["d", "e"])] == [
+            "done",
+            "unknown",
+        ]
+        assert (await drained(client, topic, 1))[0].id == "d"
 
 
-def test_topics_and_groups(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        async with make(two_brokers[0], namespace=topic) as client:
-            made = await client.put_topic("a", {"lease_ms": 5_000, "slots": 4})
-            assert (made.settings.lease_ms, made.settings.slots) == (5_000, 4)
-            with pytest.raises(Conflict):
-                await client.put_topic("a", {"slots": 8})
-            assert (await client.put_group("a", "g")).group == "g"
-            assert [group.group for group in await client.groups("a")] == ["default", "g"]
-            await client.send_columns("a", [b"1", b"2"], delay_ms=FAR_MS)
-            assert [each.topic for each in await client.topics()] == ["a"]
-            assert (await client.forecast("a", minutes=1, hours=3)).hours[1].count <= 2
-            assert (await client.stats("a", group="g", delay_buckets=True)).delay_buckets
-            with pytest.raises(Conflict):
-                await client.drop_topic("a")
-            assert await client.purge("a", force=True) >= 2
-            await client.pause("a")
-            assert (await client.get_topic("a")).paused
-            await client.resume("a")
-            await client.drop_group("a", "g")
-            await client.drop_topic("a", force=True)
-            with pytest.raises(NotFound):
-                await client.get_topic("a")
-
-    asyncio.run(scene())
+async def test_topics_and_groups(make: Any, two_brokers: Any, topic: str) -> None:
+    async with make(two_brokers[0], namespace=topic) as client:
+        made = await client.put_topic("a", {"lease_ms": 5_000, "slots": 4})
+        assert (made.settings.lease_ms, made.settings.slots) == (5_000, 4)
+        with pytest.raises(Conflict):
+            await client.put_topic("a", {"slots": 8})
+        assert (await client.put_group("a", "g")).group == "g"
+        assert [group.group for group in await client.groups("a")] == ["default", "g"]
+        await client.send_columns("a", [b"1", b"2"], delay_ms=FAR_MS)
+        assert [each.topic for each in await client.topics()] == ["a"]
+        assert (await client.forecast("a", minutes=1, hours=3)).hours[1].count <= 2
+        assert (await client.stats("a", group="g", delay_buckets=True)).delay_buckets
+        with pytest.raises(Conflict):
+            await client.drop_topic("a")
+        assert await client.purge("a", force=True) >= 2
+        await client.pause("a")
+        assert (await client.get_topic("a")).paused
+        await client.resume("a")
+        await client.drop_group("a", "g")
+        await client.drop_topic("a", force=True)
+        with pytest.raises(NotFound):
+            await client.get_topic("a")
 
 
-def test_transactions(make: Any, two_brokers: Any, topic: str) -> None:
+async def test_transactions(make: Any, two_brokers: Any, topic: str) -> None:
     """All of it, or nothing."""
+    async with make(two_brokers[0]) as client:
+        async with client.transaction() as together:
+            assert await together.stage(topic, [b"a", b"b"]) == 2
+            assert await together.stage(topic, [b"c"], ids=["c"]) == 1
+            assert await client.receive(topic) == []
+        assert bodies(await drained(client, topic, 3)) == [b"a", b"b", b"c"]
+        together = None
 
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            async with client.transaction() as together:
-                assert await together.stage(topic, [b"a", b"b"]) == 2
-                assert await together.stage(topic, [b"c"], ids=["c"]) == 1
-                assert await client.receive(topic) == []
-            assert bodies(await drained(client, topic, 3)) == [b"a", b"b", b"c"]
-            together = None
-
-            async def fail() -> None:
-                nonlocal together
-                async with client.transaction("tx-" + topic) as together:
-                    await together.stage(topic, [b"never"])
-                    raise ZeroDivisionError
-
-            with pytest.raises(ZeroDivisionError):
-                await fail()
-            assert together is not None
-            with pytest.raises(ClientError, match="not open"):
+        async def fail() -> None:
+            nonlocal together
+            async with client.transaction("tx-" + topic) as together:
                 await together.stage(topic, [b"never"])
-            assert await client.receive(topic, wait_ms=50) == []
-            async with client.transaction():
-                pass
+                raise ZeroDivisionError
 
-    asyncio.run(scene())
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert together is not None
+        with pytest.raises(ClientError, match="not open"):
+            await together.stage(topic, [b"never"])
+        assert await client.receive(topic, wait_ms=50) == []
+        async with client.transaction():
+            pass
 
 
-def test_what_can_be_judged_here_is_refused_here(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        async with make(two_brokers[0]) as client:
-            with pytest.raises(TypeError, match="tags are a list of texts, not one text"):
-                await client.receive(topic, tags="abc")
-            with pytest.raises(TypeError, match="str"):
-                await client.ack(["receipt"])
-            with pytest.raises(ValueError, match="topic"):
-                await client.receive("")
-            with pytest.raises(BadRequest) as caught:
-                await client.receive(topic, max=0)
-            assert caught.value.field == "max"
-
-    asyncio.run(scene())
+async def test_what_can_be_judged_here_is_refused_here(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
+    async with make(two_brokers[0]) as client:
+        with pytest.raises(TypeError, match="tags are a list of texts, not one text"):
+            await client.receive(topic, tags="abc")
+        with pytest.raises(TypeError, match="str"):
+            await client.ack(["receipt"])
+        with pytest.raises(ValueError, match="topic"):
+            await client.receive("")
+        with pytest.raises(BadRequest) as caught:
+            await client.receive(topic, max=0)
+        assert caught.value.field == "max"
 
 
 def test_numbers_that_cannot_be_are_refused_in_the_same_way(
@@ -229,13 +206,10 @@ def test_numbers_that_cannot_be_are_refused_in_the_same_way(
     asyncio.run(scene(*two_brokers))
 
 
-def test_closing_twice_and_calls_after_it(make: Any, two_brokers: Any, topic: str) -> None:
-    async def scene() -> None:
-        client = make(*two_brokers)
-        await client.send_columns(topic, [b"x"])
-        await client.close()
-        await client.close()
-        with pytest.raises(ClientError, match="closed"):
-            await client.stats(topic)
-
-    asyncio.run(scene())
+async def test_closing_twice_and_calls_after_it(make: Any, two_brokers: Any, topic: str) -> None:
+    client = make(*two_brokers)
+    await client.send_columns(topic, [b"x"])
+    await client.close()
+    await client.close()
+    with pytest.raises(ClientError, match="closed"):
+        await client.stats(topic)

@@ -9,7 +9,6 @@ import asyncio
 from typing import Any
 
 import msgpack
-import numpy as np
 import pytest
 from aiohttp import web
 
@@ -22,13 +21,13 @@ from delaylog.client import (
     SettleFailed,
 )
 from tests.client.either import ThreadedClient
-from tests.client.scenes import bulk, drained, hang_up, not_ready, play
+from tests.client.scenes import answer_of_receive, bulk, drained, hang_up, not_ready, serving
 
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
 FAR_MS = 3_600_000
 
 
-def test_a_send_is_repeated_as_it_was_until_it_is_answered(make: Any, topic: str) -> None:
+async def test_a_send_is_repeated_as_it_was_until_it_is_answered(make: Any, topic: str) -> None:
     """Lost answers, no leader, a quota: the same bytes each time, so the broker adds them once."""
     seen: list[bytes] = []
 
@@ -40,12 +39,9 @@ def test_a_send_is_repeated_as_it_was_until_it_is_answered(make: Any, topic: str
             return not_ready(429, "quota", **{"Retry-After": "0"})
         return bulk(n=1, refs=bytes(8), deliver_at_ms=1, result=0)
 
-    async def scene(url: str) -> None:
-        async with make(url, producer="p") as client:
-            await client.send_columns(topic, [b"x"])
-            await client.send_columns(topic, [b"x"])
-
-    play(handle, scene)
+    async with serving(handle) as url, make(url, producer="p") as client:
+        await client.send_columns(topic, [b"x"])
+        await client.send_columns(topic, [b"x"])
     assert len(seen) == 4
     assert seen[0] == seen[1] == seen[2] != seen[3]
     fields = [msgpack.unpackb(wire) for wire in seen[2:]]
@@ -62,7 +58,7 @@ class Retries(Hooks):
         self.heard.append((topic, n, type(error).__name__))
 
 
-def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
+async def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
     """There is no leader, then an answer is lost; every way to send one message or many."""
     faults: list[str] = []
 
@@ -75,7 +71,7 @@ def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
             return not_ready()
         return bulk(n=n, refs=bytes(8 * n), deliver_at_ms=1, result=0)
 
-    async def scene(url: str) -> None:
+    async with serving(handle) as url:
         hooks = Retries()
         cluster = f"{url},{url.replace('127.0.0.1', 'localhost')}"
         async with make(cluster, hooks=hooks) as client:
@@ -93,10 +89,8 @@ def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> None:
                 await asyncio.to_thread(sending.result, 20)
                 assert hooks.heard == [(topic, 1, "NotReady")]
 
-    play(handle, scene)
 
-
-def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, topic: str) -> None:
+async def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, topic: str) -> None:
     """There it would be added a second time."""
     seen: list[str] = []
 
@@ -105,34 +99,29 @@ def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, topic: s
         seen.append(request.host)
         return hang_up(request)
 
-    async def scene(url: str) -> None:
+    async with serving(handle) as url:
         other = url.replace("127.0.0.1", "localhost")
         async with make(url, other, retry_for_s=0.4) as client:
             with pytest.raises(AnswerLost):
                 await client.send_columns(topic, [b"x"])
-
-    play(handle, scene)
     assert len(seen) > 1
     assert len(set(seen)) == 1
 
 
-def test_a_refused_send_is_not_repeated(make: Any, topic: str) -> None:
+async def test_a_refused_send_is_not_repeated(make: Any, topic: str) -> None:
     seen: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
         seen.append(request.path)
         return not_ready(400, "bad_request")
 
-    async def scene(url: str) -> None:
-        async with make(url) as client:
-            with pytest.raises(BadRequest):
-                await client.send_columns(topic, [b"x"])
-
-    play(handle, scene)
+    async with serving(handle) as url, make(url) as client:
+        with pytest.raises(BadRequest):
+            await client.send_columns(topic, [b"x"])
     assert len(seen) == 1
 
 
-def test_gone_after_a_lost_answer_is_unknown(make: Any, two_brokers: Any, topic: str) -> None:
+async def test_gone_after_a_lost_answer_is_unknown(make: Any, topic: str) -> None:
     """The first ack may have done it: nobody knows, and it is not said to be lost."""
     acks = 0
 
@@ -140,24 +129,19 @@ def test_gone_after_a_lost_answer_is_unknown(make: Any, two_brokers: Any, topic:
         nonlocal acks
         await request.read()
         if request.path.endswith("/receive"):
-            plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
-            refs = np.arange(2, dtype="<i8").tobytes()
-            return bulk(n=2, lease=4, lease_until_ms=10**15, now_ms=1, refs=refs, **plain)
+            return answer_of_receive(2)
         acks += 1
         if acks == 1:
             return not_ready()
         return bulk(n=2, done=1, gone=(1).to_bytes(8, "little"), unknown=b"")
 
-    async def scene(url: str) -> None:
-        async with make(url) as client:
-            found = await client.receive(topic, max=2)
-            assert await client.ack(found) == [DONE, UNKNOWN]
-            assert await client.ack(found) == [DONE, GONE]
-
-    play(handle, scene)
+    async with serving(handle) as url, make(url) as client:
+        found = await client.receive(topic, max=2)
+        assert await client.ack(found) == [DONE, UNKNOWN]
+        assert await client.ack(found) == [DONE, GONE]
 
 
-def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -> None:
+async def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -> None:
     """Of a single broker too; when that is lost as well, nobody knows."""
     acks = 0
 
@@ -165,9 +149,7 @@ def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -
         nonlocal acks
         await request.read()
         if request.path.endswith("/receive"):
-            plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
-            refs = np.arange(2, dtype="<i8").tobytes()
-            return bulk(n=2, lease=4, lease_until_ms=10**15, now_ms=1, refs=refs, **plain)
+            return answer_of_receive(2)
         acks += 1
         if acks in (1, 3, 4, 5):
             return hang_up(request)
@@ -175,56 +157,47 @@ def test_a_lost_answer_to_an_ack_is_asked_for_once_more(make: Any, topic: str) -
             return not_ready(507, "disk_full")
         return bulk(n=2, done=1, gone=(1).to_bytes(8, "little"), unknown=b"")
 
-    async def scene(url: str) -> None:
-        async with make(url) as client:
-            found = await client.receive(topic, max=2)
-            assert await client.ack(found) == [DONE, UNKNOWN]
-            for _ in range(2):
-                with pytest.raises(AnswerLost):
-                    await client.ack(found)
-
-    play(handle, scene)
+    async with serving(handle) as url, make(url) as client:
+        found = await client.receive(topic, max=2)
+        assert await client.ack(found) == [DONE, UNKNOWN]
+        for _ in range(2):
+            with pytest.raises(AnswerLost):
+                await client.ack(found)
     assert acks == 6
 
 
-def test_acks_of_two_shards_of_which_one_is_gone(make: Any, two_brokers: Any, topic: str) -> None:
+async def test_acks_of_two_shards_of_which_one_is_gone(
+    make: Any, two_brokers: Any, topic: str
+) -> None:
     async def handle(request: web.Request) -> web.Response:
         await request.read()
         if not request.path.endswith("/receive"):
             return not_ready(507, "disk_full")
-        plain = {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
-        return bulk(n=1, lease=4, lease_until_ms=10**15, now_ms=1, refs=bytes(8), **plain)
+        return answer_of_receive(1)
 
-    async def scene(url: str) -> None:
-        async with make(two_brokers[0], url) as client:
-            await client.send_columns(topic, [b"x"], shard=two_brokers[0])
-            found: dict[str, Any] = {}
-            while len(found) < 2:
-                for message in await client.receive(topic, max=1, wait_ms=1_000):
-                    found.setdefault(message.shard, message)
-            with pytest.raises(SettleFailed) as caught:
-                await client.ack([found[url], found[two_brokers[0]]])
-            refused, done = caught.value.results
-            assert isinstance(refused, ClientError)
-            assert done is DONE
-
-    play(handle, scene)
+    async with serving(handle) as url, make(two_brokers[0], url) as client:
+        await client.send_columns(topic, [b"x"], shard=two_brokers[0])
+        found: dict[str, Any] = {}
+        while len(found) < 2:
+            for message in await client.receive(topic, max=1, wait_ms=1_000):
+                found.setdefault(message.shard, message)
+        with pytest.raises(SettleFailed) as caught:
+            await client.ack([found[url], found[two_brokers[0]]])
+        refused, done = caught.value.results
+        assert isinstance(refused, ClientError)
+        assert done is DONE
 
 
-def test_cancelling_a_receive_loses_nothing(two_brokers: Any, topic: str) -> None:
+async def test_cancelling_a_receive_loses_nothing(two_brokers: Any, topic: str) -> None:
     """What its polls bring goes to the next receive."""
+    from delaylog.client import AsyncClient
 
-    async def scene() -> None:
-        from delaylog.client import AsyncClient
-
-        async with AsyncClient(*two_brokers) as client:
-            waiting = asyncio.ensure_future(client.receive(topic, max=9, wait_ms=5_000))
-            await asyncio.sleep(0.1)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            for shard in two_brokers:
-                await client.send_columns(topic, [b"x"], shard=shard)
-            assert [message.attempts for message in await drained(client, topic, 2)] == [1, 1]
-
-    asyncio.run(scene())
+    async with AsyncClient(*two_brokers) as client:
+        waiting = asyncio.ensure_future(client.receive(topic, max=9, wait_ms=5_000))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        for shard in two_brokers:
+            await client.send_columns(topic, [b"x"], shard=shard)
+        assert [message.attempts for message in await drained(client, topic, 2)] == [1, 1]

@@ -275,52 +275,42 @@ def test_an_answer_that_cannot_be_read_is_a_lost_answer(answer: bytes) -> None:
         play(Script(answer), lambda c: c.send_bulk("t", [b"a"], delay_ms=0))
 
 
-def test_no_listener_means_nothing_was_done() -> None:
-    async def scene() -> None:
-        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        server.close()
-        await server.wait_closed()
-        async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
-            with pytest.raises(NotReached):
-                await client.topics()
-
-    asyncio.run(scene())
+async def test_no_listener_means_nothing_was_done() -> None:
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(NotReached):
+            await client.topics()
 
 
 @pytest.mark.parametrize("url", ["localhost:8711", "ftp://localhost", "nonsense", ""])
-def test_an_address_that_is_none_means_nothing_was_done(url: str) -> None:
-    async def scene() -> None:
-        async with AsyncPlainClient(url) as client:
-            with pytest.raises(NotReached):
-                await client.topics()
-
-    asyncio.run(scene())
+async def test_an_address_that_is_none_means_nothing_was_done(url: str) -> None:
+    async with AsyncPlainClient(url) as client:
+        with pytest.raises(NotReached):
+            await client.topics()
 
 
-def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
+async def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
     """A repeated cancel would answer otherwise than the first, so even DELETE goes out once."""
+    asked: list[bytes] = []
 
-    async def scene() -> None:
-        asked: list[bytes] = []
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if len(asked) == 1:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             asked.append(await reader.readuntil(b"\r\n\r\n"))
-            if len(asked) == 1:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-                asked.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.close()
+        writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
-            await client.get("t", "a")
-            with pytest.raises(AnswerLost):
-                await client.cancel("t", "a")
-        server.close()
-        assert [line.split()[0] for line in asked] == [b"GET", b"DELETE"]
-
-    asyncio.run(scene())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
+        await client.get("t", "a")
+        with pytest.raises(AnswerLost):
+            await client.cancel("t", "a")
+    server.close()
+    assert [line.split()[0] for line in asked] == [b"GET", b"DELETE"]
 
 
 def test_a_call_that_takes_too_long_is_a_lost_answer() -> None:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.real_broker import RealBroker
+from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import prepare_environment, start_session
 
 

@@ -16,7 +16,7 @@ import pyspark_delaylog.jobs.main
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import backfill
 from tests.spark.frames import FIRST_DUE_MS, ids_of
-from tests.spark.real_broker import RealBroker
+from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_jobs import run
 
 PROGRAMS = Path(sys.executable).parent

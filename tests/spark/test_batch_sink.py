@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import FIRST_DUE_MS, ids_of, messages
-from tests.spark.mishaps import Mishaps
+from tests.spark.real.mishaps import Mishaps
 
 ROWS = 20_000
 

@@ -20,7 +20,7 @@ import pytest
 
 from delaylog.client.free_ports import free_port
 from tests.spark.frames import ids_of
-from tests.spark.real_broker import RealBroker
+from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT, prepare_environment
 from tests.spark.speculating import LOAD, ROWS
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, parquet
-from tests.spark.mishaps import Mishaps
+from tests.spark.real.mishaps import Mishaps
 
 ROWS = 8_000
 FILES = 4

@@ -54,305 +54,259 @@ async def beaten(
     stop.set()
 
 
-def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
-    async def run() -> None:
-        sent: dict[str, str] = {}
-        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-            stop, moved = asyncio.Event(), asyncio.Event()
+async def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
+    sent: dict[str, str] = {}
+    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        stop, moved = asyncio.Event(), asyncio.Event()
 
-            async def sender(task: int) -> None:
-                number = 0
-                while not stop.is_set():
-                    body = f"{task}-{number}"
-                    found = await client.send("t", body, delay_ms=FAR_MS)
-                    assert found.result == "created"
-                    sent[body] = found.id
-                    number += 1
-                    moved.set()
-
-            await asyncio.gather(beaten(broker, stop, moved), *(sender(task) for task in range(40)))
-            there = await bodies_there(broker.url, "t")
-        assert len(sent) > 40
-        assert sorted(there) == sorted(body.encode() for body in sent)
-        assert len(set(sent.values())) == len(sent)
-
-    asyncio.run(asyncio.wait_for(run(), 90))
-
-
-def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-            stop = asyncio.Event()
-            beating = asyncio.create_task(beaten(broker, stop))
+        async def sender(task: int) -> None:
             number = 0
-            while not stop.is_set() and number < 10_000:
-                for _ in range(50):
-                    client.send("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
+            while not stop.is_set():
+                body = f"{task}-{number}"
+                found = await client.send("t", body, delay_ms=FAR_MS)
+                assert found.result == "created"
+                sent[body] = found.id
+                number += 1
+                moved.set()
+
+        await asyncio.gather(beaten(broker, stop, moved), *(sender(task) for task in range(40)))
+        there = await bodies_there(broker.url, "t")
+    assert len(sent) > 40
+    assert sorted(there) == sorted(body.encode() for body in sent)
+    assert len(set(sent.values())) == len(sent)
+
+
+async def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(
+    tmp_path: Path,
+) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        stop = asyncio.Event()
+        beating = asyncio.create_task(beaten(broker, stop))
+        number = 0
+        while not stop.is_set() and number < 10_000:
+            for _ in range(50):
+                client.send("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
+                number += 1
+            await client.room()
+            await asyncio.sleep(0.001)
+        await beating
+        await client.flush()
+        there = await bodies_there(broker.url, "t")
+    # In one lane nothing overtakes, and all of it is due in the order it came in.
+    assert sorted(map(int, there)) == list(range(number))
+
+
+async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
+    tmp_path: Path,
+) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        stop = asyncio.Event()
+        over = threading.Event()
+        sent: list[set[bytes]] = [set() for _ in range(4)]
+        with Client(broker.url) as client:
+
+            def at_once(task: int) -> None:
+                number = 0
+                while not over.is_set():
+                    body = b"%d-%d" % (task, number)
+                    client.send("t", body, delay_ms=FAR_MS)
+                    sent[task].add(body)
                     number += 1
-                await client.room()
-                await asyncio.sleep(0.001)
-            await beating
-            await client.flush()
-            there = await bodies_there(broker.url, "t")
-        # In one lane nothing overtakes, and all of it is due in the order it came in.
-        assert sorted(map(int, there)) == list(range(number))
 
-    asyncio.run(asyncio.wait_for(run(), 90))
+            def soon(task: int) -> None:
+                number = 0
+                while not over.wait(0.001):
+                    body = b"%d-%d" % (task, number)
+                    client.send_soon("t", body, delay_ms=FAR_MS)
+                    sent[task].add(body)
+                    number += 1
 
-
-def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            stop = asyncio.Event()
-            over = threading.Event()
-            sent: list[set[bytes]] = [set() for _ in range(4)]
-            with Client(broker.url) as client:
-
-                def at_once(task: int) -> None:
-                    number = 0
-                    while not over.is_set():
-                        body = b"%d-%d" % (task, number)
-                        client.send("t", body, delay_ms=FAR_MS)
-                        sent[task].add(body)
-                        number += 1
-
-                def soon(task: int) -> None:
-                    number = 0
-                    while not over.wait(0.001):
-                        body = b"%d-%d" % (task, number)
-                        client.send_soon("t", body, delay_ms=FAR_MS)
-                        sent[task].add(body)
-                        number += 1
-
-                working = [
-                    asyncio.create_task(asyncio.to_thread(work, task))
-                    for task, work in enumerate((at_once, at_once, soon, soon))
-                ]
-                await beaten(broker, stop)
-                over.set()
-                await asyncio.gather(*working)
-                await asyncio.to_thread(client.flush)
-            there = await bodies_there(broker.url, "t")
-        assert all(sent)
-        assert sorted(there) == sorted(set.union(*sent))
-
-    asyncio.run(asyncio.wait_for(run(), 90))
+            working = [
+                asyncio.create_task(asyncio.to_thread(work, task))
+                for task, work in enumerate((at_once, at_once, soon, soon))
+            ]
+            await beaten(broker, stop)
+            over.set()
+            await asyncio.gather(*working)
+            await asyncio.to_thread(client.flush)
+        there = await bodies_there(broker.url, "t")
+    assert all(sent)
+    assert sorted(there) == sorted(set.union(*sent))
 
 
-def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            async with AsyncClient(broker.url) as client:
-                plain = client.send("t", b"plain")
-                sent = await client.send(
-                    "t",
-                    "body",
-                    deliver_at_ms=0,
-                    id="a",
-                    key="k",
-                    tags=["x", "y"],
-                    headers={"h": "v"},
-                    priority=7,
-                    ttl_ms=60_000,
-                    max_retry=3,
-                )
-                again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
-                kept = await client.send("t", "third", id="a", merge="keep")
-                results = [each.result for each in (sent, again, kept)]
-                assert results == ["created", "replaced", "kept"]
-                assert (await plain).id.startswith("~")
-                await client.send(
-                    "t",
-                    "b",
-                    id="b",
-                    key="k",
-                    tags=["x"],
-                    headers={"h": "v"},
-                    priority=7,
-                    max_retry=3,
-                )
-                found = {each.id: each for each in await client.receive("t", max=10, wait_ms=5_000)}
-            assert set(found) == {(await plain).id, "b"}
-            message = found["b"]
-            assert (message.key, message.tags, message.headers, message.priority) == (
-                "k",
-                ("x",),
-                {"h": "v"},
-                7,
+async def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        async with AsyncClient(broker.url) as client:
+            plain = client.send("t", b"plain")
+            sent = await client.send(
+                "t",
+                "body",
+                deliver_at_ms=0,
+                id="a",
+                key="k",
+                tags=["x", "y"],
+                headers={"h": "v"},
+                priority=7,
+                ttl_ms=60_000,
+                max_retry=3,
             )
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
-    async def run() -> None:
-        many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=5)]
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            async with AsyncClient(broker.url) as client:
-                sent = await client.send_many("t", many, delay_ms=FAR_MS)
-            with Client(broker.url) as direct:
-                same = await asyncio.to_thread(direct.send_many, "u", many, delay_ms=FAR_MS)
-            for found in (sent, same):
-                assert [each.result for each in found] == ["created"] * 3
-                assert found[2].id == "c"
-                assert found[2].deliver_at_ms < found[0].deliver_at_ms - FAR_MS / 2
-            assert sorted(await bodies_there(broker.url, "t")) == [b"a", b"b", b"c"]
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-            large = bytes((4 << 20) + 1)
-            sendings = [client.send("t", large if n == 3 else b"%d" % n) for n in range(8)]
-            outcomes = await asyncio.gather(*sendings, return_exceptions=True)
-            assert [n for n, each in enumerate(outcomes) if not isinstance(each, Sent)] == [3]
-            assert "4194304" in str(outcomes[3])
-            there = await bodies_there(broker.url, "t")
-            assert sorted(there) == [b"%d" % n for n in range(8) if n != 3]
-            with pytest.raises(ValueError, match="topic"):
-                client.send("no/topic", b"x")
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+            again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
+            kept = await client.send("t", "third", id="a", merge="keep")
+            results = [each.result for each in (sent, again, kept)]
+            assert results == ["created", "replaced", "kept"]
+            assert (await plain).id.startswith("~")
+            await client.send(
+                "t",
+                "b",
+                id="b",
+                key="k",
+                tags=["x"],
+                headers={"h": "v"},
+                priority=7,
+                max_retry=3,
+            )
+            found = {each.id: each for each in await client.receive("t", max=10, wait_ms=5_000)}
+        assert set(found) == {(await plain).id, "b"}
+        message = found["b"]
+        assert (message.key, message.tags, message.headers, message.priority) == (
+            "k",
+            ("x",),
+            {"h": "v"},
+            7,
+        )
 
 
-def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
+async def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
+    many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=5)]
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        async with AsyncClient(broker.url) as client:
+            sent = await client.send_many("t", many, delay_ms=FAR_MS)
+        with Client(broker.url) as direct:
+            same = await asyncio.to_thread(direct.send_many, "u", many, delay_ms=FAR_MS)
+        for found in (sent, same):
+            assert [each.result for each in found] == ["created"] * 3
+            assert found[2].id == "c"
+            assert found[2].deliver_at_ms < found[0].deliver_at_ms - FAR_MS / 2
+        assert sorted(await bodies_there(broker.url, "t")) == [b"a", b"b", b"c"]
+
+
+async def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        large = bytes((4 << 20) + 1)
+        sendings = [client.send("t", large if n == 3 else b"%d" % n) for n in range(8)]
+        outcomes = await asyncio.gather(*sendings, return_exceptions=True)
+        assert [n for n, each in enumerate(outcomes) if not isinstance(each, Sent)] == [3]
+        assert "4194304" in str(outcomes[3])
+        there = await bodies_there(broker.url, "t")
+        assert sorted(there) == [b"%d" % n for n in range(8) if n != 3]
+        with pytest.raises(ValueError, match="topic"):
+            client.send("no/topic", b"x")
+
+
+async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            client = AsyncClient(broker.url, retry_for_s=0.3)
-            soon = Client(broker.url, retry_for_s=0.3)
-            await client.send("t", b"there", delay_ms=FAR_MS)
-            await broker.kill()
-            for number in range(3):
-                client.send("t", b"%d" % number)
-                soon.send_soon("t", b"%d" % number)
-            with pytest.raises(SendFailed) as failed:
-                await client.close()
-            assert failed.value.rows == 3
-            assert isinstance(failed.value.failures[0], NotReached)
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        client = AsyncClient(broker.url, retry_for_s=0.3)
+        soon = Client(broker.url, retry_for_s=0.3)
+        await client.send("t", b"there", delay_ms=FAR_MS)
+        await broker.kill()
+        for number in range(3):
+            client.send("t", b"%d" % number)
+            soon.send_soon("t", b"%d" % number)
+        with pytest.raises(SendFailed) as failed:
             await client.close()
-            with pytest.raises(SendFailed, match="3 messages"):
-                await asyncio.to_thread(soon.close)
-            with pytest.raises(NotReached):
-                await asyncio.to_thread(Client(broker.url, retry_for_s=0.0).send, "t", b"x")
-            await broker.start()
-            assert await bodies_there(broker.url, "t") == [b"there"]
+        assert failed.value.rows == 3
+        assert isinstance(failed.value.failures[0], NotReached)
+        await client.close()
+        with pytest.raises(SendFailed, match="3 messages"):
+            await asyncio.to_thread(soon.close)
+        with pytest.raises(NotReached):
+            await asyncio.to_thread(Client(broker.url, retry_for_s=0.0).send, "t", b"x")
+        await broker.start()
+        assert await bodies_there(broker.url, "t") == [b"there"]
 
-    asyncio.run(asyncio.wait_for(run(), 60))
 
-
-def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -> None:
+async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -> None:
     """Who sends on while a client is closed hears that it is closed; what was taken is there."""
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        said: list[str] = []
+        done: list[str] = []
+        enough = asyncio.Event()
 
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            said: list[str] = []
-            done: list[str] = []
-            enough = asyncio.Event()
+        def in_thread(client: Client) -> None:
+            try:
+                while True:
+                    done.append(client.send("t", b"x", delay_ms=FAR_MS).id)
+            except ClientError as closed:
+                said.append(str(closed))
 
-            def in_thread(client: Client) -> None:
-                try:
-                    while True:
-                        done.append(client.send("t", b"x", delay_ms=FAR_MS).id)
-                except ClientError as closed:
-                    said.append(str(closed))
+        async def in_task(client: AsyncClient) -> None:
+            try:
+                while True:
+                    done.append((await client.send("t", b"x", delay_ms=FAR_MS)).id)
+                    if len(done) > 500:
+                        enough.set()
+            except ClientError as closed:
+                said.append(str(closed))
 
-            async def in_task(client: AsyncClient) -> None:
-                try:
-                    while True:
-                        done.append((await client.send("t", b"x", delay_ms=FAR_MS)).id)
-                        if len(done) > 500:
-                            enough.set()
-                except ClientError as closed:
-                    said.append(str(closed))
-
-            threaded = Client(broker.url, linger_ms=1)
-            threads = [asyncio.create_task(asyncio.to_thread(in_thread, threaded)) for _ in "1234"]
-            client = AsyncClient(broker.url)
-            tasks = [asyncio.create_task(in_task(client)) for _ in range(20)]
-            await enough.wait()
-            await client.close()
-            await asyncio.to_thread(threaded.close)
-            await asyncio.gather(*threads, *tasks)
-            assert said == ["the client is closed"] * 24
-            async with AsyncClient(broker.url) as asking:
-                assert (await asking.stats("t")).counts.waiting == len(set(done)) == len(done)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+        threaded = Client(broker.url, linger_ms=1)
+        threads = [asyncio.create_task(asyncio.to_thread(in_thread, threaded)) for _ in "1234"]
+        client = AsyncClient(broker.url)
+        tasks = [asyncio.create_task(in_task(client)) for _ in range(20)]
+        await enough.wait()
+        await client.close()
+        await asyncio.to_thread(threaded.close)
+        await asyncio.gather(*threads, *tasks)
+        assert said == ["the client is closed"] * 24
+        async with AsyncClient(broker.url) as asking:
+            assert (await asking.stats("t")).counts.waiting == len(set(done)) == len(done)
 
 
-def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
+async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        async with (
-            WarmChildBroker(tmp_path / "a") as first,
-            WarmChildBroker(tmp_path / "b") as second,
-        ):
-            async with AsyncClient(first.url, second.url) as client:
-                await second.kill()
-                free = await client.send_many("t", [b"%d" % n for n in range(20)])
-                assert {sent.shard for sent in free} == {first.url}
-                keyed = [client.send("t", f"k{n}", key=f"k{n}") for n in range(20)]
-                await asyncio.sleep(0.1)
-                away = [sending for sending in keyed if not sending.done()]
-                assert 0 < len(away) < 20
-                await second.start()
-                assert {(await sending).shard for sending in away} == {second.url}
-            there = [*await bodies_there(first.url, "t"), *await bodies_there(second.url, "t")]
-            assert len(there) == len(set(there)) == 40
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    async with (
+        WarmChildBroker(tmp_path / "a") as first,
+        WarmChildBroker(tmp_path / "b") as second,
+    ):
+        async with AsyncClient(first.url, second.url) as client:
+            await second.kill()
+            free = await client.send_many("t", [b"%d" % n for n in range(20)])
+            assert {sent.shard for sent in free} == {first.url}
+            keyed = [client.send("t", f"k{n}", key=f"k{n}") for n in range(20)]
+            await asyncio.sleep(0.1)
+            away = [sending for sending in keyed if not sending.done()]
+            assert 0 < len(away) < 20
+            await second.start()
+            assert {(await sending).shard for sending in away} == {second.url}
+        there = [*await bodies_there(first.url, "t"), *await bodies_there(second.url, "t")]
+        assert len(there) == len(set(there)) == 40
 
 
-def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-            answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
-            sent = await client.send("t", b"y", delay_ms=FAR_MS)
-            assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
-            assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+async def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+        answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
+        sent = await client.send("t", b"y", delay_ms=FAR_MS)
+        assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
+        assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
 
 
-def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            client = AsyncClient(broker.url)
-            await client.send("t", b"there", delay_ms=FAR_MS)
-            await broker.kill()
-            sending = client.send("t", b"x")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.close(), 0.1)
-            assert sending.done()
-            with pytest.raises(ClientError, match="closed"):
-                client.send("t", b"y")
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        client = AsyncClient(broker.url)
+        await client.send("t", b"there", delay_ms=FAR_MS)
+        await broker.kill()
+        sending = client.send("t", b"x")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.close(), 0.1)
+        assert sending.done()
+        with pytest.raises(ClientError, match="closed"):
+            client.send("t", b"y")
 
 
-def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
+async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
     """One send raises, of many it is a result, and what nobody looked at is told by flush."""
-
-    async def run() -> None:
-        async with WarmChildBroker(tmp_path / "data") as broker:
-            async with AsyncClient(broker.url) as client:
-                first = await client.send("t", "x", id="a", delay_ms=FAR_MS)
-                with pytest.raises(IdInUse, match="a living message has the id a") as caught:
-                    await client.send("t", "y", id="a", merge="reject")
-                assert caught.value.sent == first._replace(result="rejected")
-                many = [NewMessage("y", id="a"), NewMessage("z", id="b")]
-                results = await client.send_many("t", many, merge="reject")
-                assert [each.result for each in results] == ["rejected", "created"]
-                client.send("t", "y", id="a", merge="reject")
-                with pytest.raises(SendFailed) as unseen:
-                    await client.flush()
-                assert [type(each) for each in unseen.value.failures] == [IdInUse]
-            await asyncio.to_thread(threads, broker.url)
 
     def threads(url: str) -> None:
         with Client(url) as client:
@@ -363,7 +317,20 @@ def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
             (result,) = client.send_many("t", [NewMessage("y", id="a")], merge="reject")
             assert result.result == "rejected"
 
-    asyncio.run(run())
+    async with WarmChildBroker(tmp_path / "data") as broker:
+        async with AsyncClient(broker.url) as client:
+            first = await client.send("t", "x", id="a", delay_ms=FAR_MS)
+            with pytest.raises(IdInUse, match="a living message has the id a") as caught:
+                await client.send("t", "y", id="a", merge="reject")
+            assert caught.value.sent == first._replace(result="rejected")
+            many = [NewMessage("y", id="a"), NewMessage("z", id="b")]
+            results = await client.send_many("t", many, merge="reject")
+            assert [each.result for each in results] == ["rejected", "created"]
+            client.send("t", "y", id="a", merge="reject")
+            with pytest.raises(SendFailed) as unseen:
+                await client.flush()
+            assert [type(each) for each in unseen.value.failures] == [IdInUse]
+        await asyncio.to_thread(threads, broker.url)
 
 
 def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(

@@ -26,7 +26,7 @@ async def by_steps(function: Callable[..., Awaitable[Any]], *arguments: Any) -> 
 
 @pytest.mark.parametrize("awaited", [in_own_context, by_steps])
 @pytest.mark.parametrize("pauses", [0, 1, 3])
-def test_what_is_set_inside_stays_inside(awaited: Any, pauses: int) -> None:
+async def test_what_is_set_inside_stays_inside(awaited: Any, pauses: int) -> None:
     """Also for what it starts itself; what was set outside is seen."""
     seen: list[str] = []
 
@@ -41,19 +41,16 @@ def test_what_is_set_inside_stays_inside(awaited: Any, pauses: int) -> None:
             seen.append(NAME.get())
         await asyncio.create_task(look())
 
-    async def run() -> None:
-        NAME.set("outside")
-        for name in ("one", "two"):
-            await awaited(handler, name)
-            assert NAME.get() == "outside"
-
-    asyncio.run(run())
+    NAME.set("outside")
+    for name in ("one", "two"):
+        await awaited(handler, name)
+        assert NAME.get() == "outside"
     assert seen == [
         "outside", *["one"] * (pauses + 1), "outside", *["two"] * (pauses + 1)
     ]  # fmt: skip
 
 
-def test_a_result_and_an_error_come_through() -> None:
+async def test_a_result_and_an_error_come_through() -> None:
     async def double(number: int, pauses: int) -> int:
         for _ in range(pauses):
             await asyncio.sleep(0)
@@ -61,18 +58,15 @@ def test_a_result_and_an_error_come_through() -> None:
             raise LookupError(number)
         return 2 * number
 
-    async def run() -> None:
-        for pauses in (0, 2):
-            assert await in_own_context(double, 4, pauses) == 8
-            for awaited in (in_own_context, by_steps):
-                with pytest.raises(LookupError):
-                    await awaited(double, -1, pauses)
-
-    asyncio.run(run())
+    for pauses in (0, 2):
+        assert await in_own_context(double, 4, pauses) == 8
+        for awaited in (in_own_context, by_steps):
+            with pytest.raises(LookupError):
+                await awaited(double, -1, pauses)
 
 
 @pytest.mark.parametrize("awaited", [in_own_context, by_steps])
-def test_a_cancellation_reaches_it_and_may_be_caught(awaited: Any) -> None:
+async def test_a_cancellation_reaches_it_and_may_be_caught(awaited: Any) -> None:
     caught: list[str] = []
 
     async def handler() -> None:
@@ -83,19 +77,16 @@ def test_a_cancellation_reaches_it_and_may_be_caught(awaited: Any) -> None:
             await asyncio.sleep(0)
             raise
 
-    async def run() -> None:
-        NAME.set("canceller")
-        task = asyncio.create_task(awaited(handler))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
+    NAME.set("canceller")
+    task = asyncio.create_task(awaited(handler))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert caught == ["canceller"]
 
 
-def test_timeouts_and_what_is_no_coroutine_work_inside() -> None:
+async def test_timeouts_and_what_is_no_coroutine_work_inside() -> None:
     """A handler may be a plain function around one, that returns something to await."""
 
     async def slow() -> None:
@@ -107,16 +98,13 @@ def test_timeouts_and_what_is_no_coroutine_work_inside() -> None:
         asyncio.get_running_loop().call_soon(future.set_result, 7)
         return future
 
-    async def run() -> None:
-        with pytest.raises(TimeoutError):
-            await by_steps(slow)
-        assert await in_own_context(returns_a_future) == 7
-
-    asyncio.run(run())
+    with pytest.raises(TimeoutError):
+        await by_steps(slow)
+    assert await in_own_context(returns_a_future) == 7
 
 
 @pytest.mark.parametrize("awaited", [in_own_context, by_steps])
-def test_one_that_is_thrown_away_is_closed(awaited: Any) -> None:
+async def test_one_that_is_thrown_away_is_closed(awaited: Any) -> None:
     ended: list[str] = []
 
     async def handler() -> None:
@@ -125,12 +113,9 @@ def test_one_that_is_thrown_away_is_closed(awaited: Any) -> None:
         finally:
             ended.append("closed")
 
-    async def run() -> None:
-        coroutine = awaited(handler)
-        coroutine.send(None)
-        coroutine.close()
-
-    asyncio.run(run())
+    coroutine = awaited(handler)
+    coroutine.send(None)
+    coroutine.close()
     assert ended == ["closed"]
 
 

@@ -29,26 +29,22 @@ def test_in_threads(live: Live) -> None:
     assert seen == [b"a"]
 
 
-def test_in_a_loop(live: Live) -> None:
+async def test_in_a_loop(live: Live) -> None:
     live.send(["a", "b"])
     handled = asyncio.Event()
     seen: list[bytes] = []
+    async with AsyncClient(live.url, namespace=live.namespace) as queue:
+        worker = AsyncWorker(async_queue_ports(queue))
 
-    async def scene() -> None:
-        async with AsyncClient(live.url, namespace=live.namespace) as queue:
-            worker = AsyncWorker(async_queue_ports(queue))
+        @worker.consumer("t", wait_ms=200)
+        async def handle(message: Message) -> None:
+            seen.append(message.body)
+            if len(seen) == 2:
+                handled.set()
 
-            @worker.consumer("t", wait_ms=200)
-            async def handle(message: Message) -> None:
-                seen.append(message.body)
-                if len(seen) == 2:
-                    handled.set()
-
-            await worker.start()
-            await handled.wait()
-            await worker.stop()
-
-    asyncio.run(scene())
+        await worker.start()
+        await handled.wait()
+        await worker.stop()
     assert sorted(seen) == [b"a", b"b"]
     assert live.counts() == {"acked": 2}
 

@@ -20,7 +20,7 @@ from pyspark_delaylog.segments.planning import plan
 from pyspark_delaylog.segments.reading import Reading
 from tests.broker.engine.conftest import HOUR, Host
 from tests.broker.engine.damaged_folder import flip
-from tests.client.spark.folder_table import rows, tasks
+from tests.client.spark.segments.folder_table import rows, tasks
 
 DAY = 24 * HOUR
 

@@ -1,6 +1,6 @@
 """A driver in a process of its own, to be killed: a slow batch load and a stream side by side.
 
-python -m tests.spark.driver ENDPOINT SOURCE FOLDER
+python -m tests.spark.real.driver ENDPOINT SOURCE FOLDER
 """
 
 from __future__ import annotations

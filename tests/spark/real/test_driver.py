@@ -15,10 +15,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.client.spark.misbehaving_server import Call
-from tests.spark.driver import BATCH_LOAD, BATCH_ROWS, STREAM_APP, start_stream
-from tests.spark.fault_proxy import FaultProxy
+from tests.spark.real.driver import BATCH_LOAD, BATCH_ROWS, STREAM_APP, start_stream
+from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.frames import ids_of, messages, parquet
-from tests.spark.real_broker import RealBroker
+from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_stream_sink import committed_batches
@@ -67,7 +67,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
 @contextmanager
 def driver(endpoint: str, source: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A driver of its own, with its JVM in a process group of their own."""
-    command: list[Any] = [sys.executable, "-m", "tests.spark.driver", endpoint, source, folder]
+    command: list[Any] = [sys.executable, "-m", "tests.spark.real.driver", endpoint, source, folder]
     with (folder / "driver.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True

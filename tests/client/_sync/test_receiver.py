@@ -10,7 +10,7 @@ from delaylog.client.errors import AnswerLost
 from delaylog.client.message import Message
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
-from tests.client.test_async_receiver import leased
+from tests.client._async.test_receiver import leased
 
 WANTED = Wanted("t")
 

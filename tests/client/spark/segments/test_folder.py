@@ -33,7 +33,7 @@ from pyspark_delaylog.segments.planning import plan
 from pyspark_delaylog.segments.reading import Reading
 from tests.broker.engine.conftest import HOUR, START_MS, Host
 from tests.broker.engine.damaged_folder import flip
-from tests.client.spark.folder_table import rows, tasks
+from tests.client.spark.segments.folder_table import rows, tasks
 
 START_HOUR = START_MS // HOUR
 FIRST = hour_name(START_HOUR)

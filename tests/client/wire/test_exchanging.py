@@ -7,7 +7,8 @@ keeps on with the last; what it was asked stays to be looked at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -67,31 +68,27 @@ def moved(node: Node, path: str) -> Any:
     return 307, {}, {"Location": node.url + path}
 
 
-def play(scene: Callable[[Node, Node], Awaitable[Any]]) -> None:
-    """A scene with two nodes, each of which knows both."""
-
-    async def run() -> None:
-        nodes = Node(), Node()
+@asynccontextmanager
+async def two_nodes() -> AsyncIterator[tuple[Node, Node]]:
+    """Two nodes, each of which knows both."""
+    nodes = Node(), Node()
+    for node in nodes:
+        await node.start()
+    for node in nodes:
+        node.cluster = {"members": [{"http": each.url} for each in nodes]}
+    try:
+        yield nodes
+    finally:
         for node in nodes:
-            await node.start()
-        for node in nodes:
-            node.cluster = {"members": [{"http": each.url} for each in nodes]}
-        try:
-            await scene(*nodes)
-        finally:
-            for node in nodes:
-                await node.stop()
-
-    asyncio.run(run())
+            await node.stop()
 
 
 PATH = "/v1/ns/default/topics/t/messages"
 
 
-def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
+async def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
     """Unknown at first: the node that was asked names its members. Later calls go there at once."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
         async with AsyncPlainClient(one.url, token="secret") as client:
             for _ in range(2):
@@ -99,13 +96,10 @@ def test_a_redirect_to_a_member_is_followed_with_the_token() -> None:
         assert one.calls == [PATH, CLUSTER]
         assert two.seen == [(PATH, "Bearer secret")] * 2
 
-    play(scene)
 
-
-def test_strangers_get_nothing() -> None:
+async def test_strangers_get_nothing() -> None:
     """A node that is none of the members is not called: the token stays here."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         one.cluster = {"members": [{"http": one.url}]}
         one.script, two.script = [moved(two, PATH)], [(200, SENT, {})]
         async with AsyncPlainClient(one.url, token="secret") as client:
@@ -115,13 +109,10 @@ def test_strangers_get_nothing() -> None:
         assert caught.value.location == two.url + PATH
         assert two.seen == []
 
-    play(scene)
 
-
-def test_nodes_that_name_each_other() -> None:
+async def test_nodes_that_name_each_other() -> None:
     """After a few hops it is said."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)]
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(ApiError) as caught:
@@ -129,13 +120,10 @@ def test_nodes_that_name_each_other() -> None:
         assert caught.value.status == 307
         assert len(one.calls) + len(two.calls) == 6
 
-    play(scene)
 
-
-def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
+async def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
     """As after a fall: each still thinks that the other one leads."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)] * 7 + [(200, SENT, {})]
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             assert (await client.send("t", "x", idempotency_key="k")).id == "~1"
@@ -145,13 +133,10 @@ def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
                 await client.send("t", "x", idempotency_key="k")
             assert caught.value.status == 307
 
-    play(scene)
 
-
-def test_what_may_be_repeated_waits_for_a_leader() -> None:
+async def test_what_may_be_repeated_waits_for_a_leader() -> None:
     """Reads, and sends with a key or a sequence; a plain send shows the refusal at once."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         two.script = [(503, NOT_READY, {})]
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             one.script = [(503, NOT_READY, {}), (503, NOT_READY, {}), (200, SENT, {})]
@@ -168,13 +153,10 @@ def test_what_may_be_repeated_waits_for_a_leader() -> None:
                 await client.send("t", "x", idempotency_key="k")
             assert 2 <= len(one.calls) - before <= 6
 
-    play(scene)
 
-
-def test_a_node_that_is_gone() -> None:
+async def test_a_node_that_is_gone() -> None:
     """Nothing was done, so any call goes to another node; alone there is nobody to go to."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         two.script = [(200, SENT, {})]
         await one.stop()
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
@@ -183,13 +165,10 @@ def test_a_node_that_is_gone() -> None:
             with pytest.raises(NotReached, match="Connection refused"):
                 await client.send("t", "x", idempotency_key="k")
 
-    play(scene)
 
-
-def test_an_answer_that_was_lost() -> None:
+async def test_an_answer_that_was_lost() -> None:
     """Sent again elsewhere under its key, shown without one."""
-
-    async def scene(one: Node, two: Node) -> None:
+    async with two_nodes() as (one, two):
         one.script, two.script = [(200, [], {})], [(200, SENT, {})]
 
         async def lose(request: web.Request) -> web.Response:
@@ -206,13 +185,11 @@ def test_an_answer_that_was_lost() -> None:
             with pytest.raises(AnswerLost):
                 await client.send("t", "x")
 
-    play(scene)
 
-
-def test_what_was_lost_once_stays_in_doubt() -> None:
+async def test_what_was_lost_once_stays_in_doubt() -> None:
     """Nobody is reached any more, but the first try may have been carried out."""
+    async with two_nodes() as (one, two):
 
-    async def scene(one: Node, two: Node) -> None:
         async def lose_and_go(request: web.Request) -> web.Response:
             assert request.transport is not None
             request.transport.abort()
@@ -229,8 +206,6 @@ def test_what_was_lost_once_stays_in_doubt() -> None:
             with pytest.raises(AnswerLost, match="then"):
                 await client.send("t", "x", idempotency_key="k")
         await asyncio.gather(*ending)
-
-    play(scene)
 
 
 def test_addresses() -> None:

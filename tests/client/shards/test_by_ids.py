@@ -21,7 +21,7 @@ from delaylog.client import (
 from delaylog.client.errors import api_error
 from delaylog.client.models import Settled
 from delaylog.client.shards.by_ids import ByIds
-from tests.client.scenes import drained, not_ready, play
+from tests.client.scenes import drained, not_ready, serving
 
 AWAY = NotReached("http://b:1: refused")
 LOST = AnswerLost("http://b:1: broken")
@@ -81,14 +81,14 @@ def test_a_shard_without_the_topic_knows_none_of_them() -> None:
         said(2, ([0, 1], LACKS), ([0, 1], AWAY))
 
 
-def test_a_shard_that_is_away_and_one_that_is_there(
+async def test_a_shard_that_is_away_and_one_that_is_there(
     make: Any, two_brokers: Any, topic: str
 ) -> None:
     async def refuse(request: web.Request) -> web.Response:
         await request.read()
         return not_ready(507, "disk_full")
 
-    async def scene(url: str) -> None:
+    async with serving(refuse) as url:
         here = two_brokers[0]
         async with make(here, url) as client:
             ids = [f"id-{n}" for n in range(20)]
@@ -105,5 +105,3 @@ def test_a_shard_that_is_away_and_one_that_is_there(
             assert replayed.value.results[:10] == [Changed("too_late", "acked")] * 10
             with pytest.raises(NotFound):
                 await client.replay(f"{topic}-never", ids, shard=here)
-
-    play(refuse, scene)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, messages, parquet
-from tests.spark.real_broker import RealBroker
+from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_consuming_stream import consume
 from tests.spark.test_stream_sink import committed_batches, run

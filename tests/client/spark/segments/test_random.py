@@ -23,7 +23,7 @@ from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import Cause, ref_to_id
 from tests.broker.engine.conftest import HOUR, Host, Message
 from tests.broker.engine.staging import Transactions
-from tests.client.spark.folder_table import rows
+from tests.client.spark.segments.folder_table import rows
 
 DELAYS = (0, 0, 5, 900, 70_000, HOUR - 1, HOUR, 3 * HOUR)
 STEPS = (1, 900, 31_000, 600_000, HOUR, 2 * HOUR)
