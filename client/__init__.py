@@ -1,4 +1,4 @@
-"""The SDK: clients of the broker's HTTP API for threads and asyncio; nothing of the server's."""
+"""The SDK: clients of the broker's HTTP API for threads and asyncio. It contains no server code."""
 
 from delaylog.client._async.client import AsyncClient
 from delaylog.client._async.plain_client import AsyncPlainClient

@@ -1,9 +1,9 @@
 """ChildBroker: a real broker as a child process on loopback, for tests, demos and benches.
 
-It starts `delaylog serve`, waits for its ready line, and can end it politely or with SIGKILL. The
-one rule: leaving the block kills it, whatever went wrong inside (only a SIGKILL of this program
-itself leaves it running). The data folder belongs to the caller; starting again on the same folder
-is how recovery is tried.
+It starts `delaylog serve`, waits for the ready line, and ends the process with SIGTERM or SIGKILL.
+Leaving the `async with` block always kills the process; it survives only if this program itself is
+killed with SIGKILL. The data folder belongs to the caller. To test recovery, start the broker again
+on the same folder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LOG_TAIL_CHARS: Final = 2000
 
 
 class BrokerStartError(Exception):
-    """The broker ended or stayed silent instead of serving; its last log lines say why."""
+    """The broker ended or was not ready in time; the message has its last log lines."""
 
 
 class ChildBroker:
-    """One broker on one data folder; `port` 0 takes a free one, and keeps it afterwards."""
+    """One broker on one data folder. `port` 0 picks a free port, which restarts keep."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ChildBroker:
         options: Sequence[str] = (),
         program: Sequence[str] | None = None,
     ) -> None:
-        """`program` stands for the `delaylog` command, for one that is run inside of another."""
+        """`program` replaces the `delaylog` command, for example to run it under another program."""
         self.data_dir = data_dir
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self.port = port
@@ -59,21 +59,21 @@ class ChildBroker:
 
     @property
     def url(self) -> str:
-        """Where the broker answers, or answered before it was killed."""
+        """The base URL of the broker, also after it was killed."""
         return f"http://{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (it may be hanging, this does not ask)."""
+        """Whether the process exists. It may hang: this does not contact the broker."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def process_id(self) -> int | None:
-        """The id of the running process."""
+        """The id of the running process, or None."""
         return self._process.pid if self.running and self._process else None
 
     async def start(self, *more: str) -> str:
-        """Start it, with `more` options this once; returns its base URL when it is ready."""
+        """Start the broker with `more` options, and return its URL once it is ready."""
         assert not self.running, "the broker is already running"
         began = time.monotonic()
         self.port = self.port or free_port()
@@ -93,16 +93,16 @@ class ChildBroker:
         return self.url
 
     async def kill(self) -> None:
-        """End it with SIGKILL: nothing is flushed, as in a crash. Fine to call when it is gone."""
+        """End the process with SIGKILL, as in a crash: nothing is flushed. No-op if it has ended."""
         await self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal, such as SIGSTOP, and go on."""
+        """Send a signal, such as SIGSTOP, without waiting for its effect."""
         assert self._process is not None
         self._process.send_signal(number)
 
     async def stop(self) -> int | None:
-        """Ask it to end (SIGTERM) and return its exit status; killed if it takes too long."""
+        """Send SIGTERM and return the exit status; SIGKILL if that takes too long."""
         try:
             await self._end(signal.SIGTERM, STOP_TIMEOUT_S)
         except TimeoutError:
@@ -110,7 +110,7 @@ class ChildBroker:
         return self._process.returncode if self._process else None
 
     def log_tail(self) -> str:
-        """The end of what the broker logged, over all its starts."""
+        """The last lines of the broker's log, which all its starts share."""
         try:
             return self.log_path.read_text(errors="replace")[-LOG_TAIL_CHARS:]
         except FileNotFoundError:
@@ -149,6 +149,6 @@ class ChildBroker:
 
 
 def delaylog_program() -> list[str]:
-    """The `delaylog` command of the environment that this program runs in."""
+    """The `delaylog` command of the environment this program runs in."""
     script = Path(sys.executable).parent / "delaylog"
     return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "delaylog.broker"]

@@ -1,8 +1,8 @@
-"""How calls fail, as a short family that says what the caller can do now.
+"""The exceptions of calls.
 
-The one rule: three kinds of failure stay apart, because a caller must do something different about
-each: nothing was done (NotReached), nobody knows (AnswerLost), and the broker said no (ApiError,
-with a class for each code of its problem documents). No token is ever part of an error.
+There are three kinds of failure, because the caller must react differently to each: the call was
+not carried out (NotReached), its outcome is unknown (AnswerLost), or the broker refused it
+(ApiError, with one subclass per code of the problem documents). No exception contains a token.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from delaylog.client.models import Sent
 
 
 class ClientError(Exception):
-    """Base of everything a call raises on purpose."""
+    """Base class of the exceptions that calls raise."""
 
 
 class NotReached(ClientError):
-    """No connection was made, so nothing was done: call again later."""
+    """No connection could be made, so the call was not carried out. It is safe to call again."""
 
 
 class AnswerLost(ClientError):
-    """The call may or may not have been carried out: repeat it only in an idempotent form."""
+    """The call may have been carried out or not. Repeat it only if it is idempotent."""
 
 
 class SendFailed(ClientError):
-    """Sends that nobody was waiting for have failed; `failures` holds why, the first ones first.
+    """Messages were not sent. `failures` has the distinct errors, oldest first.
 
-    Of `send_many`, `outcomes` says of each message, in their order, what it came to: its Sent, or
-    why it was not sent. Elsewhere it is empty.
+    `flush` and `close` raise it for queued messages whose result the program never read.
+    `send_many` raises it with `outcomes`: for each message, in order, its Sent or its error.
+    Elsewhere `outcomes` is empty.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class SendFailed(ClientError):
         self.failures = tuple(failures)
         self.outcomes = tuple(outcomes)
         self.rows = len(self.failures) if rows is None else rows
-        """How many messages were not sent; several may share a failure."""
+        """How many messages were not sent. Several messages may share one error."""
         first = f"; the first: {self.failures[0]}" if self.failures else ""
         super().__init__(f"{self.rows} messages were not sent{first}")
 
@@ -50,9 +51,10 @@ class SendFailed(ClientError):
 
 
 class EachFailed(ClientError):
-    """Some of several calls failed; `results` has what became of each message, in order.
+    """Part of a call on many messages failed. `results` has one entry per message, in order.
 
-    A ClientError in it says why nothing is known of that message, or that nothing was done.
+    An entry that is a ClientError means that the outcome for this message is unknown, or that
+    nothing was done, depending on its class.
     """
 
     was_to_be = "changed"
@@ -69,23 +71,23 @@ class EachFailed(ClientError):
 
 
 class SettleFailed(EachFailed):
-    """Of settles: a `Settled` or a ClientError for each message."""
+    """An ack, nack or extend failed in part: `results` has Settled or ClientError per message."""
 
     was_to_be = "settled"
 
 
 class ReplayFailed(EachFailed):
-    """Of a replay: a `Changed` or a ClientError for each id."""
+    """A replay failed in part: `results` has a Changed or a ClientError per id."""
 
     was_to_be = "replayed"
 
 
 class ShardsFailed(ClientError):
-    """A call over several shards failed at some: `errors` and `answers` say of each what it said.
+    """A call over several shards failed on some of them.
 
-    Both are by the names of shards; an answer is what the call returns for that shard alone, and of
-    a call that changes something it says that it was done there. `not_asked` are shards that were
-    left alone after another had failed.
+    `errors` and `answers` map the names of shards to the error or the answer of each. An answer is
+    what the call returns for this shard alone; if the call changes something, the change was made
+    there. `not_asked` names the shards that were not called because another one had failed.
     """
 
     def __init__(
@@ -115,9 +117,9 @@ class ShardsFailed(ClientError):
 
 
 class ApiError(ClientError):
-    """The broker refused the call with a problem document; nothing was done.
+    """The broker refused the call with a problem document, and nothing was done.
 
-    Of a 503 `not_ready` alone this is not certain: what was sent may have come through.
+    The exception is a 503 `not_ready` answer to a send: the message may have been accepted.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class ApiError(ClientError):
     ) -> None:
         self.status = status
         self.location = location
-        """Of a 307: where the call is to go instead."""
+        """The target of a 307 redirect."""
         self.problem = dict(problem)
         self.code = str(problem.get("code", "unknown_error"))
         self.detail = str(problem.get("detail", problem.get("title", "")))
@@ -144,29 +146,29 @@ class ApiError(ClientError):
 
 
 class BadRequest(ApiError):
-    """The call is malformed; `field` and `item` say where."""
+    """The call is malformed; `field` and `item` name the part that is wrong."""
 
 
 class Unauthorized(ApiError):
-    """A token is needed, or the one given is not known."""
+    """A token is required, or the given token is unknown."""
 
 
 class Forbidden(ApiError):
-    """The token does not allow this."""
+    """The token does not grant the right to make this call."""
 
 
 class NotFound(ApiError):
-    """There is no such message, topic, group, job, claim or transaction."""
+    """The message, topic, group, job, claim or transaction does not exist."""
 
 
 class Conflict(ApiError):
-    """The call contradicts what is there."""
+    """The call conflicts with the current state."""
 
 
 class IdInUse(Conflict):
-    """A living message has the id and `merge` is `reject`: this one was not sent.
+    """The message was not sent: a live message has its id, and `merge` is `reject`.
 
-    `sent` tells of the living one, with the result `rejected`.
+    `sent` describes the live message; its `result` is `rejected`.
     """
 
     def __init__(self, sent: Sent) -> None:
@@ -179,31 +181,31 @@ class IdInUse(Conflict):
 
 
 class TooLate(Conflict):
-    """The message is past changing; `state` is what it was found in."""
+    """The message can no longer be changed; `state` is its state."""
 
 
 class Gone(ApiError):
-    """A claim or transaction has ended; `state` says how."""
+    """The claim or transaction has ended; `state` says how."""
 
 
 class TooLarge(ApiError):
-    """A body, or a message of it (`item`), is over the broker's limit."""
+    """The request, or the message at index `item`, exceeds a limit of the broker."""
 
 
 class Unsupported(ApiError):
-    """The broker does not read or write this media type."""
+    """The broker does not support this media type."""
 
 
 class QuotaExceeded(ApiError):
-    """A quota of the topic is used up; `retry_after_s` says when to try again."""
+    """A quota of the topic is exhausted; `retry_after_s` says when to try again."""
 
 
 class NotReady(ApiError):
-    """The broker starts, or its cluster has no leader; `retry_after_s` says when to try again."""
+    """The broker is starting, or its cluster has no leader; retry after `retry_after_s`."""
 
 
 class DiskFull(ApiError):
-    """The broker's disk has no room for more messages; deliveries and acks go on."""
+    """The broker's disk is full: sends are refused, deliveries and acks still work."""
 
 
 CLASSES: Final[Mapping[str, type[ApiError]]] = {
@@ -220,7 +222,7 @@ CLASSES: Final[Mapping[str, type[ApiError]]] = {
     "not_ready": NotReady,
     "disk_full": DiskFull,
 }
-"""The class of each code; `method`, `timeout` and whatever comes later are plain ApiErrors."""
+"""The exception class of each code. All other codes become a plain ApiError."""
 
 
 def api_error(
@@ -229,6 +231,6 @@ def api_error(
     retry_after_s: float | None = None,
     location: str | None = None,
 ) -> ApiError:
-    """The error of a problem document, as the class of its code."""
+    """The exception for a problem document, of the class that belongs to its code."""
     kind = CLASSES.get(str(problem.get("code")), ApiError)
     return kind(status, problem, retry_after_s, location)

@@ -1,10 +1,10 @@
-"""Ports for brokers that are started, killed and started again on one machine.
+"""Ports for brokers that are started, killed and restarted on one machine.
 
-The one rule: a port that was given stays free for its owner until this process ends, also while
-nothing listens on it. A port that the system picks (by binding to 0) does not: once its listener is
-gone it may become the source of any outgoing connection, even of one that dials it, or be picked
-for another test. So ports come from below the system's own range, and a lock on a byte of a file in
-the temporary folder tells other processes that a port has its owner.
+A port that `free_port` returned stays reserved until this process ends, also while nothing listens
+on it. Binding to port 0 cannot promise this: after the listener closes, the system may use the port
+as the source of any outgoing connection, even of one to that very port, or give it to another test.
+Therefore ports are taken from below the system's ephemeral range, and a lock on one byte of a file
+in /tmp tells other processes that the port is in use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final
 _RANGE_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST: Final = 10_000
 _USUAL_END: Final = 32_768
-"""Where the system's own range begins if nobody changed it."""
+"""The default start of the system's ephemeral range."""
 _TRIES: Final = 10_000
 
 _given: set[int] = set()
@@ -32,13 +32,13 @@ _giving = threading.Lock()
 
 
 def free_port() -> int:
-    """A port on which nobody listens, by TCP nor by UDP, and that nobody else is given."""
+    """Reserve a port on which nothing listens, neither TCP nor UDP."""
     (port,) = free_ports(1)
     return port
 
 
 def free_ports(count: int) -> list[int]:
-    """Several of them, all different. Raises OSError if the machine has no more."""
+    """Reserve several different ports. OSError if not enough free ports were found."""
     found: list[int] = []
     with _giving:
         for port in secrets.SystemRandom().choices(_candidates(), k=_TRIES):
@@ -52,7 +52,7 @@ def free_ports(count: int) -> list[int]:
 
 @cache
 def _candidates() -> range:
-    """Ports that the system does not give to connections by itself, if it leaves enough of them."""
+    """The ports below the system's ephemeral range, if there are enough of them."""
     begins = _USUAL_END
     with suppress(OSError, ValueError):
         begins = int(_RANGE_FILE.read_text().split()[0])
@@ -60,7 +60,7 @@ def _candidates() -> range:
 
 
 def _is_free(port: int) -> bool:
-    """Whether it can be bound, on whatever address."""
+    """Whether the port can be bound on all addresses."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_INET, kind) as probe:
             try:
@@ -71,7 +71,7 @@ def _is_free(port: int) -> bool:
 
 
 def _owned(port: int) -> bool:
-    """Make it ours until this process ends; false if another process has it."""
+    """Reserve the port until this process ends; False if another process has reserved it."""
     file = _lock_file()
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
@@ -82,8 +82,8 @@ def _owned(port: int) -> bool:
 
 @cache
 def _lock_file() -> int:
-    """Opened once in a process: closing any descriptor of it would end all of its locks."""
-    # Not where TMPDIR says: processes that were given different ones share the ports.
+    """The lock file. It is opened once: closing any descriptor of it would release all locks."""
+    # TMPDIR is ignored: processes with different values of it still share the ports.
     folder = Path("/tmp")
     folder = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     return os.open(folder / f"delaylog-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)

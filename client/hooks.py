@@ -1,9 +1,9 @@
-"""Hooks: what a program may hear of its client and its workers, for metrics and tracing.
+"""Hooks: callbacks of a client and its workers, for metrics and tracing.
 
-Subclass `Hooks`, override what is wanted, and pass it as `hooks=` to a client. The one rule: a
-hook never changes what happens to a message; one that raises is logged and passed over. Hooks are
-called on the thread or in the loop that does the work, so they have to be quick, and with a
-`Client` they may be called by several threads at once.
+Subclass `Hooks`, override the methods you need, and pass an instance as `hooks=` to a client. A
+hook never changes what happens to a message: an exception that it raises is logged and ignored.
+Hooks run on the thread or in the event loop that does the work, so they must be fast. With a
+`Client` several threads may call them at the same time.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ logger = logging.getLogger(__name__)
 
 
 class Hooks:
-    """Does nothing at every turn. Seconds are those of the caller's clock, `n` counts messages."""
+    """Base class whose methods do nothing. `n` is a number of messages, `seconds` a duration."""
 
     def on_sent(self, topic: str, n: int, seconds: float) -> None:
-        """A batch of sends was answered, `seconds` after its first row was handed over."""
+        """A batch of sends was answered, `seconds` after its first message was queued."""
 
     def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
-        """A batch of sends failed for now, and is repeated; in a cluster also by another node."""
+        """A batch of sends failed and is retried, in a cluster possibly on another node."""
 
     def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
-        """Sends failed for good; their callers get the error."""
+        """Sends failed permanently; their callers get the error."""
 
     def on_received(self, topic: str, n: int) -> None:
-        """A worker was handed messages."""
+        """A worker received messages."""
 
     def on_handled(self, message: Message, seconds: float) -> None:
-        """A handler returned. Of a batch: called for each message, with the time of the whole."""
+        """A handler returned. For a batch: called per message, with the time of the whole batch."""
 
     def on_handler_error(self, message: Message, error: BaseException, seconds: float) -> None:
-        """A handler raised, a `Retry` included; the message comes again, or is dead."""
+        """A handler raised an exception, `Retry` included. The message is redelivered or dead."""
 
     def on_lease_lost(self, message: Message) -> None:
-        """The lease ended while a handler ran, or before its ack came: it will be handled again."""
+        """The lease ended before the message was acked: it will be delivered again."""
 
     def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
         """The broker answered an `ack`, `nack`, `give_back` or `extend` of `n` messages."""
 
     def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:  # noqa: ARG002
-        """Headers to add to each message that is sent, such as a traceparent; its own win."""
+        """Headers to add to each sent message, such as a traceparent. Its own headers win."""
         return None
 
     def handling(self, message: Message) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Entered around each handler, and told what it raised; for a batch, one of each message.
+        """A context manager that is entered around each handler; for a batch, one per message.
 
-        What its `__exit__` returns changes nothing.
+        Its `__exit__` gets the exception of the handler. Its return value is ignored.
         """
         return nullcontext()
 
@@ -63,7 +63,7 @@ NO_HOOKS: Final = Hooks()
 
 
 def overridden(hooks: Hooks, name: str) -> Callable[..., Any] | None:
-    """A hook's method that never raises, or None where nobody listens, so nothing is called."""
+    """A method of the hooks, wrapped so that it never raises; None if it is not overridden."""
     method: Callable[..., Any] = getattr(hooks, name)
     if getattr(method, "__func__", None) is getattr(Hooks, name):
         return None
@@ -79,7 +79,7 @@ def overridden(hooks: Hooks, name: str) -> Callable[..., Any] | None:
 
 
 class Around:
-    """The context managers that `handling` gave for some messages, entered and left safely."""
+    """The context managers that `handling` returned for some messages. Their errors are logged."""
 
     def __init__(self, hooks: Hooks, messages: list[Message]) -> None:
         self._entered: list[AbstractContextManager[Any]] = []
@@ -93,19 +93,19 @@ class Around:
                 self._entered.append(manager)
 
     def leave(self, error: BaseException | None) -> None:
-        """Leave them, latest first; `error` is what the handler raised."""
+        """Exit them in reverse order; `error` is the exception of the handler, or None."""
         kind: type[BaseException] | None = None if error is None else type(error)
         trace: TracebackType | None = None if error is None else error.__traceback__
         while self._entered:
             try:
                 self._entered.pop().__exit__(kind, error, trace)
             except Exception as raised:
-                # A manager made of a generator raises what it was told once more.
+                # A context manager made from a generator raises the given exception again.
                 if raised is not error:
                     logger.exception("hook handling failed")
 
 
 def check_hooks(hooks: object) -> None:
-    """TypeError for what hears nothing, such as a class that was meant to be called."""
+    """TypeError unless `hooks` is an instance of a subclass of Hooks."""
     if hooks is not None and not isinstance(hooks, Hooks):
         raise TypeError(f"hooks are an object of a class below Hooks, not {hooks!r}")

@@ -10,7 +10,7 @@ from delaylog.storage.messages.message_fields import SendFields
 
 
 class DueKeywords(TypedDict, total=False):
-    """When a message is due, said in one way."""
+    """When a message is due: at most one of the four."""
 
     deliver_at_ms: int | None
     delay_ms: int | None
@@ -19,22 +19,22 @@ class DueKeywords(TypedDict, total=False):
 
 
 class SendKeywords(SendFields, DueKeywords, total=False):
-    """What `send` takes beside a body: one time at most, and the fields of a message."""
+    """The keywords of `send`: at most one due time, and the fields of a message."""
 
 
 class PeekKeywords(TypedDict, total=False):
-    """How many ready messages are wanted (1), and which."""
+    """The keywords of `peek`: how many ready messages at most (1), and which ones."""
 
     max: int
     group: str | None
     tags: Sequence[str]
     tags_mode: str
-    """`any` or `all` of the tags."""
+    """Whether a message must have `any` or `all` of the tags."""
     ids: Sequence[str]
 
 
 class ReceiveKeywords(PeekKeywords, total=False):
-    """What `receive` takes: also how long to wait for the first, and the lease."""
+    """The keywords of `receive`: also how long to wait for the first message, and the lease."""
 
     wait_ms: int
     lease_ms: int | None
@@ -42,20 +42,20 @@ class ReceiveKeywords(PeekKeywords, total=False):
 
 
 class SettleTimes(TypedDict, total=False):
-    """The delay of a nack (None: the backoff), the lease of an extend (0 gives back)."""
+    """The delay of a nack (None: the backoff), the lease of an extend (0 returns the message)."""
 
     delay_ms: int | None
     lease_ms: int | None
 
 
 class SettleKeywords(SettleTimes, total=False):
-    """What settling by ids takes: also the group."""
+    """The keywords of settling by ids: also the group."""
 
     group: str | None
 
 
 class ListKeywords(TypedDict, total=False):
-    """Which messages a list has."""
+    """The filters of a list of messages."""
 
     due_from: int | None
     due_to: int | None
@@ -66,7 +66,7 @@ class ListKeywords(TypedDict, total=False):
 
 
 def list_query(filter: ListKeywords) -> dict[str, Any]:
-    """As the query of a list. TypeError for an unknown keyword."""
+    """The filters as query parameters. TypeError for an unknown filter."""
     for name in filter.keys() - ListKeywords.__annotations__.keys():
         raise TypeError(f"a list has no filter {name!r}")
     return {**filter, "bodies": filter.get("bodies") or None}

@@ -1,8 +1,8 @@
-"""Message: one row of a received batch, looked at where it stands.
+"""Message: a view of one row of a received batch.
 
-The one rule: making a Message does no work for any of its fields. The batch's columns become
-lists when the first field of any of its messages is read, and each body, id, key, tag and header
-is cut out when it is asked for. A message keeps its whole batch in memory.
+Creating a Message decodes none of its fields. A column of the batch becomes a list when the field
+is first read on any of its messages; a body, id, key, tag or header is cut out of its block when it
+is read. A message keeps its whole batch in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class MessageBatch:
-    """Columns of one receive and where they came from; `messages()` are its rows."""
+    """The columns of one receive and their origin; `messages()` returns the rows."""
 
     def __init__(
         self, columns: ReceivedBatch, topic: str, group: str | None = None, shard: str = ""
@@ -33,65 +33,65 @@ class MessageBatch:
         self.group = group
         self.shard = shard
         self.lease_until_ms = columns.lease_until_ms
-        """When the lease ends by the broker's clock, as far as was heard; extending moves it."""
+        """When the lease ends, by the broker's clock, as last reported; extending it moves this."""
         self.lost: set[int] = set()
-        """Rows whose lease is known to have ended before they were settled."""
+        """Rows known to have lost their lease before they were settled."""
 
     def messages(self) -> list[Message]:
-        """A Message for each row, in the broker's order."""
-        # A comprehension makes them faster than map does: the call is not looked up each time.
+        """One Message per row, in the broker's order."""
+        # A comprehension is faster than `map` here.
         return [Message(self, row) for row in range(self.columns.n)]
 
     @cached_property
     def refs(self) -> list[int]:
-        """Refs by row."""
+        """The ref of each row."""
         return _listed(self.columns.refs)
 
     @cached_property
     def due_ms(self) -> list[int]:
-        """Due times by row."""
+        """The due time of each row."""
         return _listed(self.columns.deliver_at_ms)
 
     @cached_property
     def attempts(self) -> list[int]:
-        """Deliveries so far by row, this one included."""
+        """The number of deliveries of each row, this one included."""
         return _listed(self.columns.attempts)
 
     @cached_property
     def priorities(self) -> list[int]:
-        """Priorities by row."""
+        """The priority of each row."""
         return _listed(self.columns.priority)
 
     @cached_property
     def body_ends(self) -> list[int]:
-        """Where bodies begin and end in their block: body `row` is [row] to [row + 1]."""
+        """Offsets into the block of bodies: body `row` lies from [row] to [row + 1]."""
         return _ends(self.columns.body_sizes)
 
     @cached_property
     def id_ends(self) -> list[int]:
-        """Of ids likewise."""
+        """The same for ids."""
         return _ends(self.columns.id_sizes)
 
     @cached_property
     def key_ends(self) -> list[int]:
-        """Of keys likewise."""
+        """The same for keys."""
         return _ends(self.columns.key_sizes)
 
     @cached_property
     def tags_ends(self) -> list[int]:
-        """Of tags likewise."""
+        """The same for tags."""
         return _ends(self.columns.tags_sizes)
 
     @cached_property
     def headers_ends(self) -> list[int]:
-        """Of headers likewise."""
+        """The same for headers."""
         return _ends(self.columns.headers_sizes)
 
 
 class Message:
-    """A message under lease. It is settled by being handed to ack, nack or extend.
+    """A leased message. Pass it to `ack`, `nack` or `extend` of the client it came from.
 
-    Two Messages are equal when they are the same delivery: same shard, topic, lease and ref.
+    Two Messages are equal if they are the same delivery: same shard, topic, lease and ref.
     """
 
     __slots__ = ("batch", "row")
@@ -102,7 +102,7 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The sender's own id, else the one the broker made."""
+        """The id that the sender gave, otherwise the one that the broker generated."""
         batch, row = self.batch, self.row
         block = batch.columns.id_block
         if block:
@@ -113,17 +113,17 @@ class Message:
 
     @property
     def ref(self) -> int:
-        """Names the message inside its broker."""
+        """The number of the message, unique within its broker."""
         return self.batch.refs[self.row]
 
     @property
     def lease(self) -> int:
-        """The lease it is under, with all that came in the same answer."""
+        """The number of the lease, which all messages of one receive share."""
         return self.batch.columns.lease
 
     @property
     def receipt(self) -> str:
-        """Lease and ref as the text that JSON calls take."""
+        """Lease and ref as text, the form that JSON calls take."""
         return f"{self.lease & U64:016x}{self.ref & U64:016x}"
 
     @property
@@ -134,31 +134,31 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body as text. UnicodeDecodeError where it is none."""
+        """The body decoded as UTF-8. UnicodeDecodeError if it is not UTF-8."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body read as JSON. ValueError where it is none."""
+        """The body parsed as JSON. ValueError if it is not JSON."""
         return json.loads(self.body)
 
     @property
     def deliver_at_ms(self) -> int:
-        """When it was due."""
+        """The due time."""
         return self.batch.due_ms[self.row]
 
     @property
     def attempts(self) -> int:
-        """Which delivery of it this is, from 1."""
+        """The number of this delivery, counted from 1."""
         return self.batch.attempts[self.row]
 
     @property
     def lease_until_ms(self) -> int:
-        """When its lease ends by the broker's clock, as the receive said."""
+        """When the lease ends, by the broker's clock, as last reported."""
         return self.batch.lease_until_ms
 
     @property
     def lease_lost(self) -> bool:
-        """Whether the lease is known to have ended: somebody else may have the message by now."""
+        """Whether the lease is known to have ended: another consumer may have the message now."""
         return self.row in self.batch.lost
 
     @lease_lost.setter
@@ -167,25 +167,25 @@ class Message:
 
     @property
     def priority(self) -> int:
-        """Higher goes first."""
+        """The priority; higher values are delivered first."""
         return self.batch.priorities[self.row]
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its tags."""
+        """The tags."""
         ends, row = self.batch.tags_ends, self.row
         joined = self.batch.columns.tags_block[ends[row] : ends[row + 1]]
         return tuple(joined.decode().split("\n")) if joined else ()
 
     @property
     def key(self) -> str | None:
-        """Its ordering key, None without one."""
+        """The ordering key, or None."""
         ends, row = self.batch.key_ends, self.row
         return self.batch.columns.key_block[ends[row] : ends[row + 1]].decode() or None
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Texts that the sender gave along."""
+        """The headers that the sender set."""
         ends, row = self.batch.headers_ends, self.row
         packed = self.batch.columns.headers_block[ends[row] : ends[row + 1]]
         found: dict[str, str] = msgpack.unpackb(packed) if packed else {}
@@ -193,17 +193,17 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The topic it came from."""
+        """The topic."""
         return self.batch.topic
 
     @property
     def group(self) -> str | None:
-        """The group that has it, None for the default one."""
+        """The group that received the message, None for the default group."""
         return self.batch.group
 
     @property
     def shard(self) -> str:
-        """The name of the shard that handed it out."""
+        """The name of the shard that delivered the message."""
         return self.batch.shard
 
     def _identity(self) -> tuple[str, str, int, int]:

@@ -1,7 +1,7 @@
-"""What calls take and answer, as frozen values with types.
+"""The values that calls take and return, as typed, frozen dataclasses.
 
-The one rule: a value is made from the API's JSON in one place, its `of`, and a member that a newer
-broker adds is left aside rather than refused.
+Each class reads the API's JSON in its `of` method and ignores members it does not know, which a
+newer broker may add.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ TagsMode = Literal["any", "all"]
 
 
 class Settled(StrEnum):
-    """What an ack, nack or extend came to for one message."""
+    """The result of an ack, nack or extend for one message."""
 
     DONE = "done"
     GONE = "gone"
-    """The lease had ended before: the message comes again, or somebody else has it."""
+    """The lease had already ended: the message is delivered again, or another consumer has it."""
     UNKNOWN = "unknown"
-    """An answer was lost, so it was done, or the lease had ended before."""
+    """An earlier answer was lost: either the call was carried out, or the lease had ended."""
 
 
 class Sent(NamedTuple):
-    """One accepted send: its id, its due time as the broker keeps it, and what merging did."""
+    """An accepted send: the id, the due time that the broker stored, and the result of merging."""
 
     id: str
     deliver_at_ms: int
     result: str
-    """`created`, `kept`, `replaced`, or of many `rejected`."""
+    """`created`, `kept` or `replaced`; in results of `send_many` also `rejected`."""
     shard: str = ""
-    """The name of the shard that has it."""
+    """The name of the shard that stores the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """One message of `send_many`; what is None is as the topic says, no time at all means now."""
+    """A message for `send_many`. None uses the topic's default; without a time it is due now."""
 
     body: bytes | str
     deliver_at_ms: int | None = None
@@ -66,14 +66,14 @@ assert {each.name for each in fields(NewMessage)} == SendKeywords.__annotations_
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A cancel or reschedule that was done, or one row of a replay."""
+    """The result of a cancel or reschedule, or of one id of a replay."""
 
     result: str
-    """`done`; of a replay also `too_late` or `unknown`."""
+    """`done`; for a replay also `too_late` or `unknown`."""
     state: str | None = None
     deliver_at_ms: int | None = None
     groups: tuple[str, ...] = ()
-    """Groups that were too late for it."""
+    """The groups for which the change came too late."""
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
@@ -83,7 +83,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """All that a group sees of a message, without leasing it."""
+    """A message as one group sees it, without a lease."""
 
     id: str
     state: str
@@ -99,17 +99,17 @@ class MessageInfo:
     lease_until_ms: int | None = None
     ended_at_ms: int | None = None
     body: bytes | None = None
-    """None where the call does not bring bodies."""
+    """None if the call does not return bodies."""
     headers: Mapping[str, str] = field(default_factory=dict)
     backoff: Mapping[str, float] | None = None
     life: tuple[Mapping[str, Any], ...] = ()
-    """Its steps, oldest first, where they were asked for."""
+    """The message's history, oldest event first, if it was requested."""
     life_complete: bool = True
     shard: str = ""
 
     @classmethod
     def of(cls, shape: Mapping[str, Any], shard: str = "") -> Self:
-        """From the API's JSON: of a get, a list, the dead letters, or a peek."""
+        """From the API's JSON, of a get, a list, the dead letters or a peek."""
         name = "history" if "history" in shape else "life"
         return _read(
             cls,
@@ -127,7 +127,7 @@ class MessageInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Settings of a topic; what is None is left to the broker's default."""
+    """The settings of a topic. None uses the broker's default."""
 
     order: Literal["time", "priority"] | None = None
     aging_ms: int | None = None
@@ -146,7 +146,7 @@ class TopicSettings:
     default_group: bool | None = None
 
     def members(self) -> dict[str, Any]:
-        """Those that are given, as the API's JSON."""
+        """The settings that are not None, as the API's JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -157,7 +157,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages by state, as one group sees them."""
+    """The number of messages in each state, as one group sees them."""
 
     waiting: int = 0
     ready: int = 0
@@ -218,7 +218,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of a topic as a group sees them, rates a second, and the first due time."""
+    """The counts of a topic as one group sees them, rates per second, and the first due time."""
 
     topic: str
     group: str
@@ -229,7 +229,7 @@ class Stats:
     delivered: int
     now_ms: int
     delay_buckets: Mapping[str, int] | Sequence[Mapping[str, Any]] | None = None
-    """Waiting messages by how far off they are, as a broker shows it; None of several."""
+    """Waiting messages by their remaining delay, as the broker reports it; None for several."""
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
@@ -239,7 +239,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class ForecastSlot:
-    """A minute or an hour, and how many messages are due in it."""
+    """The number of messages due in one minute or hour."""
 
     from_ms: int
     count: int
@@ -247,7 +247,7 @@ class ForecastSlot:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Messages to come: minutes and hours one by one, and how many come later than these."""
+    """The number of messages due per minute, per hour, and after the last of these hours."""
 
     topic: str
     now_ms: int
@@ -267,7 +267,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The messages of one receive in JSON and the broker's clock when it leased them."""
+    """The messages of one JSON receive, and the broker's time when it leased them."""
 
     messages: list[Delivered]
     now_ms: int
@@ -275,7 +275,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One message under lease as JSON brings it; `receipt` settles it."""
+    """One leased message of a JSON receive; `receipt` settles it."""
 
     id: str
     receipt: str
@@ -303,9 +303,9 @@ class Delivered:
 
 
 def _read(kind: type[T], shape: Mapping[str, Any], **made: Any) -> T:
-    """A value of a dataclass: each member by its name, but for those that are `made` of others.
+    """Build a dataclass from JSON members of the same names; `made` has the converted fields.
 
-    One that has a default may be absent.
+    Members whose field has a default may be absent.
     """
     of: Any = kind
     for name, is_needed in _members_of(of):
@@ -323,14 +323,14 @@ def _members_of(kind: Any) -> tuple[tuple[str, bool], ...]:
 
 
 def body_of(shape: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON shape that carries `body` (text) or `body_base64`."""
+    """The body of a JSON object that has `body` (text) or `body_base64`."""
     if "body_base64" in shape:
         return base64.b64decode(shape["body_base64"])
     return str(shape.get("body", "")).encode()
 
 
 def with_body(shape: dict[str, Any], body: bytes | str) -> dict[str, Any]:
-    """The shape with the body as text where it is text, else as base64."""
+    """The JSON object with the body added: as text if it is str, otherwise as base64."""
     if isinstance(body, str):
         return shape | {"body": body}
     try:

@@ -1,6 +1,6 @@
 """The options of clients that reach a broker over the network.
 
-The one rule: an option is declared here once, for the asyncio clients and the threaded ones.
+Each option is declared here once, for the asyncio clients and the threaded ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from delaylog.client.sending.outbox import SendLimits
 
 
 class ConnectionOptions(TypedDict, total=False):
-    """How a client connects."""
+    """The options of the connection."""
 
     token: str | None
     call_timeout_s: float
@@ -23,7 +23,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class ClientOptions(ConnectionOptions, total=False):
-    """Options of the connection, and the fields of `SendLimits`."""
+    """The options of the connection, and the fields of `SendLimits`."""
 
     linger_ms: float
     batch_max: int
@@ -38,7 +38,7 @@ assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.
 
 
 def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions]:
-    """Split them into the limits of sending and the rest. Raises TypeError for an unknown one."""
+    """Split the options into send limits and the rest. TypeError for an unknown option."""
     given: Mapping[str, Any] = options
     for name in given.keys() - ClientOptions.__annotations__.keys():
         raise TypeError(f"a client has no option {name!r}")

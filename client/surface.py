@@ -1,4 +1,4 @@
-"""The Protocols that a `Client`, an `AsyncClient` and embedded brokers fulfil."""
+"""The Protocols that `Client`, `AsyncClient` and embedded brokers implement."""
 
 from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client._sync.surface import QueueClient
