@@ -40,7 +40,7 @@ class ChildBroker:
         options: Sequence[str] = (),
         program: Sequence[str] | None = None,
     ) -> None:
-        """`program` replaces the `delaylog` command, for example to run it under another program."""
+        """`program` replaces the `delaylog` command, for example to wrap it in another one."""
         self.data_dir = data_dir
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self.port = port
@@ -93,7 +93,7 @@ class ChildBroker:
         return self.url
 
     async def kill(self) -> None:
-        """End the process with SIGKILL, as in a crash: nothing is flushed. No-op if it has ended."""
+        """End the process with SIGKILL, as in a crash. Does nothing if it has ended."""
         await self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -1,5 +1,5 @@
 """The SDK for asyncio, and the source of the SDK for threads.
 
-`_sync` is generated from it (`make twins`): change a module here, and its twin follows. Begin with
-`client`. Modules that both sides write by hand are named in tools/unasync.py.
+`make twins` generates `_sync` from this package, except for the modules that tools/unasync.py lists
+as written by hand. Start reading at `client`.
 """

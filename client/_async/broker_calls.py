@@ -1,8 +1,6 @@
-"""Calls of AsyncPlainClient about what is more than one message: topics, groups, jobs,
-transactions, the broker's clock and its cluster.
+"""The calls of AsyncPlainClient about topics, groups, jobs, transactions, clock and cluster.
 
-They answer the API's JSON as it is. The one rule is that of the class they belong to: a call is
-carried out once, or its failure is shown.
+They return the API's JSON unchanged. Each call is carried out once, or raises its failure.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncBrokerCalls:
-    """The calls; the class that inherits them knows the broker."""
+    """The calls, as a mixin; the inheriting class provides the connection."""
 
     _places: Places
     _transport: AsyncTransport
@@ -35,13 +33,13 @@ class AsyncBrokerCalls:
     # The cluster and the clock
 
     async def cluster(self) -> dict[str, Any]:
-        """What the node that is asked knows of its cluster. NotFound when it is in none."""
+        """The cluster as the contacted node sees it. NotFound if the node is in no cluster."""
         status = await self._carry(topic_calls.cluster())
         self._transport.route.learn(status)
         return status
 
     async def leading(self) -> dict[str, Any]:
-        """The same from the leader, which knows more; from any node while there is none."""
+        """The cluster as its leader sees it, or any node while there is no leader."""
         status = await self.cluster()
         leader = status["leader"]
         if leader is None or leader["node"] == status["node"]:
@@ -50,14 +48,14 @@ class AsyncBrokerCalls:
         return await self.cluster()
 
     async def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
-        """Have another node lead (None: the fittest); who does, and how long it paused."""
+        """Hand leadership to another node (None: the fittest). Returns the leader and the pause."""
         await self.leading()
         return await self._carry(topic_calls.hand_over(to))
 
     async def change_members(
         self, action: str, nodes: Sequence[str], **contact: Any
     ) -> dict[str, Any]:
-        """Add, promote, remove, replace or move nodes; who belongs to the cluster now.
+        """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
         `contact`: name, peer, election_port, http, resp of a node to add or move.
         """
@@ -66,14 +64,14 @@ class AsyncBrokerCalls:
 
     clock = carried_anywhere(topic_calls.clock)
 
-    # Jobs: the same for all messages that match
+    # Jobs: one change for all messages that match a filter
 
     begin_job = carried(control.begin_job)
     job = carried_anywhere(control.job)
     jobs = carried_anywhere(control.jobs)
     stop_job = carried_anywhere(control.stop_job)
 
-    # Topics, groups, and what is done to a topic as a whole
+    # Topics, groups, and operations on a whole topic
 
     topics = carried(topic_calls.topics)
     get_topic = carried(topic_calls.get_topic)

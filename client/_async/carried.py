@@ -1,7 +1,6 @@
 """Turns functions of `client.calls`, which build a call, into methods that carry it out.
 
-The one rule: a method has the parameters and the documentation of its function, so neither is
-written twice.
+A method takes its parameters and its documentation from the function, so neither is written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class AsyncCarrier(Protocol):
 
 
 class AsyncShards(Protocol):
-    """A client of one broker or of several as shards."""
+    """A client of one broker, or of several brokers as shards."""
 
     _links: Sequence[AsyncLink]
     _places: Places
@@ -38,7 +37,7 @@ class AsyncShards(Protocol):
 def carried(
     make: Callable[Concatenate[Places, P], Call[T]],
 ) -> Callable[Concatenate[AsyncCarrier, P], Coroutine[Any, Any, T]]:
-    """The method of a call in a namespace: `make` takes the client's `Places` first."""
+    """The method of a call in a namespace: the first parameter of `make` is `Places`."""
 
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(self._places, *args, **members))
@@ -50,7 +49,7 @@ def carried(
 def carried_anywhere(
     make: Callable[P, Call[T]],
 ) -> Callable[Concatenate[AsyncCarrier, P], Coroutine[Any, Any, T]]:
-    """The method of a call outside of namespaces: `make` takes no `Places`."""
+    """The method of a call outside namespaces: `make` takes no `Places`."""
 
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(*args, **members))
@@ -94,7 +93,7 @@ def on_all_shards(
 
 
 def _answer_of(make: Callable[..., Any]) -> str:
-    """The type that a function's call answers, as its annotation names it."""
+    """The type of the call's answer, from the annotation of its function."""
     annotation: str = make.__annotations__["return"]
     return annotation.removeprefix("Call[").removesuffix("]")
 

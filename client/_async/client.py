@@ -1,8 +1,8 @@
 """AsyncClient: delayed messages for asyncio programs, on one broker or on several as shards.
 
-The one rule: what a method says it did is on the broker's disk, and what it cannot know it says as
-an error. Everything that can be judged without the broker is refused at once, by ValueError or
-TypeError, and nothing is sent.
+When a method returns, its effect is on the broker's disk; an unknown outcome is raised as an error.
+Arguments that can be checked without the broker raise ValueError or TypeError before anything is
+sent.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ log = logging.getLogger("delaylog.client")
 class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorker):
     """A client of one broker, one cluster, or several of these as shards.
 
-    `"http://a:1"` is a broker, `"http://a:1,http://b:1"` are members of one cluster, several
-    arguments are shards. Use it as `async with AsyncClient(…) as client:`, or call `close`.
+    `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
+    are shards. Creating a client opens no connection. Use it as
+    `async with AsyncClient(…) as client:`, or call `close`.
     """
 
     def __init__(
@@ -61,16 +62,20 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         hooks: Hooks | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        """`zone` is where this client stands, `sharding` is by key unless it is given.
+        """Create a client. No connection is opened before the first call.
 
-        `producer` is how the names begin under which brokers know this client's sends, so that
-        what it repeats is added once; something unique is added. `retry_for_s` is how long sends
-        are repeated. A send waits up to `linger_ms` for others to share its request, of `batch_max`
-        messages and `batch_bytes_max` at most; so many as `pending_max` (`pending_bytes_max`) may
-        wait to be sent. `call_timeout_s` is what one exchange may take beyond what it asks to wait.
-        `hooks` hear of what happens.
+        `zone`: the zone of this client; shards of the same zone are preferred.
+        `sharding`: how messages are assigned to shards; `ByKey()` by default.
+        `producer`: prefix of the producer names with which brokers recognize repeated sends. The
+        client appends a unique part.
+        `retry_for_s`: how long sends are retried.
+        `linger_ms`: how long a send waits for others to share its request. A request has at most
+        `batch_max` messages and `batch_bytes_max` bytes.
+        `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
+        `call_timeout_s`: timeout of one exchange, in addition to the wait that the call requests.
+        `hooks`: callbacks for metrics and tracing.
         """
-        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        # Imported here: an embedded broker uses this module and needs no HTTP library.
         from delaylog.client._async.transport import AsyncTransport
 
         check_hooks(hooks)
@@ -104,26 +109,26 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         try:
             await self.close(within_s=INTERRUPTED_S if interrupted else None)
         except ClientError:
-            # What went wrong inside says more than what it took along.
+            # The error of the block matters more than the sends that failed because of it.
             if error is None:
                 raise
             log.exception("while leaving by an error")
 
     def __reduce__(self) -> NoReturn:
-        """There is nothing of it that another process could use."""
+        """Refuse pickling: connections cannot move to another process."""
         raise TypeError("an AsyncClient has connections of its own: make one in each process")
 
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"
 
     async def close(self, *, within_s: float | None = None) -> None:
-        """Stop consuming, send what is queued, for `within_s` at most (None: for `retry_for_s`),
-        give back what was received and not handed out, then drop the connections.
+        """Close the client: stop its consumers, send queued messages, return unclaimed leases.
 
-        Leaving the block by Ctrl-C, or with the task cancelled, gives what is queued two seconds.
-
-        SendFailed tells of sends that failed and that nobody asked about. Calls under way end with
-        AnswerLost. Closing twice is fine.
+        Queued messages are sent for `within_s` at most (None: `retry_for_s`). If the `async with`
+        block is left by Ctrl-C or by cancellation, they get two seconds. Messages that were
+        received but not yet returned to the caller go back to the broker. Then the connections are
+        closed, and calls in progress raise AnswerLost. SendFailed reports failed sends whose
+        result the program never read. Closing twice has no effect.
         """
         try:
             try:
@@ -144,7 +149,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
 
     @property
     def mismatched(self) -> int:
-        """Messages that exact tags gave back so far."""
+        """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)
 
     # Sending
@@ -152,10 +157,11 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
     async def send_columns(
         self, topic: str, bodies: Texts, *, shard: str | None = None, **columns: Unpack[SendColumns]
     ) -> SendAnswer:
-        """Send numpy columns, see `bulk.encode_send`, as one request that adds its rows once.
+        """Send many messages as numpy columns in one idempotent request; see `bulk.encode_send`.
 
-        It is repeated for `retry_for_s`. Without a time it is now. With several shards all rows go
-        to one: the named one, or any where none of them has a home (ValueError otherwise).
+        The request is retried for `retry_for_s`. Without a time the messages are due now. With
+        several shards all rows go to one: the named shard, or any shard if no row has an id or a
+        key (otherwise ValueError).
         """
         if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
             columns["delay_ms"] = 0
@@ -182,7 +188,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
                 except NotReached as error:
                     failure: ClientError = error
                 except ClientError as error:
-                    # It may have come through there, so it is repeated there and nowhere else.
+                    # This shard may have accepted the rows, so only this shard may be retried.
                     settled, failure = link, error
                     break
                 else:
@@ -194,33 +200,33 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages (1), waiting up to `wait_ms` (0) for the first.
 
-        They are yours for `lease_ms` (None: what the topic says). `tags` are looked at by the
-        broker; with `exact_tags` once more here. From several shards it is whatever comes first;
-        one that cannot be reached is passed over, and NotReached is raised when none can.
-        AnswerLost: what it may have leased comes again when the lease ends; a single broker is not
-        asked again.
+        Nobody else receives them for `lease_ms` (None: the topic's default). The broker filters by
+        `tags`; `exact_tags` also checks the tags in the client. With several shards the messages
+        of the fastest ones are returned. Unreachable shards are skipped; NotReached is raised if
+        no shard can be reached. After AnswerLost, messages that the call may have leased are
+        delivered again when the lease ends; a single broker is not asked again.
         """
         wanted, how_much = Wanted.split(topic, asked)
         return await self._receiver.receive(wanted, **how_much)
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
-        """They are done with: a result for each.
+        """Acknowledge messages, so that they are not delivered again. Returns a result for each.
 
-        A lost answer is asked for again, by a cluster's client for ten seconds, else once. Where
-        calls fail after that: the error itself, or SettleFailed of several.
+        If an answer is lost, the call is retried: for ten seconds on a cluster, otherwise once. If
+        it still fails, its error is raised, or SettleFailed if only some of several calls failed.
         """
         return await self._settle("ack", messages)
 
     async def nack(
         self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
     ) -> list[Settled]:
-        """They failed, and come again after `delay_ms` (None: the backoff); fails as `ack` does."""
+        """Have messages redelivered after `delay_ms` (None: the backoff). Errors as for `ack`."""
         return await self._settle("nack", messages, delay_ms=delay_ms)
 
     async def extend(
         self, messages: Message | Iterable[Message], *, lease_ms: int
     ) -> list[Settled]:
-        """They are yours for `lease_ms` from now; 0 gives them back. Fails as `ack` does."""
+        """Extend leases to `lease_ms` from now; 0 returns the messages. Errors as for `ack`."""
         check_whole("lease_ms", lease_ms)
         return await self._settle("extend", messages, lease_ms=lease_ms)
 

@@ -1,7 +1,7 @@
 """Tasks, locks and waiting for asyncio; written by hand.
 
-The one rule: `_sync/concurrency.py` defines the same names for threads, so code that uses them is
-written once, here in `_async`.
+`_sync/concurrency.py` defines the same names for threads, so that code which uses them is written
+once, in `_async`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Lock:
 
 
 class Aside:
-    """Calls in the background; `wait` waits for them."""
+    """Runs calls in the background; `wait` waits for them."""
 
     def __init__(self) -> None:
         self._tasks: set[Task[None]] = set()
@@ -81,6 +81,6 @@ async def together(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 def from_any_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """The call in a form that any thread may use."""
+    """Wrap a call so that any thread may make it."""
     loop = asyncio.get_running_loop()
     return lambda: loop.call_soon_threadsafe(call)

@@ -1,7 +1,7 @@
-"""Calls of AsyncClient about messages by their ids, and looks at messages.
+"""The calls of AsyncClient that look up, list and change messages by id.
 
-The one rule: with several shards an id is asked for where it may be: the shard that is named, else
-its home first and then the others.
+With several shards, the named shard is asked; without a name the home of the id is asked first,
+then the other shards.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ PAGE = 500
 
 
 class AsyncControlCalls:
-    """The calls; the class that inherits them knows the shards."""
+    """The calls, as a mixin; the inheriting class provides the shards."""
 
     _links: Sequence[AsyncLink]
     _places: Places
     _topology: Topology
 
     async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
-        """Up to `max` messages (1) that are ready now, without leasing them; of several shards one
-        after the other.
+        """Return up to `max` ready messages (1) without leasing them, shard by shard.
 
-        One that cannot be reached is passed over, and NotReached is raised when none can.
+        Unreachable shards are skipped; NotReached is raised if no shard can be reached.
         """
         wanted, how_much = Wanted.split(topic, asked, "peek")
         most = how_much["max"]
@@ -81,14 +80,17 @@ class AsyncControlCalls:
         life: bool = False,
         shard: str | None = None,
     ) -> MessageInfo:
-        """One message as a group sees it; `life` adds what happened to it. NotFound."""
+        """Return a message as one group sees it; `life` adds its history. Raises NotFound."""
         call = control.get(self._places, topic, id, life=life, group=group)
         return await self._where_it_is(id, shard, call, MessageInfo.of)
 
     async def cancel(
         self, topic: str, id: str, *, force: bool = False, shard: str | None = None
     ) -> Changed:
-        """End one before delivery; `force` also under lease, and dead. NotFound, TooLate."""
+        """Cancel an undelivered message; `force`: also a leased or dead one.
+
+        Raises NotFound or TooLate.
+        """
         call = control.cancel(self._places, topic, id, force=force)
         return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
@@ -101,9 +103,9 @@ class AsyncControlCalls:
         shard: str | None = None,
         **due: Unpack[DueKeywords],
     ) -> Changed:
-        """Another time (0 = now), or another priority, for one that waits or is ready.
+        """Change the due time (0 = now) or the priority of a waiting or ready message.
 
-        NotFound, TooLate.
+        Raises NotFound or TooLate.
         """
         check_keywords("reschedule", due, DueKeywords)
         members = due_members(**due)
@@ -121,10 +123,10 @@ class AsyncControlCalls:
         shard: str | None = None,
         **members: Unpack[SettleKeywords],
     ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages.
+        """`ack`, `nack` or `extend` messages by id, no matter which consumer holds their lease.
 
-        `unknown` is an id that no shard knows. Of several shards: SettleFailed where one that fails
-        may have some of them.
+        The result is `unknown` for an id that no shard has. With several shards SettleFailed is
+        raised if a shard that failed may have some of the ids.
         """
         check_keywords("settle_ids", members, SettleKeywords)
         found = ByIds(len(ids), Settled.UNKNOWN, SettleFailed)
@@ -144,9 +146,9 @@ class AsyncControlCalls:
         shard: str | None = None,
         **due: Unpack[DueKeywords],
     ) -> list[Changed]:
-        """Let dead messages live again, now or at a time: `done`, `too_late` or `unknown` each.
+        """Replay dead messages, now or at a time. Per id: `done`, `too_late` or `unknown`.
 
-        Of several shards: ReplayFailed where one that fails may have some of them.
+        With several shards ReplayFailed is raised if a shard that failed may have some of the ids.
         """
         check_keywords("replay", due, DueKeywords)
         members = due_members(**due)
@@ -167,10 +169,11 @@ class AsyncControlCalls:
         shard: str | None = None,
         **filter: Unpack[ListKeywords],
     ) -> AsyncIterator[MessageInfo]:
-        """The topic's messages in due order, page by page as they are read; see Lists in HTTP.md.
+        """Iterate over the topic's messages in due order; pages are fetched as they are needed.
 
-        `state` is one or some of waiting, ready, leased, acked, expired, dead, deleted. Of several
-        shards one that is away ends the list by ShardsFailed: `shard=` lists the others.
+        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted. See Lists in
+        HTTP.md for the filters. If one of several shards is unreachable, the list ends with
+        ShardsFailed; `shard=` lists a single shard.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         return self._listed(topic, "messages", shard, filter, {"state": states})
@@ -183,7 +186,7 @@ class AsyncControlCalls:
         shard: str | None = None,
         **filter: Unpack[ListKeywords],
     ) -> AsyncIterator[MessageInfo]:
-        """Dead letters in due order, with how each died (`life`) unless `history` is False."""
+        """Iterate over the dead letters in due order; `history` adds the `life` of each."""
         return self._listed(topic, "dead", shard, filter, {} if history else {"history": False})
 
     def _listed(
@@ -209,7 +212,7 @@ class AsyncControlCalls:
             try:
                 page = await link.carry(control.page(self._places, topic, kind, **asked))
             except NotFound:
-                # Of several shards one need not have the topic.
+                # With several shards, some may not have the topic.
                 if not several:
                     raise
                 return
@@ -230,7 +233,7 @@ class AsyncControlCalls:
         call: Call[dict[str, Any]],
         read: Callable[[dict[str, Any], str], T],
     ) -> T:
-        """The call where the message is: NotFound where no shard has it."""
+        """Carry out the call on the shard that has the message. NotFound if none has it."""
         missing: NotFound | None = None
         for at in self._topology.of_id(id, shard):
             link = self._links[at]

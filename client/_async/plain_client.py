@@ -1,9 +1,9 @@
-"""AsyncPlainClient: the broker's native HTTP API for asyncio programs, one method a call.
+"""AsyncPlainClient: the broker's HTTP API for asyncio programs, one method per call.
 
-The one rule: a call is carried out once, or its failure is shown, since only the caller knows
-whether a repeat is safe (a send with a key, or a producer and sequence, is, a plain one is not).
-How a call finds the leader of a cluster, and what is repeated meanwhile, is said in `exchanging`.
-AsyncClient stands above it: batches, retries, several brokers, typed answers.
+Each call is carried out once, or raises its failure: only the caller knows whether a retry is safe.
+(It is for a send with an idempotency key or a producer and sequence, and is not for a plain send.)
+`exchanging` describes how a call finds the leader of a cluster, and what is retried meanwhile.
+AsyncClient adds batches, retries, several brokers and typed answers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class AsyncPlainClient(AsyncBrokerCalls):
-    """One broker at `base_url`, one namespace.
+    """A client of one broker at `base_url` and one namespace.
 
-    Use it as `async with AsyncPlainClient(url) as client:`. `members` are other nodes of its
-    cluster; those that are not named it asks a named one for.
+    Use it as `async with AsyncPlainClient(url) as client:`. `members` are further nodes of the
+    broker's cluster; nodes that are not listed are learned from a listed one.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
         failover_s: float = FAILOVER_S,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
-        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        # Imported here: an embedded broker uses this package and needs no HTTP library.
         from delaylog.client._async.transport import AsyncTransport
 
         self._places = Places(namespace)
@@ -49,7 +49,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
 
     @classmethod
     def on(cls, transport: AsyncTransport, places: Places) -> Self:
-        """A client on connections that another one has; closing either closes them."""
+        """A client that shares the connections of another; closing either closes them."""
         client = cls.__new__(cls)
         client._places = places
         client._transport = transport
@@ -63,7 +63,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
         await self.close()
 
     async def close(self) -> None:
-        """Drop the connections. Calls under way end with AnswerLost."""
+        """Close the connections. Calls in progress raise AnswerLost."""
         await self._transport.close()
 
     # Sending
@@ -80,19 +80,19 @@ class AsyncPlainClient(AsyncBrokerCalls):
     peek = carried(messages.peek)
 
     async def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
-        """Settle for good. Per receipt: done, gone (the lease ended first) or unknown."""
+        """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
         return await self._carry(messages.settle(self._places, topic, "ack", receipts))
 
     async def nack(
         self, topic: str, receipts: Sequence[str], *, delay_ms: int | None = None
     ) -> list[str]:
-        """Give back, to be delivered again after `delay_ms`, or the topic's backoff if absent."""
+        """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
         return await self._carry(
             messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms)
         )
 
     async def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
-        """Hold the leases `lease_ms` from now; 0 gives the messages back."""
+        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
         return await self._carry(
             messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
         )

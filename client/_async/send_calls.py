@@ -1,7 +1,7 @@
-"""How AsyncClient sends: one call for a message, gathered with others of its topic and shard.
+"""How AsyncClient sends: messages of one topic and shard are gathered into batches.
 
-The one rule: a message goes to its home if it has one and nowhere else; what any shard may have
-goes round robin, and past shards that cannot be reached.
+A message with an id or key goes to its home shard only. Other messages go round robin, skipping
+unreachable shards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         self._closed = False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        # The loop does not wait for what was only queued. One that could not be made owes nothing.
+        # The loop does not wait for queued messages. A failed constructor leaves none behind.
         if getattr(self, "_closed", True):
             return
         if unsent := self._outbox.unsent:
@@ -56,13 +56,13 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> AsyncSending:
-        """Send one message: `await client.send(…)` gives a Sent when it is on the broker's disk.
+        """Send one message: `await client.send(…)` returns a Sent once it is on the broker's disk.
 
-        It is queued by the call itself, so sends may also be begun in a loop and awaited later, or
-        left to `flush()`; such a loop awaits `room()` now and then, or OutboxFull is raised. What
-        is wrong with the message is raised at once, as ValueError or TypeError. It is repeated for
-        `retry_for_s` while the broker is away, and is there once, however often. After that:
-        NotReached (it was not sent), AnswerLost (it may have been), or the broker's refusal.
+        The call itself queues the message, so a program may start many sends and await them later,
+        or leave them to `flush()`. It must then await `room()` between sends, otherwise OutboxFull
+        is raised. An invalid message raises ValueError or TypeError immediately. While the broker
+        is unreachable the send is retried for `retry_for_s`; the message is added exactly once.
+        Then it fails with NotReached (not sent), AnswerLost (unknown), or the broker's refusal.
         """
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
@@ -78,10 +78,10 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         messages: Iterable[NewMessage | bytes | str],
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
-        """Send these in order; `defaults` are members as `send` takes them.
+        """Send messages in order. `defaults` are keywords of `send` that apply to all of them.
 
-        They are judged before the first is sent. They may come to be in several requests: where
-        some fail the others are there, and SendFailed says how many are not, and why.
+        All messages are checked before the first one is sent. They may be split into several
+        requests: if some of these fail, SendFailed says which messages were not sent, and why.
         """
         sendings = []
         if self._outbox.hooks is not None:
@@ -104,14 +104,14 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         return all_sent(outcomes)
 
     async def room(self) -> None:
-        """Wait until another message may be queued: at once unless `pending_max` are waiting."""
+        """Wait until another message may be queued: while `pending_max` messages are waiting."""
         await self._senders[0].room()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that is queued now was sent or given up.
+        """Wait until all messages that are queued now are sent or have failed.
 
-        SendFailed tells of messages that were given up, now or before, and whose sends nobody
-        awaited. TimeoutError after `timeout_s`: it goes on.
+        SendFailed reports messages that failed, now or earlier, and whose sends were never awaited.
+        TimeoutError after `timeout_s`: sending continues in the background.
         """
         async with asyncio.timeout(timeout_s):
             for sender in self._senders:
@@ -121,11 +121,11 @@ class AsyncSendCalls(Choosing[AsyncSender]):
             raise failed
 
     async def _end_sending(self, within_s: float | None) -> SendFailed | None:
-        """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
+        """Send queued messages within the limit. Returns failures that were never read."""
         self._closed = True
         limits = self._outbox.limits
         error = ClientError("the client was closed before the message was sent")
-        # Else what others send meanwhile would be taken behind the flush, and dropped untried.
+        # Refuse first: a message queued after the flush would be dropped without a try.
         for sender in self._senders:
             sender.refuse()
         try:

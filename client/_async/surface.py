@@ -1,7 +1,7 @@
-"""What `queues` and workers need of a client, as a Protocol.
+"""The Protocol that `queues` and workers require of a client.
 
-The one rule: what is written against these runs on a client of brokers and on an embedded broker
-alike; names, values and failures are those of the clients.
+Code written against it runs on a network client and on an embedded broker. Names, values and errors
+are those of the clients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from delaylog.client.models import (
 
 
 class AsyncQueueClient(Protocol):
-    """One namespace of one broker, of several as shards, or of an embedded one."""
+    """One namespace of a broker, of several brokers as shards, or of an embedded broker."""
 
     def send(
         self,
@@ -39,7 +39,7 @@ class AsyncQueueClient(Protocol):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> Awaitable[Sent]:
-        """Send one message; without a time it is due now. Answered when it is on disk."""
+        """Send one message; without a time it is due now. Returns when it is on disk."""
 
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
@@ -50,31 +50,31 @@ class AsyncQueueClient(Protocol):
         messages: Iterable[NewMessage | bytes | str],
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
-        """Send all of them; what became of each, in their order."""
+        """Send messages, with a result for each, in order."""
 
     async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
-        """What is ready now, without leasing it."""
+        """Return ready messages without leasing them."""
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
-        """They are done with."""
+        """Acknowledge messages."""
 
     async def nack(
         self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
     ) -> list[Settled]:
-        """They failed, and come again after `delay_ms`, or the backoff."""
+        """Have messages redelivered after `delay_ms`, or after the backoff."""
 
     async def extend(
         self, messages: Message | Iterable[Message], *, lease_ms: int
     ) -> list[Settled]:
-        """They are held `lease_ms` from now; 0 gives them back."""
+        """Extend leases to `lease_ms` from now; 0 returns the messages."""
 
     async def get(
         self, topic: str, id: str, *, group: str | None = None, life: bool = False
     ) -> MessageInfo:
-        """One message as a group sees it. NotFound."""
+        """Return a message as one group sees it. Raises NotFound."""
 
     async def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
-        """End one before delivery. NotFound, TooLate."""
+        """Cancel an undelivered message. Raises NotFound or TooLate."""
 
     async def reschedule(
         self,
@@ -84,12 +84,12 @@ class AsyncQueueClient(Protocol):
         priority: int | None = None,
         **due: Unpack[DueKeywords],
     ) -> Changed:
-        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
+        """Change the due time or priority of a waiting or ready message."""
 
     async def replay(
         self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]
     ) -> list[Changed]:
-        """Let dead messages live again, with a result each."""
+        """Replay dead messages, with a result for each."""
 
     def messages(
         self,
@@ -107,21 +107,21 @@ class AsyncQueueClient(Protocol):
         """The topics of the namespace."""
 
     async def get_topic(self, topic: str) -> TopicInfo:
-        """A topic and its settings. NotFound."""
+        """Return a topic and its settings. Raises NotFound."""
 
     async def put_topic(
         self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
     ) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where `slots` differ."""
+        """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
     async def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Delete a topic: an empty one, or by force any."""
+        """Delete an empty topic; with `force` any topic."""
 
     async def stats(self, topic: str, *, group: str | None = None) -> Stats:
-        """Counts by state as a group sees them. NotFound."""
+        """Return the counts by state as one group sees them. Raises NotFound."""
 
     async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
-        """End what waits or is ready; `force`: what is leased too. How many that were."""
+        """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
     async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on."""
+        """Create a group. It sees the messages that are sent from now on."""

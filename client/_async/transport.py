@@ -1,7 +1,7 @@
-"""The connections of one broker or cluster for asyncio programs, by aiohttp.
+"""The connections to one broker or cluster for asyncio programs, with aiohttp.
 
-The one rule: it carries out the plan of `exchanging` and decides nothing itself; each request goes
-out once, and its failure is told as nothing done or nobody knows.
+The transport carries out the plan of `exchanging` and makes no decisions itself. It sends each
+request once and reports a failure as NotReached or AnswerLost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WHOLE_BYTES_MAX: Final = 1 << 20
 
 
 class AsyncTransport:
-    """Carries calls; opens its connections when the first one is needed."""
+    """Carries out calls; opens its connections when they are first needed."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AsyncTransport:
         self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
-        """The session, made if there is none. ClientError when this is closed."""
+        """The session, which is created if needed. ClientError if the client is closed."""
         if self._session is None:
             if self._closed:
                 raise ClientError("the client is closed")
@@ -69,8 +69,8 @@ class AsyncTransport:
                 limit=self._connections_max, ssl=True if self._tls is None else self._tls
             )
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
-            # aiohttp repeats GET, PUT and DELETE by itself when a kept connection breaks. A
-            # repeated cancel answers differently from the first, so the caller has to see it.
+            # aiohttp retries GET, PUT and DELETE itself when a kept-alive connection breaks. A
+            # second cancel is answered differently, so the caller has to see the failure.
             self._session._retry_connection = False
             self._loop = asyncio.get_running_loop()
         elif self._loop is not asyncio.get_running_loop():
@@ -80,7 +80,7 @@ class AsyncTransport:
         return self._session
 
     async def close(self) -> None:
-        """Drop the connections. Calls under way end with AnswerLost."""
+        """Close the connections. Calls in progress raise AnswerLost."""
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
@@ -93,10 +93,10 @@ class AsyncTransport:
         doubts: list[Exception] | None = None,
         on_repeat: OnRepeat | None = None,
     ) -> T:
-        """The value of the call's answer. NotReached, AnswerLost, ApiError.
+        """Carry out a call and return its value. Raises NotReached, AnswerLost or ApiError.
 
-        `doubts` gets the failures after which it was asked again and may have been done before,
-        `on_repeat` hears of each one after which it is asked again.
+        `doubts` collects the failures after which the call was retried although it may have been
+        carried out; `on_repeat` is called with each failure after which it is retried.
         """
         plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
         try:
@@ -112,7 +112,7 @@ class AsyncTransport:
         return call.decoded(wire)
 
     async def _once(self, ask: Ask) -> Outcome:
-        """One exchange with one node."""
+        """Make one exchange with one node."""
         session = self.open()
         timeout = aiohttp.ClientTimeout(total=self._call_timeout_s + ask.extra_s)
         try:
@@ -143,7 +143,7 @@ class AsyncTransport:
 
 
 def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A large body as a file, which goes out in pieces: aiohttp warns of one that does not."""
+    """Wrap a large body as a file: aiohttp warns about large bytes objects."""
     return io.BytesIO(body) if body is not None and len(body) > WHOLE_BYTES_MAX else body
 
 
@@ -151,7 +151,7 @@ E = TypeVar("E", NotReached, AnswerLost)
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str:
-    """Why nobody was reached; aiohttp's words speak of TLS where there is none."""
+    """Why the connection failed; aiohttp's own text mentions TLS even without it."""
     cause = error.os_error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)

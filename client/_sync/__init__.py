@@ -1,4 +1,4 @@
 """The SDK for threads, generated from `_async` by `make twins`.
 
-Written by hand are only the modules that tools/unasync.py names: what threads do differently.
+The modules that tools/unasync.py lists are written by hand.
 """

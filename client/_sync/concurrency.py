@@ -1,7 +1,7 @@
 """Tasks, locks and waiting for threads.
 
-The one rule: `_async/concurrency.py` has the same names for asyncio, so code that uses them is
-written once.
+`_async/concurrency.py` defines the same names for asyncio, so that code which uses them is written
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 Event = threading.Event
 Lock = threading.Lock
 Task = Future
-"""A call in its own daemon thread; it cannot be cancelled."""
+"""A call in its own daemon thread. It cannot be cancelled."""
 
 
 class Cancelled(BaseException):
@@ -25,20 +25,20 @@ class Cancelled(BaseException):
 
 
 INTERRUPTS: Final = (KeyboardInterrupt,)
-"""Exceptions by which a block is left early, though nothing in it failed."""
+"""Exceptions that interrupt a block although nothing in it failed."""
 
 sleep = time.sleep
 
 
 class Aside:
-    """Calls that run at once, in the caller: a thread for each would cost more."""
+    """Runs calls immediately in the caller: a thread per call would cost more."""
 
     def begin(self, call: Callable[[], None]) -> None:
         """Make a call."""
         call()
 
     def wait(self) -> None:
-        """Return at once: no call is left."""
+        """Return immediately: no call is in progress."""
 
 
 def spawn(call: Callable[[], T], name: str) -> Task[T]:
@@ -69,7 +69,7 @@ def wait_all(tasks: Collection[Task[T]], timeout_s: float) -> None:
 
 
 def cancel(tasks: Collection[Task[T]]) -> None:
-    """Do nothing: the calls go on until they end by themselves."""
+    """Do nothing: threads run until they end by themselves."""
 
 
 def together(calls: Iterable[Callable[[], None]]) -> None:
@@ -82,5 +82,5 @@ def together(calls: Iterable[Callable[[], None]]) -> None:
 
 
 def from_any_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """The call itself: any thread may use it."""
+    """The call itself: any thread may make it."""
     return call

@@ -1,6 +1,6 @@
 """Link: one shard as a client with threads uses it.
 
-The one rule: a link speaks of one shard only, so nothing that it does waits for another one.
+A link concerns one shard only, so none of its calls waits for another shard.
 
 Made from client/_async/link.py by `make twins`: change that one.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger("delaylog.client")
 
 
 class Link:
-    """The connections of a shard and the calls that clients are made of."""
+    """The connections to a shard, and the basic calls that clients are built from."""
 
     def __init__(self, shard: Shard, places: Places, transport: Transport) -> None:
         self.shard = shard
@@ -41,16 +41,16 @@ class Link:
         self.places = places
         self.transport = transport
         self.mismatched = 0
-        """Messages that were given back because their tags were not the ones asked for."""
+        """Messages that were returned to the broker because their tags did not match exactly."""
 
     def carry(self, call: Call[T], *, doubts: list[Exception] | None = None) -> T:
-        """The value of a call. `doubts` gets the failures after which it was asked again."""
+        """Carry out a call. `doubts` collects the failures after which it was retried."""
         return self.transport.carry(call, doubts=doubts)
 
     def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
-        """One exchange of a bulk send body that has a producer and a sequence.
+        """Send a bulk body that has a producer and a sequence.
 
-        `on_repeat` hears of failures after which it goes to a cluster again.
+        `on_repeat` is called with each failure after which a cluster is asked again.
         """
         call = message_calls.send_wire(self.places, topic, wire)
         return self.transport.carry(call, on_repeat=on_repeat)
@@ -63,7 +63,7 @@ class Link:
     def ack_and_receive(
         self, messages: Sequence[Message], wanted: Wanted, *, max: int, lease_ms: int
     ) -> tuple[list[Settled], list[Message]]:
-        """End messages of this shard, with a result each, and lease what is ready, as `receive`."""
+        """Ack messages of this shard, with a result each, and lease ready ones, in one call."""
         doubts: list[Exception] = []
         receipts = [message.receipt for message in messages]
         call = message_calls.ack_and_receive_batch(
@@ -86,8 +86,8 @@ class Link:
     def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
         """Settle messages of one lease, with a result each.
 
-        Twice is as once, so a lost answer is asked for again: a cluster for a while, and a single
-        broker once, since it may have closed a connection that was kept. AnswerLost after that.
+        The call is idempotent, so it is retried after a lost answer: for a while on a cluster, once
+        on a single broker, which may have closed an idle connection. Then AnswerLost is raised.
         """
         doubts: list[Exception] = []
         call = message_calls.settle_columns(
@@ -108,20 +108,20 @@ class Link:
         return share.results(answer.gone, answer.unknown, doubtful=bool(doubts))
 
     def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
-        """Whatever this fails by: the first try may have been carried out."""
+        """Retry once. Any failure becomes AnswerLost: the first try may have been carried out."""
         try:
             return self.carry(call)
         except ClientError as error:
             raise AnswerLost(f"{lost}; then {error}") from error
 
     def give_back(self, messages: Sequence[Message]) -> None:
-        """End leases at once; where that fails they end by themselves."""
+        """Return messages to the broker. If that fails, their leases expire."""
         for share in shares(messages):
             try:
                 self.settle("extend", share, lease_ms=0)
             except ClientError as error:
-                log.info("leases on %s end by themselves: %s", self.name, error)
+                log.info("cannot return messages to %s; their leases expire: %s", self.name, error)
 
     def close(self) -> None:
-        """Drop the connections. Calls under way end with AnswerLost."""
+        """Close the connections. Calls in progress raise AnswerLost."""
         self.transport.close()

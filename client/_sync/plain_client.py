@@ -1,9 +1,9 @@
-"""PlainClient: the broker's native HTTP API for programs with threads, one method a call.
+"""PlainClient: the broker's HTTP API for programs with threads, one method per call.
 
-The one rule: a call is carried out once, or its failure is shown, since only the caller knows
-whether a repeat is safe (a send with a key, or a producer and sequence, is, a plain one is not).
-How a call finds the leader of a cluster, and what is repeated meanwhile, is said in `exchanging`.
-Client stands above it: batches, retries, several brokers, typed answers.
+Each call is carried out once, or raises its failure: only the caller knows whether a retry is safe.
+(It is for a send with an idempotency key or a producer and sequence, and is not for a plain send.)
+`exchanging` describes how a call finds the leader of a cluster, and what is retried meanwhile.
+Client adds batches, retries, several brokers and typed answers.
 
 Made from client/_async/plain_client.py by `make twins`: change that one.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class PlainClient(BrokerCalls):
-    """One broker at `base_url`, one namespace.
+    """A client of one broker at `base_url` and one namespace.
 
-    Use it as `with PlainClient(url) as client:`. `members` are other nodes of its
-    cluster; those that are not named it asks a named one for.
+    Use it as `with PlainClient(url) as client:`. `members` are further nodes of the
+    broker's cluster; nodes that are not listed are learned from a listed one.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PlainClient(BrokerCalls):
         failover_s: float = FAILOVER_S,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
-        # Here, since only a client of a broker elsewhere needs what carries HTTP.
+        # Imported here: an embedded broker uses this package and needs no HTTP library.
         from delaylog.client._sync.transport import Transport
 
         self._places = Places(namespace)
@@ -51,7 +51,7 @@ class PlainClient(BrokerCalls):
 
     @classmethod
     def on(cls, transport: Transport, places: Places) -> Self:
-        """A client on connections that another one has; closing either closes them."""
+        """A client that shares the connections of another; closing either closes them."""
         client = cls.__new__(cls)
         client._places = places
         client._transport = transport
@@ -65,7 +65,7 @@ class PlainClient(BrokerCalls):
         self.close()
 
     def close(self) -> None:
-        """Drop the connections. Calls under way end with AnswerLost."""
+        """Close the connections. Calls in progress raise AnswerLost."""
         self._transport.close()
 
     # Sending
@@ -82,19 +82,19 @@ class PlainClient(BrokerCalls):
     peek = carried(messages.peek)
 
     def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
-        """Settle for good. Per receipt: done, gone (the lease ended first) or unknown."""
+        """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
         return self._carry(messages.settle(self._places, topic, "ack", receipts))
 
     def nack(
         self, topic: str, receipts: Sequence[str], *, delay_ms: int | None = None
     ) -> list[str]:
-        """Give back, to be delivered again after `delay_ms`, or the topic's backoff if absent."""
+        """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
         return self._carry(
             messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms)
         )
 
     def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
-        """Hold the leases `lease_ms` from now; 0 gives the messages back."""
+        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
         return self._carry(
             messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
         )

@@ -1,8 +1,8 @@
-"""Receiver: one receive over several shards, asked all at once.
+"""Receiver: receives from several shards concurrently.
 
-The one rule: a poll that is under way is never thrown away, since it may have leased something. A
-receive that has enough leaves its other polls to the next one of the same kind; `close` ends them.
-A process that was forked off has none of its parent's messages.
+A poll in progress is never abandoned, since it may have leased messages. A receive that has enough
+messages leaves its other polls to the next receive with the same arguments; `close` ends them. A
+forked child process has none of its parent's messages.
 
 Made from client/_async/receiver.py by `make twins`: change that one.
 """
@@ -48,7 +48,7 @@ Poll: TypeAlias = "Task[tuple[list[Message], float]]"
 
 
 class Receiver:
-    """Receives of one client; each one under way has a gathering of its own."""
+    """The receives of one client. Each receive in progress owns one gathering."""
 
     def __init__(self, links: Sequence[Link], topology: Topology) -> None:
         self._links = links
@@ -61,14 +61,14 @@ class Receiver:
         self._free = FreeGatherings[Poll]()
         self._giving = Aside()
         self._sweeper: Task[None] | None = None
-        """There is one while anything is free."""
+        """Runs while any gathering is unused."""
 
     def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> list[Message]:
-        """Up to `max` messages, of whichever shards have some.
+        """Lease up to `max` messages from any of the shards.
 
-        A wish that cannot be is left to one shard to refuse, as it is where there is one.
+        Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
         if len(self._links) == 1 or cannot_be(max, wait_ms):
             return self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
@@ -87,8 +87,9 @@ class Receiver:
                     self._sweeper = spawn(self._sweep, "delaylog receive sweeper")
 
     def close(self) -> None:
-        """Give back what nobody took. Polls under way are waited for briefly, then cancelled, or
-        end when their connections are dropped.
+        """Return messages that no receive took.
+
+        Polls in progress are waited for briefly, then cancelled, or end with their connections.
         """
         if self._process_id != os.getpid():
             return
@@ -113,7 +114,7 @@ class Receiver:
         wait_ms: int,
         lease_ms: int | None,
     ) -> list[Message]:
-        """Ask all shards at once and wait for the first that has something."""
+        """Poll all shards concurrently and wait for the first that has messages."""
         until_s = time.monotonic() + wait_ms / 1000
         errors: dict[int, ClientError] = {}
         again_s: dict[int, float] = {}
@@ -145,7 +146,7 @@ class Receiver:
     def _ask_in_turn(
         self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
     ) -> list[Message]:
-        """What is ready now, from one shard after another until it is enough."""
+        """Lease what is ready now, shard by shard, until there are `max` messages."""
         errors: dict[int, ClientError] = {}
         gathering.harvest(errors)
         found = self._take(gathering, max)
@@ -159,7 +160,7 @@ class Receiver:
             except ClientError as error:
                 errors[at] = error
             except Cancelled:
-                # Nobody gets what the shards before this one have leased to us.
+                # The caller never gets what the previous shards have leased, so return it.
                 self._give_back(found)
                 raise
         wrong = verdict(list(errors.values()), len(self._links))
@@ -177,7 +178,7 @@ class Receiver:
         return spawn(poll, f"delaylog receive {link.name}")
 
     def _sweep(self) -> None:
-        """Give back what no receive came for, as long as there may be any."""
+        """Return messages that no receive took in time, while there may be any."""
         ends = False
         while not ends:
             sleep(SWEEP_S)

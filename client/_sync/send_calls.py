@@ -1,7 +1,7 @@
-"""How Client sends: at once on the caller's thread, or gathered by a thread behind it.
+"""How Client sends: directly on the caller's thread, or gathered by a background thread.
 
-The one rule: a message goes to its home if it has one and nowhere else; what any shard may have
-goes round robin, and past shards that cannot be reached.
+A message with an id or key goes to its home shard only. Other messages go round robin, skipping
+unreachable shards.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class SendCalls(Choosing[ThreadSender]):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> Sent:
-        """Send one message; when this returns it is on the broker's disk.
+        """Send one message. When this returns, the message is on the broker's disk.
 
-        It goes on this thread, or, where the client has a `linger_ms`, together with what other
-        threads send. What is wrong with the message is raised at once, as ValueError or TypeError.
-        It is repeated for `retry_for_s` while the broker is away, and is there once, however often.
-        After that: NotReached (it was not sent), AnswerLost (it may have been), or the broker's
+        It is sent on this thread; if the client has a `linger_ms`, it is batched with messages of
+        other threads. An invalid message raises ValueError or TypeError immediately. While the
+        broker is unreachable the send is retried for `retry_for_s`; the message is added exactly
+        once. Then it fails with NotReached (not sent), AnswerLost (unknown), or the broker's
         refusal.
         """
         check_topic(topic)
@@ -75,10 +75,11 @@ class SendCalls(Choosing[ThreadSender]):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> ThreadSending:
-        """Queue one message for a thread that sends, and go on; it waits only for room.
+        """Queue one message for the background thread. This blocks only while the queue is full.
 
-        `result()` of what it gives waits for the broker. Messages of a topic go in order; `send`
-        does not wait for them. Failures that nobody asks for are raised by `flush()` or `close()`.
+        `result()` of the returned object waits for the broker. Messages of a topic are sent in
+        order, but `send` does not wait for queued ones. Failures whose `result()` the program never
+        reads are raised by `flush()` or `close()`.
         """
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
@@ -91,10 +92,10 @@ class SendCalls(Choosing[ThreadSender]):
         messages: Iterable[NewMessage | bytes | str],
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
-        """Send these in order; `defaults` are members as `send` takes them.
+        """Send messages in order. `defaults` are keywords of `send` that apply to all of them.
 
-        They are judged before the first is sent. They may come to be in several requests: where
-        some fail the others are there, and SendFailed says how many are not, and why.
+        All messages are checked before the first one is sent. They may be split into several
+        requests: if some of these fail, SendFailed says which messages were not sent, and why.
         """
         check_topic(topic)
         check_several(messages, "send_many")
@@ -115,10 +116,10 @@ class SendCalls(Choosing[ThreadSender]):
         return all_sent(outcomes[number] for number in range(len(rows)))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that `send_soon` queued before was sent or given up.
+        """Wait until all messages that `send_soon` has queued are sent or have failed.
 
-        SendFailed tells of messages that were given up, now or before, and whose results nobody
-        asked for. TimeoutError after `timeout_s`: it goes on.
+        SendFailed reports messages that failed, now or earlier, and whose results were never read.
+        TimeoutError after `timeout_s`: sending continues in the background.
         """
         self._flush(timeout_s)
         failed = self._outbox.take_unseen()
@@ -126,10 +127,10 @@ class SendCalls(Choosing[ThreadSender]):
             raise failed
 
     def _end_sending(self, within_s: float | None) -> SendFailed | None:
-        """Send what is queued, for `retry_for_s` at most; what nobody knows to have failed."""
+        """Send queued messages within the limit. Returns failures that were never read."""
         limits = self._outbox.limits
         error = ClientError("the client was closed before the message was sent")
-        # Else what others send meanwhile would be taken behind the flush, and dropped untried.
+        # Refuse first: a message queued after the flush would be dropped without a try.
         for sender in self._senders:
             sender.refuse()
         try:

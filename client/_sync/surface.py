@@ -1,7 +1,7 @@
-"""What `queues` and workers need of a client, as a Protocol.
+"""The Protocol that `queues` and workers require of a client.
 
-The one rule: what is written against these runs on a client of brokers and on an embedded broker
-alike; names, values and failures are those of the clients.
+Code written against it runs on a network client and on an embedded broker. Names, values and errors
+are those of the clients.
 
 Made from client/_async/surface.py by `make twins`: change that one.
 """
@@ -33,7 +33,7 @@ from delaylog.client.models import (
 
 
 class QueueClient(Protocol):
-    """One namespace of one broker, of several as shards, or of an embedded one."""
+    """One namespace of a broker, of several brokers as shards, or of an embedded broker."""
 
     def send(
         self,
@@ -41,7 +41,7 @@ class QueueClient(Protocol):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> Sent:
-        """Send one message; without a time it is due now. Answered when it is on disk."""
+        """Send one message; without a time it is due now. Returns when it is on disk."""
 
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
@@ -52,29 +52,29 @@ class QueueClient(Protocol):
         messages: Iterable[NewMessage | bytes | str],
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
-        """Send all of them; what became of each, in their order."""
+        """Send messages, with a result for each, in order."""
 
     def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
-        """What is ready now, without leasing it."""
+        """Return ready messages without leasing them."""
 
     def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
-        """They are done with."""
+        """Acknowledge messages."""
 
     def nack(
         self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
     ) -> list[Settled]:
-        """They failed, and come again after `delay_ms`, or the backoff."""
+        """Have messages redelivered after `delay_ms`, or after the backoff."""
 
     def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
-        """They are held `lease_ms` from now; 0 gives them back."""
+        """Extend leases to `lease_ms` from now; 0 returns the messages."""
 
     def get(
         self, topic: str, id: str, *, group: str | None = None, life: bool = False
     ) -> MessageInfo:
-        """One message as a group sees it. NotFound."""
+        """Return a message as one group sees it. Raises NotFound."""
 
     def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
-        """End one before delivery. NotFound, TooLate."""
+        """Cancel an undelivered message. Raises NotFound or TooLate."""
 
     def reschedule(
         self,
@@ -84,10 +84,10 @@ class QueueClient(Protocol):
         priority: int | None = None,
         **due: Unpack[DueKeywords],
     ) -> Changed:
-        """Another time or priority for one that waits or is ready. NotFound, TooLate."""
+        """Change the due time or priority of a waiting or ready message."""
 
     def replay(self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]) -> list[Changed]:
-        """Let dead messages live again, with a result each."""
+        """Replay dead messages, with a result for each."""
 
     def messages(
         self,
@@ -105,21 +105,21 @@ class QueueClient(Protocol):
         """The topics of the namespace."""
 
     def get_topic(self, topic: str) -> TopicInfo:
-        """A topic and its settings. NotFound."""
+        """Return a topic and its settings. Raises NotFound."""
 
     def put_topic(
         self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
     ) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where `slots` differ."""
+        """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
     def drop_topic(self, topic: str, *, force: bool = False) -> None:
-        """Delete a topic: an empty one, or by force any."""
+        """Delete an empty topic; with `force` any topic."""
 
     def stats(self, topic: str, *, group: str | None = None) -> Stats:
-        """Counts by state as a group sees them. NotFound."""
+        """Return the counts by state as one group sees them. Raises NotFound."""
 
     def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
-        """End what waits or is ready; `force`: what is leased too. How many that were."""
+        """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
     def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
-        """Make a group, which sees what is sent from now on."""
+        """Create a group. It sees the messages that are sent from now on."""

@@ -1,9 +1,9 @@
-"""Calls of Client about topics and groups as a whole, over all shards, and about one broker.
+"""The calls of Client about whole topics and groups, over all shards.
 
-The one rule: what changes a topic is done on every shard, and what counts is summed over them. A
-shard that does not have the topic counts as nothing, unless none has it; one that fails fails the
-call, by an error (ShardsFailed) that says what became of it at each. What may be refused for what a
-topic has or is (put, drop) ends at the first refusal; everything else is asked of all shards.
+A change of a topic is made on every shard, and counts are summed over the shards. A shard without
+the topic is ignored, unless no shard has it. If a shard fails, the call raises ShardsFailed, which
+has the outcome of each shard. Calls that a broker may refuse because of the topic's state (put,
+drop) stop at the first refusal; all other calls go to every shard.
 
 Made from client/_async/topic_calls.py by `make twins`: change that one.
 """
@@ -35,16 +35,16 @@ from delaylog.client.shards.sharding import Topology
 
 
 class TopicCalls:
-    """The calls; the class that inherits them knows the shards."""
+    """The calls, as a mixin; the inheriting class provides the shards."""
 
     _links: Sequence[Link]
     _places: Places
     _topology: Topology
 
     def broker(self, shard: str | None = None) -> PlainClient:
-        """Calls about one broker, answered as the API's JSON; it lives as long as this client.
+        """A plain client of one broker, which shares the connections of this client.
 
-        ValueError where there are several shards and none is named.
+        ValueError if there are several shards and none is named.
         """
         link = self._links[self._topology.one(shard, "broker()")]
         return PlainClient.on(link.transport, self._places)
@@ -52,22 +52,22 @@ class TopicCalls:
     def transaction(
         self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
     ) -> Transaction:
-        """Messages that become visible together, in one broker.
+        """A transaction on one broker: its messages become visible together.
 
-        `with client.transaction() as together:` commits at its end, or aborts when it is left
-        by an exception.
+        `with client.transaction() as together:` commits at the end of the block, or aborts if
+        the block raises.
         """
         return Transaction(self.broker(shard), transaction, ttl_ms)
 
     def topics(self) -> list[TopicInfo]:
-        """The topics of the namespace, by name."""
+        """Return the topics of the namespace, sorted by name."""
         found: list[TopicInfo] = []
         cursor = None
         while True:
             try:
                 page = self._topics_page(cursor=cursor)
             except ShardsFailed as error:
-                # What this call returns for a shard is a list, and the answers are pages.
+                # For one shard this call returns a list, but the collected answers are pages.
                 error.answers = {shard: one.topics for shard, one in error.answers.items()}
                 raise
             found += page.topics
@@ -78,7 +78,7 @@ class TopicCalls:
     def put_topic(
         self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
     ) -> TopicInfo:
-        """Make a topic, or replace its settings. Conflict where `slots` differ."""
+        """Create a topic, or replace its settings. Conflict if `slots` differ."""
         given = settings.members() if isinstance(settings, TopicSettings) else dict(settings or {})
         return self._put_topic(topic, given)
 

@@ -1,7 +1,7 @@
-"""Transactions as context managers: what is staged inside comes to be together at the end, or not.
+"""Transactions as context managers: the messages staged in the block are published atomically.
 
-The one rule: leaving by an exception aborts, and leaving in order commits; every step may be
-repeated, so a lost answer is asked for again and adds nothing.
+The end of the block commits; an exception aborts. Every step is idempotent, so a step whose answer
+was lost is repeated.
 
 Made from client/_async/transaction.py by `make twins`: change that one.
 """
@@ -18,7 +18,7 @@ from delaylog.client.wire.staged_bodies import StagedBodies
 
 
 class Transaction:
-    """For programs with threads; one thread stages."""
+    """A transaction for programs with threads. Only one thread may stage messages."""
 
     def __init__(self, broker: PlainClient, transaction: str | None, ttl_ms: int | None) -> None:
         self._broker = broker
@@ -27,7 +27,7 @@ class Transaction:
 
     @property
     def id(self) -> str:
-        """Its id, the caller's own or one that was made up."""
+        """The id of the transaction: given by the caller, or generated."""
         return self._bodies.id
 
     def __enter__(self) -> Self:
@@ -36,9 +36,9 @@ class Transaction:
         return self
 
     def stage(self, topic: str, bodies: Texts, **columns: Unpack[SendColumns]) -> int:
-        """Stage messages as columns, see `bulk.encode_send`; how many.
+        """Stage messages as columns, see `bulk.encode_send`. Returns their number.
 
-        A delay counts from the commit; without a time they are due then.
+        Delays count from the commit; without a time the messages are due at the commit.
         """
         check_list("bodies", bodies)
         if rows_of("bodies", bodies) == 0:
@@ -59,5 +59,5 @@ class Transaction:
         try:
             self._broker.abort(self.id)
         except ClientError as failed:
-            # What went wrong inside is what the caller has to hear; it expires by itself.
+            # The caller needs the error of the block. The transaction expires by itself.
             error.add_note(f"transaction {self.id} was not aborted: {failed}")

@@ -1,8 +1,8 @@
-"""The connections of one broker or cluster for programs with threads, on plain sockets.
+"""The connections to one broker or cluster for programs with threads, on plain sockets.
 
-The one rule: it carries out the plan of `exchanging` and decides nothing itself; each request goes
-out once, and its failure is told as nothing done or nobody knows. Any number of threads may use it.
-A process that was forked off starts with no connections: those it inherited are its parent's.
+The transport carries out the plan of `exchanging` and makes no decisions itself. It sends each
+request once and reports a failure as NotReached or AnswerLost. Any number of threads may use it. A
+forked child process starts without connections: the inherited ones belong to its parent.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ T = TypeVar("T")
 READ_BYTES: Final = 64 << 10
 READ_BYTES_MAX: Final = 1 << 20
 JOINED_BYTES_MAX: Final = 128 << 10
-"""Up to here head and body are one piece for the kernel; beyond it copying costs more."""
+"""Up to this size, head and body are sent with one call; beyond it the copy costs more."""
 _NOT_IN_HEADERS: Final = ("\r", "\n", "\0")
 
 
 class Transport:
-    """Carries calls; opens a connection when no kept one is free."""
+    """Carries out calls; opens a connection when no idle one is left."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Transport:
         failover_s: float = FAILOVER_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`connections_max`: so many are kept while nobody needs them."""
+        """`connections_max`: how many idle connections are kept."""
         check_connection(call_timeout_s, connections_max, tls)
         self.route = route
         self._token_headers = authorization(token)
@@ -70,12 +70,12 @@ class Transport:
         self._closed = False
 
     def open(self) -> None:
-        """Nothing, as long as it is not closed: connections are made as they are needed."""
+        """Check that the client is not closed. Connections are opened when they are needed."""
         if self._closed:
             raise ClientError("the client is closed")
 
     def close(self) -> None:
-        """Drop the connections. Calls under way, in whatever thread, end with AnswerLost."""
+        """Close the connections. Calls in progress, in any thread, raise AnswerLost."""
         self._closed = True
         if self._process_id != os.getpid():
             return
@@ -91,10 +91,10 @@ class Transport:
         doubts: list[Exception] | None = None,
         on_repeat: OnRepeat | None = None,
     ) -> T:
-        """The value of the call's answer. NotReached, AnswerLost, ApiError.
+        """Carry out a call and return its value. Raises NotReached, AnswerLost or ApiError.
 
-        `doubts` gets the failures after which it was asked again and may have been done before,
-        `on_repeat` hears of each one after which it is asked again.
+        `doubts` collects the failures after which the call was retried although it may have been
+        carried out; `on_repeat` is called with each failure after which it is retried.
         """
         plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
         try:
@@ -110,7 +110,7 @@ class Transport:
         return call.decoded(wire)
 
     def _once(self, ask: Ask) -> Outcome:
-        """One exchange with one node."""
+        """Make one exchange with one node."""
         if self._closed:
             raise ClientError("the client is closed")
         head = self._node(ask.node)
@@ -144,7 +144,7 @@ class Transport:
     def _node(self, base: str) -> _Node | None:
         process_id = os.getpid()
         if process_id != self._process_id:
-            # Never shut down, only let go: the connections themselves are the parent's.
+            # Forget the connections without shutting them down: the parent still uses them.
             self._nodes, self._in_use = {}, set()
             self._process_id = process_id
         node = self._nodes.get(base)
@@ -156,7 +156,7 @@ class Transport:
 
 
 class _Node:
-    """One address: how a request to it begins, and its free connections, the newest used first."""
+    """One address: the start of its requests, and its idle connections, newest first."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _Node:
 
     @classmethod
     def of(cls, base: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> _Node | None:
-        """The node at an address; None where it is no http address."""
+        """The node at an address; None if this is not an HTTP address."""
         try:
             parts = urlsplit(base)
             port = parts.port
@@ -208,7 +208,7 @@ class _Node:
         return head.encode()
 
     def take(self) -> _Connection | None:
-        """A kept connection on which nothing has come meanwhile; None when there is none."""
+        """An idle connection on which the peer has sent nothing; None if there is none."""
         while True:
             try:
                 connection = self._free.pop()
@@ -219,7 +219,7 @@ class _Node:
             connection.close()
 
     def connect(self, timeout_s: float) -> _Connection:
-        """A new connection. OSError (ssl.SSLError is one)."""
+        """Open a connection. Raises OSError, of which ssl.SSLError is a subclass."""
         raw = socket.create_connection((self._host, self._port), timeout_s)
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -237,11 +237,11 @@ class _Node:
             try:
                 self._free.popleft().close()
             except IndexError:
-                # Other threads have taken them all.
+                # Other threads have taken all connections.
                 return
 
     def drop(self) -> None:
-        """Close what is free."""
+        """Close the idle connections."""
         while True:
             try:
                 self._free.pop().close()
@@ -250,7 +250,7 @@ class _Node:
 
 
 class _Connection:
-    """A socket that takes one request after another."""
+    """A socket that carries one request after another."""
 
     __slots__ = ("_poll", "_socket", "_timeout_s")
 
@@ -263,22 +263,22 @@ class _Connection:
             self._poll.register(connected, select.POLLIN)
 
     def quiet(self) -> bool:
-        """Whether the peer has said nothing since the last answer, as its goodbye."""
+        """Whether the peer has sent nothing, such as an EOF, since the last answer."""
         if self._poll is not None:
             return not self._poll.poll(0)
         return not select.select([self._socket], [], [], 0)[0]
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the socket."""
         self._socket.close()
 
     def abort(self) -> None:
-        """Break it off under the hands of the thread that uses it, which hears of it at once."""
+        """Shut the socket down; the thread that uses it fails immediately."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def exchange(self, head: bytes, body: bytes | None, until: float) -> AnswerReader:
-        """Send a request and read its answer. OSError (a TimeoutError too), MalformedAnswer."""
+        """Send a request and read its answer. Raises OSError (TimeoutError) or MalformedAnswer."""
         self._limit(until)
         try:
             if body is None:
@@ -307,7 +307,7 @@ class _Connection:
         return reader
 
     def _early_answer(self, error: OSError, until: float) -> AnswerReader:
-        """A peer that refuses a request may answer before it has read all of it, and hang up."""
+        """Read the answer of a peer that refused a request before it had read all of it."""
         try:
             reader = self._read(until)
         except (OSError, MalformedAnswer):
@@ -316,11 +316,11 @@ class _Connection:
         return reader
 
     def _limit(self, until: float) -> None:
-        """What is waited for next may take as long as the whole call still may."""
+        """Set the socket timeout to the time that is left for the call."""
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the call took too long")
-        # Setting it costs a system call: a limit that is nearly the one set before stays.
+        # Setting a timeout costs a system call, so one that is almost right is kept.
         if not 0 <= self._timeout_s - left_s < 0.001 * self._timeout_s:
             self._timeout_s = left_s
             self._socket.settimeout(left_s)

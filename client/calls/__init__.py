@@ -1,5 +1,5 @@
-"""The calls of the API as values: what is asked, and how the answer is read; nothing is sent here.
+"""The calls of the API as values: a request, and how to read its answer. Nothing is sent here.
 
-Each function returns a `Call`, which any transport can carry, so that a call is written once for
-threads and for asyncio.
+Each function returns a `Call`, which any transport can carry out. So a call is written once for
+threads and asyncio.
 """

@@ -1,7 +1,7 @@
-"""Call: one request and how its answer is read.
+"""Call: one request, and how to read its answer.
 
-The one rule: an answer that cannot be read says nothing about what was done, so `decoded` turns it
-into AnswerLost. Paths begin at the broker's root; which node they go to is not known here.
+An answer that cannot be read does not say what was done, so `decoded` raises AnswerLost for it.
+Paths start at the broker's root and do not depend on the node.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What media types go out and are asked for, as headers."""
+    """The media types of the request and of the wanted answer."""
 
     content_type: str | None
     accept: str
 
     def headers(self) -> dict[str, str]:
-        """As HTTP says it."""
+        """The HTTP headers."""
         if self.content_type is None:
             return {"Accept": self.accept}
         return {"Content-Type": self.content_type, "Accept": self.accept}
@@ -41,7 +41,7 @@ READ_FORM: Final = Form(None, JSON_TYPE)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request. `repeatable`: twice is as once, so a lost answer may be asked for again."""
+    """One request. `repeatable`: it is idempotent, so it may be retried after a lost answer."""
 
     method: str
     path: str
@@ -50,18 +50,18 @@ class Call(Generic[T]):
     decode: Callable[[bytes], T]
     repeatable: bool = False
     extra_s: float = 0.0
-    """How long the broker may wait before it answers, beyond what any call takes."""
+    """How long the broker may wait before it answers, in addition to the usual timeout."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def decoded(self, wire: bytes) -> T:
-        """The answer's value. AnswerLost where it cannot be read."""
+        """The value of the answer. AnswerLost if it cannot be read."""
         try:
             return self.decode(wire)
         except (ValueError, KeyError, TypeError) as error:
             raise AnswerLost(f"the answer cannot be read: {error}") from error
 
     def read(self, further: Callable[[T], U]) -> Call[U]:
-        """The same call, its value taken further."""
+        """The same call, whose value is passed through `further`."""
         decode = self.decode
         return Call(
             self.method,
@@ -75,7 +75,7 @@ class Call(Generic[T]):
         )
 
     def again(self) -> Call[T]:
-        """The same call as one that may be repeated: for who can bear what that means."""
+        """The same call marked repeatable, for callers that accept that it may run twice."""
         return replace(self, repeatable=True)
 
 
@@ -86,7 +86,7 @@ def json_call(
     *,
     repeatable: bool = False,
 ) -> Call[dict[str, Any]]:
-    """A call in JSON; reads may always be repeated."""
+    """A call with a JSON body. Reads are always repeatable."""
     return Call(
         method,
         path,
@@ -98,7 +98,7 @@ def json_call(
 
 
 def json_object(wire: bytes) -> dict[str, Any]:
-    """A JSON object; ValueError for anything else."""
+    """Parse a JSON object. ValueError for anything else."""
     value = json.loads(wire)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -106,12 +106,12 @@ def json_object(wire: bytes) -> dict[str, Any]:
 
 
 def segment(text: str) -> str:
-    """One path segment, percent-encoded so that every legal id survives; dots would be folded."""
+    """A percent-encoded path segment. Dots too, since `..` would be removed from the path."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
 
 
 def with_query(path: str, **query: str | int | bool | None) -> str:
-    """The path with those parameters that are given."""
+    """The path with the query parameters that are not None."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in query.items()

@@ -1,4 +1,4 @@
-"""Calls that look at messages and change them: by id, by columns of ids, by a filter."""
+"""Calls that read and change messages: by id, by columns of ids, by a filter."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PAGES: Final = {"messages": "listMessages", "dead": "listDead"}
 def get(
     places: Places, /, topic: str, message_id: str, *, life: bool = False, group: str | None = None
 ) -> Call[dict[str, Any]]:
-    """The message with its state as a group sees it; `life` adds its steps. NotFound."""
+    """Return a message as one group sees it; `life` adds its history. Raises NotFound."""
     return request("getMessage", places, topic, message_id, life=life, group=group)
 
 
 def page(
     places: Places, /, topic: str, kind: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
-    """A page of the topic's `messages`, or of its letters that are `dead`."""
+    """Return a page of the topic's `messages`, or of its `dead` letters."""
     check_word("kind", kind, _PAGES)
     return request(_PAGES[kind], places, topic, **query)
 
@@ -34,29 +34,30 @@ def page(
 def messages_page(
     places: Places, /, topic: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
-    """A page of the topic's messages; pass its `cursor` for the next one until it is None."""
+    """Return a page of messages. Pass its `cursor` to get the next page, until it is None."""
     return request("listMessages", places, topic, **query)
 
 
 def dead_page(
     places: Places, /, topic: str, **query: str | int | bool | None
 ) -> Call[dict[str, Any]]:
-    """A page of the topic's dead letters, likewise."""
+    """Return a page of dead letters; `cursor` works as for messages."""
     return request("listDead", places, topic, **query)
 
 
 def cancel(
     places: Places, /, topic: str, message_id: str, *, force: bool = False
 ) -> Call[dict[str, Any]]:
-    """Cancel before delivery. TooLate (with `state`), NotFound."""
+    """Cancel an undelivered message. Raises TooLate (with `state`) or NotFound."""
     return request("cancel", places, topic, message_id, force=force)
 
 
 def reschedule(
     places: Places, /, topic: str, message_id: str, **members: int | None
 ) -> Call[dict[str, Any]]:
-    """Another time (`deliver_at_ms`, 0 = now; `delay_ms`) or `priority` for one; fails as `cancel`
-    does.
+    """Change the time (`deliver_at_ms`, 0 = now; `delay_ms`) or the `priority` of a message.
+
+    Raises TooLate (with `state`) or NotFound.
     """
     return request("reschedule", places, topic, message_id, **members)
 
@@ -64,7 +65,7 @@ def reschedule(
 def change_many(
     places: Places, /, topic: str, action: str, ids: Sequence[str], **members: Any
 ) -> Call[list[dict[str, Any]]]:
-    """cancel, reschedule or replay by ids, with a result each."""
+    """Cancel, reschedule or replay messages by id, with a result for each."""
     check_word("action", action, ACTIONS)
     call = request(f"{action}Many", places, topic, ids=list(ids), **members)
     return call.read(lambda answer: list(answer["results"]))
@@ -79,14 +80,17 @@ def replay(
     deliver_at_ms: int | None = None,
     delay_ms: int | None = None,
 ) -> Call[list[dict[str, Any]]]:
-    """Let dead messages live again. Per id a result: done, too_late (with state), unknown."""
+    """Replay dead messages. Result per id: done, too_late (with state) or unknown."""
     return change_many(places, topic, "replay", ids, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
 
 
 def change_columns(
     places: Places, /, topic: str, action: str, **columns: Unpack[ChangeColumns]
 ) -> Call[ChangeAnswer]:
-    """cancel, reschedule or replay many, with a result each; see `encode_change`."""
+    """Cancel, reschedule or replay many messages, with a result for each.
+
+    See `encode_change` for the columns.
+    """
     check_word("action", action, ACTIONS)
     wire = encode_change(**columns)
     path = path_of(f"{action}Many", places, topic)
@@ -96,21 +100,21 @@ def change_columns(
 def begin_job(
     places: Places, /, topic: str, action: str, filter: Mapping[str, Any], **members: Any
 ) -> Call[dict[str, Any]]:
-    """cancel, reschedule or replay whatever matches: the job that does it.
+    """Start a job that cancels, reschedules or replays all messages that match a filter.
 
-    `members` are `rate`, `deliver_at_ms` or `delay_ms`, and `force`, as the action takes them.
+    `members` are `rate`, `deliver_at_ms` or `delay_ms`, and `force`, depending on the action.
     """
     check_word("action", action, ACTIONS)
     return request(f"{action}Many", places, topic, filter=dict(filter), **members)
 
 
 def job(name: str) -> Call[dict[str, Any]]:
-    """How far a job is."""
+    """Return the progress of a job."""
     return request("getJob", name)
 
 
 def jobs() -> Call[dict[str, Any]]:
-    """All jobs, the newest first."""
+    """Return all jobs, newest first."""
     return request("listJobs")
 
 

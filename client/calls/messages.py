@@ -54,7 +54,7 @@ def send(
     idempotency_key: str | None = None,
     **members: Any,
 ) -> Call[Sent]:
-    """Send one message; `members` are those of the API (deliver_at_ms, delay_ms, id, key, …)."""
+    """Send one message; `members` are JSON members of the API (deliver_at_ms, id, key, …)."""
     call = request("send", places, topic, **with_body(members, body))
     if idempotency_key:
         call = replace(call, repeatable=True, headers={"Idempotency-Key": idempotency_key})
@@ -64,7 +64,7 @@ def send(
 def send_many(
     places: Places, /, topic: str, shapes: Sequence[Mapping[str, Any]]
 ) -> Call[list[Sent]]:
-    """Send an array of JSON shapes, judged whole for syntax and per item for merging."""
+    """Send an array of JSON objects. A malformed item refuses all; merging is per item."""
     messages = []
     for each in shapes:
         rest = {name: value for name, value in each.items() if name != "body"}
@@ -83,7 +83,7 @@ def send_columns(
     """Send many messages as columns; see `encode_send` for the optional ones.
 
     With `producer` and `sequence` the call may be repeated after AnswerLost: the broker then
-    answers what it answered first and adds nothing.
+    repeats its first answer and adds nothing.
     """
     wire = encode_send(bodies, **columns)
     repeatable = columns.get("producer") is not None and columns.get("sequence") is not None
@@ -98,7 +98,7 @@ def send_wire(
     *,
     repeatable: bool = True,
 ) -> Call[SendAnswer]:
-    """A bulk body that is made already; `repeatable` where it has a producer and a sequence."""
+    """Send an encoded bulk body; `repeatable` if it has a producer and a sequence."""
     path = path_of("send", places, topic)
     return Call("POST", path, wire, BULK_FORM, decode_send_answer, repeatable)
 
@@ -132,9 +132,9 @@ def ack_and_receive(
     wait_ms: int = 0,
     **members: Any,
 ) -> Call[tuple[list[str], Received]]:
-    """Settle for good, then lease what is ready, as `ack` and `receive` do, in one request.
+    """Ack by receipts, then receive, in one request.
 
-    The acks are safe before anything is waited for.
+    The acks are durable before the broker starts to wait for messages.
     """
     call = request(
         "ackAndReceive",
@@ -171,7 +171,7 @@ def receive_columns(
 def receive_batch(
     places: Places, /, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None = None
 ) -> Call[ReceivedBatch]:
-    """The same asked and answered in columns, with all that a message has."""
+    """Lease up to `max` messages as columns that include every field of a message."""
     check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms)
     wire = encode_receive(
         max=max,
@@ -190,7 +190,7 @@ def receive_batch(
 def ack_and_receive_batch(
     places: Places, /, wanted: Wanted, receipts: Sequence[str], *, max: int, lease_ms: int
 ) -> Call[tuple[list[str], ReceivedBatch]]:
-    """End messages by their receipts, and lease up to `max` that are ready now, as columns."""
+    """Ack by receipts, and lease up to `max` messages that are ready now, as columns."""
     asked = request(
         "ackAndReceive",
         places,
@@ -209,7 +209,7 @@ def ack_and_receive_batch(
 def peek(
     places: Places, /, topic: str, *, max: int = 1, **members: Any
 ) -> Call[list[dict[str, Any]]]:
-    """What is ready now, without leasing it."""
+    """Return ready messages without leasing them."""
     call = request("peek", places, topic, max=max, **members)
     return call.read(lambda answer: list(answer["messages"]))
 
@@ -217,7 +217,7 @@ def peek(
 def settle(
     places: Places, /, topic: str, verb: str, receipts: Sequence[str], **members: Any
 ) -> Call[list[str]]:
-    """ack, nack or extend by receipts: per receipt done, gone or unknown."""
+    """Ack, nack or extend by receipts. Result per receipt: done, gone or unknown."""
     check_word("verb", verb, VERBS)
     call = request(verb, places, topic, receipts=list(receipts), **members)
     return call.read(lambda answer: list(answer["results"]))
@@ -226,7 +226,7 @@ def settle(
 def settle_forced(
     places: Places, /, topic: str, verb: str, ids: Sequence[str], **members: Unpack[SettleKeywords]
 ) -> Call[list[str]]:
-    """ack, nack or extend by bare ids, whoever has the messages."""
+    """Ack, nack or extend by id, no matter which consumer holds the lease."""
     check_word("verb", verb, VERBS)
     check_keywords("settle_forced", members, SettleKeywords)
     call = request(verb, places, topic, ids=list(ids), force=True, **members)
@@ -242,7 +242,7 @@ def settle_columns(
     refs: Numbers | None = None,
     **members: Unpack[SettleMembers],
 ) -> Call[SettleAnswer]:
-    """ack, nack or extend refs of a lease, or without refs all of it (but `except_refs`)."""
+    """Ack, nack or extend refs of a lease; without refs the whole lease but `except_refs`."""
     check_word("verb", verb, VERBS)
     check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
     wire = encode_settle(lease, refs, **members)

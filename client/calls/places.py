@@ -1,4 +1,4 @@
-"""Where things are: paths of topics and what stands under them, in one namespace."""
+"""The URL paths of topics and their subresources in one namespace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from delaylog.client.wire.checks import check_namespace
 
 
 class Places:
-    """The paths of a namespace."""
+    """The URL paths in one namespace."""
 
     def __init__(self, namespace: str = "default") -> None:
         check_namespace(namespace)
@@ -17,13 +17,13 @@ class Places:
         self.topics = f"/v1/ns/{segment(namespace)}/topics"
 
     def of(self, topic: str, *rest: str) -> str:
-        """The path of something under a topic."""
+        """The path of a topic, or of a resource below it."""
         return _path(self.topics, topic, *rest)
 
 
 @lru_cache(1_024)
 def _path(topics: str, topic: str, *rest: str) -> str:
-    """Kept for a while, since most are asked for again and again."""
+    """Build a path. Results are cached, since most paths are used repeatedly."""
     if not topic:
         raise ValueError("a topic has a name")
     return "/".join((topics, *map(segment, (topic, *rest))))

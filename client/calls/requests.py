@@ -1,7 +1,7 @@
 """Builds requests from the table of calls (`storage/calls`).
 
-The names in a path are passed first, in the order of the path. Everything else is passed by name,
-and goes into the query or the body as the table declares it.
+The names in the path are positional arguments, in the order of the path. All other values are
+keyword arguments; the table says whether each goes into the query or the body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.storage.calls.table import ALL, BY_NAME
 
 
 def _tail(call: ApiCall) -> tuple[str, ...]:
-    """The segments of a path, without the prefix of its topic. A parameter is an empty string."""
+    """The path segments after the topic. A parameter is an empty string."""
     segments = call.path.removeprefix(TOPIC).strip("/").split("/")
     return tuple("" if each.startswith("{") else each for each in segments if each)
 
@@ -30,9 +30,9 @@ _QUERIES: Final = {call.name: frozenset(each.name for each in call.query) for ca
 
 
 def path_of(name: str, /, *place: Places | str) -> str:
-    """The path of a call. For a call in a namespace, `place` begins with its `Places`.
+    """The path of a call. For a call in a namespace, the first of `place` is its `Places`.
 
-    TypeError for a name that is no text.
+    TypeError for a name that is not a str.
     """
     tail = _TAILS[name]
     places = place[0] if place and isinstance(place[0], Places) else None
@@ -54,7 +54,7 @@ def _texts(name: str, place: Sequence[Places | str]) -> list[str]:
 
 
 def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:
-    """A call in JSON. Members that are None, and flags with their default, are left out."""
+    """Build a JSON call. Members that are None and flags with their default are left out."""
     call, flags = BY_NAME[name], _FLAGS[name]
     given = {
         key: value

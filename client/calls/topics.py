@@ -1,4 +1,4 @@
-"""Calls about topics as a whole, their groups, and the broker itself."""
+"""Calls about whole topics, their groups, and the broker itself."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ def topics(
     cursor: str | None = None,
     prefix: str | None = None,
 ) -> Call[dict[str, Any]]:
-    """A page of the topics of the namespace, by name; `cursor` goes on behind a page."""
+    """Return a page of the topics of the namespace, by name, starting after `cursor`."""
     return request("listTopics", places, limit=limit, cursor=cursor, prefix=prefix)
 
 
 def get_topic(places: Places, /, topic: str) -> Call[dict[str, Any]]:
-    """A topic, its settings and its counts. NotFound."""
+    """Return a topic, its settings and its counts. Raises NotFound."""
     return request("getTopic", places, topic)
 
 
 def put_topic(places: Places, /, topic: str, settings: Mapping[str, Any]) -> Call[dict[str, Any]]:
-    """Make a topic, or change its settings."""
+    """Create a topic, or change its settings."""
     return request("putTopic", places, topic, **settings)
 
 
 def drop_topic(places: Places, /, topic: str, *, force: bool = False) -> Call[dict[str, Any]]:
-    """Delete a topic: an empty one (Conflict), or by force any. NotFound."""
+    """Delete an empty topic (else Conflict); with `force` any topic. Raises NotFound."""
     return request("deleteTopic", places, topic, force=force)
 
 
 def stats(
     places: Places, /, topic: str, *, group: str | None = None, delay_buckets: bool = True
 ) -> Call[dict[str, Any]]:
-    """Counts by state as a group sees them, rates, the oldest due time. NotFound."""
+    """Return counts by state as one group sees them, rates, and the oldest due time."""
     return request("getStats", places, topic, group=group, delay_buckets=delay_buckets)
 
 
 def cheap_stats(
     places: Places, /, topic: str, *, group: str | None = None, delay_buckets: bool = False
 ) -> Call[dict[str, Any]]:
-    """Counts by state as a group sees them, rates, the oldest due time. NotFound.
+    """Return counts by state as one group sees them, rates, and the oldest due time.
 
-    `delay_buckets` also counts waiting messages by how far off they are, which costs more.
+    `delay_buckets` also counts waiting messages by their remaining delay, which costs more.
     """
     return stats(places, topic, group=group, delay_buckets=delay_buckets)
 
 
-# Clients have it under this name, and errors say it.
+# The clients' method has this name, and errors show it.
 cheap_stats.__name__ = stats.__name__
 
 
@@ -67,24 +67,24 @@ def forecast(
     hours: int | None = None,
     group: str | None = None,
 ) -> Call[dict[str, Any]]:
-    """Messages to come, per minute and per hour. NotFound."""
+    """Return the number of messages due per minute and per hour. Raises NotFound."""
     return request("getForecast", places, topic, minutes=minutes, hours=hours, group=group)
 
 
 def groups(places: Places, /, topic: str) -> Call[dict[str, Any]]:
-    """The topic's groups, each with its counts."""
+    """Return the topic's groups, each with its counts."""
     return request("listGroups", places, topic)
 
 
 def put_group(
     places: Places, /, topic: str, group: str, *, ephemeral: bool = False
 ) -> Call[dict[str, Any]]:
-    """Make a group, which sees what is sent from now on, or change how it ends."""
+    """Create a group, which sees messages sent from now on, or change its `ephemeral`."""
     return request("putGroup", places, topic, group, ephemeral=ephemeral)
 
 
 def drop_group(places: Places, /, topic: str, group: str) -> Call[dict[str, Any]]:
-    """Drop a group; what waited for it alone has ended."""
+    """Delete a group. Messages that only this group still had to handle end."""
     return request("deleteGroup", places, topic, group)
 
 
@@ -97,31 +97,31 @@ def purge(
     force: bool = False,
     erase: bool = False,
 ) -> Call[dict[str, Any]]:
-    """End what waits or is ready, in one group or in all; `force`: what is leased too.
+    """End waiting and ready messages, in one group or in all; `force`: also leased ones.
 
-    How many that were. `erase`, with `force` and no group: every byte of the messages leaves the
-    data folders; `erasing` of the topic says for how long that goes on.
+    Returns their number. `erase`, with `force` and without a group: the bytes of the messages are
+    removed from the data folders; the topic's `erasing` is set until that is complete.
     """
     return request("purge", places, topic, group=group, force=force, erase=erase)
 
 
 def pause(places: Places, /, topic: str) -> Call[dict[str, Any]]:
-    """Hand nothing out; sends and settles go on."""
+    """Stop deliveries from the topic; sends and acks still work."""
     return request("pause", places, topic)
 
 
 def resume(places: Places, /, topic: str) -> Call[dict[str, Any]]:
-    """Hand out again."""
+    """Resume deliveries."""
     return request("resume", places, topic)
 
 
 def clock(*, accept: bool = False) -> Call[dict[str, Any]]:
-    """The broker's clock; `accept` = wall time was set back and is right, go back to it."""
+    """Return the broker's clock. `accept`: follow wall time that was set back on purpose."""
     return request("acceptClock", accept=True) if accept else request("getClock")
 
 
 def cluster() -> Call[dict[str, Any]]:
-    """What the node that is asked knows of its cluster."""
+    """Return the cluster as the contacted node sees it."""
     return request("getCluster")
 
 
@@ -133,5 +133,5 @@ def change_members(
 
 
 def hand_over(to: int | str | None = None) -> Call[dict[str, Any]]:
-    """Have another node lead."""
+    """Hand leadership over to another node."""
     return request("handOver", to=to)

@@ -1,4 +1,4 @@
-"""Calls of transactions: begin, stage, commit, abort, and how one stands."""
+"""Calls of transactions: begin, stage, commit, abort, and their status."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 
 
 def begin(transaction: str | None = None, *, ttl_ms: int | None = None) -> Call[dict[str, Any]]:
-    """Begin a transaction, or give an open one more time: {transaction, state, …}.
+    """Begin a transaction, or extend the time of an open one: {transaction, state, …}.
 
-    It may be repeated where it is named.
+    The call is repeatable if the transaction is named.
     """
     call = request("begin", transaction=transaction, ttl_ms=ttl_ms)
     return call if transaction is None else call.again()
 
 
 class StageKeywords(SendColumns, total=False):
-    """The columns of a part, and the name under which it is staged."""
+    """The columns of a part, and the keys that identify it."""
 
     part: int
     attempt: int
@@ -40,8 +40,9 @@ def stage(
     bodies: Texts,
     **members: Unpack[StageKeywords],
 ) -> Call[dict[str, Any]]:
-    """Stage columns (see `encode_send`); the same again is `already`. A delay counts from the
-    commit.
+    """Stage columns (see `encode_send`). Repeating the same part returns `already`.
+
+    A delay counts from the commit.
     """
     columns = dict[str, Any](members)
     name = {each: columns.pop(each, 0) for each in ("part", "attempt", "number")}
@@ -53,23 +54,23 @@ def stage(
 
 
 def commit(transaction: str, winners: Sequence[Mapping[str, Any]]) -> Call[dict[str, Any]]:
-    """Send what these have staged: {part, attempt, rows} each, and `producer` where several.
+    """Publish the parts of these winners: {part, attempt, rows} each, and `producer` if several.
 
-    Again it is `already`.
+    Repeating it returns `already`.
     """
     return request("commit", transaction, winners=[dict(each) for each in winners])
 
 
 def abort(transaction: str) -> Call[dict[str, Any]]:
-    """Drop all that was staged; again it is `already`."""
+    """Discard everything that was staged. Repeating it returns `already`."""
     return request("abort", transaction)
 
 
 def get(transaction: str) -> Call[dict[str, Any]]:
-    """How a transaction stands."""
+    """Return the status of a transaction."""
     return request("getTransaction", transaction)
 
 
 def listed(limit: int | None = None) -> Call[dict[str, Any]]:
-    """Open ones, those on their way, the newest that ended."""
+    """Return open transactions, those being published, and recently ended ones."""
     return request("listTransactions", limit=limit)

@@ -1,4 +1,4 @@
-"""Several brokers that one client takes as one.
+"""Sharding: several brokers that one client treats as one.
 
 Imports: wire, errors, models.
 Begin with `sharding`.

@@ -1,7 +1,7 @@
-"""One call about ids over shards, each id looked for until a shard knows it.
+"""One call about ids on several shards: each id is asked for until a shard knows it.
 
-The one rule: what became of one id is never lost behind a shard that could not say it of another.
-Only where no shard said anything, and all for one reason, it is that error.
+The result of one id is never lost because a shard failed on another. If no shard answered and all
+failed with the same kind of error, that error is raised.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ R = TypeVar("R")
 
 
 class ByIds(Generic[R]):
-    """What is known of each id of a call so far.
+    """The results of the ids of one call so far.
 
-    `unknown` is the result of an id that a shard does not have: the next one is asked for it.
+    `unknown` is the result for an id that a shard does not have; the next shard is asked for it.
     """
 
     def __init__(self, count: int, unknown: R, failed: Callable[[Sequence[Any]], EachFailed]):
-        """`failed` makes the error of results of which some are errors."""
+        """`failed` builds the exception for results that contain errors."""
         self._unknown = unknown
         self._make = failed
         self._results = [unknown] * count
         self._answers = 0
         self._lacking: list[NotFound] = []
         self._errors: dict[int, ClientError] = {}
-        """Of places: of the first shard that may have had that id, and could not say so."""
+        """By place: the error of the first shard that may have the id."""
 
     def left(self, asked: Iterable[int]) -> list[int]:
-        """The places among `asked` of which nothing is known yet."""
+        """The places among `asked` that have no result yet."""
         return [place for place in asked if self._results[place] == self._unknown]
 
     def answered(self, places: Iterable[int], results: Iterable[R]) -> None:
-        """A shard has said what became of the ids at these places."""
+        """Add the results of a shard for the ids at these places."""
         self._answers += 1
         for place, result in zip(places, results, strict=True):
             self._results[place] = result
 
     def failed(self, places: Iterable[int], error: ClientError) -> None:
-        """A shard has not. One without the topic knows none of them, unless none has it."""
+        """Add the error of a shard. NotFound counts as unknown, unless no shard has the topic."""
         if isinstance(error, NotFound):
             self._lacking.append(error)
             return
@@ -49,7 +49,7 @@ class ByIds(Generic[R]):
             self._errors.setdefault(place, error)
 
     def results(self) -> list[R]:
-        """In the order of the ids. Raises what went wrong."""
+        """The results in the order of the ids. Raises if some are missing because of errors."""
         wrong = {place: self._errors[place] for place in self.left(self._errors)}
         if not self._answers and (self._errors or self._lacking):
             met = [*self._errors.values(), *self._lacking]

@@ -1,6 +1,6 @@
-"""Answers of several shards as one.
+"""Combines the answers of several shards.
 
-The one rule: counts are summed and lists put in one order; what cannot be summed is that of the
+Counts are summed and lists are merged in order. A value that cannot be summed is taken from the
 first shard, or left out.
 """
 
@@ -18,12 +18,12 @@ Shapes = Sequence[Mapping[str, Any]]
 
 
 def merged(lists: Sequence[Iterator[MessageInfo]]) -> Iterator[MessageInfo]:
-    """Lists in due order as one in due order; each is read only as far as is needed."""
+    """Merge lists in due order lazily."""
     return merge(*lists, key=_due_ms)
 
 
 async def async_merged(lists: Sequence[AsyncIterator[MessageInfo]]) -> AsyncIterator[MessageInfo]:
-    """The same of asynchronous lists."""
+    """Merge asynchronous lists in due order lazily."""
     heads: list[tuple[int, int, MessageInfo]] = []
     for number, each in enumerate(lists):
         async for head in each:
@@ -45,7 +45,7 @@ def _due_ms(message: MessageInfo) -> int:
 
 
 def merged_topic(shapes: Shapes) -> TopicInfo:
-    """One topic of several shards: counts summed, groups of any."""
+    """One topic over all shards: summed counts, and the groups of any shard."""
     first, *others = map(TopicInfo.of, shapes)
     for other in others:
         groups = tuple(dict.fromkeys((*first.groups, *other.groups)))
@@ -59,20 +59,20 @@ def merged_topic(shapes: Shapes) -> TopicInfo:
 
 
 class TopicPage(NamedTuple):
-    """A page of the topics of all shards, by name."""
+    """A page of the topics of all shards, sorted by name."""
 
     topics: list[TopicInfo]
     cursor: str | None
-    """Where every shard goes on; None behind the last page."""
+    """Where every shard continues; None after the last page."""
 
 
 def merged_topics(answers: Shapes) -> TopicPage:
-    """The names that all shards have come to: the pages of some may reach further."""
+    """Merge pages up to the name that all shards have reached; some may reach further."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers:
         for shape in answer["topics"]:
             by_name.setdefault(shape["topic"], []).append(shape)
-    # A cursor is the last name of its page. Older brokers have none, and answer all topics.
+    # A cursor is the last name of its page. Older brokers have none and return all topics.
     cursors = [answer["cursor"] for answer in answers if answer.get("cursor") is not None]
     cursor = min(cursors, default=None)
     names = sorted(name for name in by_name if cursor is None or name <= cursor)
@@ -80,7 +80,7 @@ def merged_topics(answers: Shapes) -> TopicPage:
 
 
 def merged_group(shapes: Shapes) -> GroupInfo:
-    """One group of several shards."""
+    """One group over all shards."""
     first, *others = map(GroupInfo.of, shapes)
     for other in others:
         first = replace(
@@ -90,7 +90,7 @@ def merged_group(shapes: Shapes) -> GroupInfo:
 
 
 def merged_groups(answers: Shapes) -> list[GroupInfo]:
-    """The groups of a topic over all shards, in the order of the first that has them."""
+    """The groups of a topic over all shards, in order of first appearance."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers:
         for shape in answer["groups"]:
@@ -118,7 +118,7 @@ def merged_stats(shapes: Shapes) -> Stats:
 
 
 def merged_forecast(shapes: Shapes) -> Forecast:
-    """A forecast over all shards, minute by minute and hour by hour from the first one's now."""
+    """A forecast over all shards, per minute and hour, from the first shard's now."""
     first, *others = map(Forecast.of, shapes)
     for other in others:
         first = replace(
@@ -131,16 +131,16 @@ def merged_forecast(shapes: Shapes) -> Forecast:
 
 
 def purged(answers: Shapes) -> int:
-    """How many messages a purge ended."""
+    """The number of messages that a purge ended."""
     return sum(each["purged"] for each in answers)
 
 
 def nothing_to_tell(_: Shapes) -> None:
-    """Of calls that only say that they are done."""
+    """For calls that return nothing."""
 
 
 def _summed(one: Sequence[ForecastSlot], other: Sequence[ForecastSlot]) -> tuple[ForecastSlot, ...]:
-    """By when they begin: brokers asked around a full minute begin with different ones."""
+    """Sum slots by start time: around a full minute brokers start with different slots."""
     counts: Counter[int] = Counter()
     for slot in (*one, *other):
         counts[slot.from_ms] += slot.count

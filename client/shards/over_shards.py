@@ -63,6 +63,6 @@ class OverShards:
 
 
 def list_failed(kind: str, topic: str, name: str, error: ClientError) -> ShardsFailed:
-    """The end of a list in due order, since nobody knows what comes next at that shard."""
+    """The error that ends a merged list: the next message of the failed shard is unknown."""
     what = f"the list of {kind} of {topic!r} (shard= lists one shard alone)"
     return ShardsFailed(what, {name: error}, {})

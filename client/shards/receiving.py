@@ -1,9 +1,9 @@
-"""Receiving from several shards: what was asked for, and what came too late for whoever asked.
+"""Receiving from several shards: the request, and the messages that no receive has taken yet.
 
-The one rule: a message that was leased is handed to somebody or given back. Shards are asked all
-at once, so more may come than one receive takes; the rest is held, and goes first to the next
-receive of the same kind, unless less than half of its lease is left: then it is given back, also
-when there is no next receive.
+Every leased message is either delivered to a caller or returned to its broker. All shards are
+polled concurrently, so more messages may arrive than one receive takes. The others are held for the
+next receive with the same arguments. They are returned to the broker once less than half of their
+lease is left.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from delaylog.client.wire.checks import (
 
 log = logging.getLogger("delaylog.client")
 REPOLL_S: Final = 1.0
-"""A shard that failed during a receive is asked again after so long."""
+"""When to poll a shard again that failed during a receive."""
 PAUSE_S_MAX: Final = 3_600.0
-"""A wait is looked at again after so long; locks cannot wait for any number of seconds."""
+"""Longest single wait: locks do not accept arbitrarily long timeouts."""
 ANSWER_S: Final = 0.25
-"""A client that is closed waits so long for its polls: where messages were leased to one the answer
-is on its way, and what is not heard of is nobody's until the lease is over."""
+"""How long `close` waits for polls. The answer of a poll that has leased messages is on its way;
+without it nobody could handle the messages until the lease ends."""
 SWEEP_S: Final = 0.2
-"""How often what nobody took is looked at while nobody receives."""
+"""Interval of checks for stale messages while there are no receives."""
 
 
 _KEYWORDS: Final = {"receive": ReceiveKeywords, "peek": PeekKeywords}
 
 
 class HowMuch(TypedDict):
-    """How many messages a receive takes at most, how long it waits, and for how long they are
-    leased.
-    """
+    """The limits of a receive: number of messages, wait and lease."""
 
     max: int
     wait_ms: int
@@ -51,7 +49,7 @@ class HowMuch(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a receive asks for, apart from how much and how long."""
+    """Which messages a receive wants."""
 
     topic: str
     group: str | None = None
@@ -64,9 +62,9 @@ class Wanted:
     def split(
         cls, topic: str, keywords: ReceiveKeywords | PeekKeywords, call: str = "receive"
     ) -> tuple[Wanted, HowMuch]:
-        """The keywords of a receive, or of a `peek`, in two.
+        """Split the keywords of a receive or `peek` into selection and limits.
 
-        TypeError and ValueError say which is wrong.
+        TypeError or ValueError names an invalid keyword.
         """
         members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}
         check_keywords(call, keywords, _KEYWORDS[call])
@@ -82,7 +80,7 @@ class Wanted:
         return cls(topic, group, tags, ids=ids, **members), how_much
 
     def members(self) -> dict[str, Any]:
-        """As members of a request in JSON; what is absent stays out."""
+        """The members of a JSON request; absent ones are left out."""
         members: dict[str, Any] = {} if self.group is None else {"group": self.group}
         if self.tags:
             members |= {"tags": list(self.tags), "tags_mode": self.tags_mode}
@@ -96,21 +94,19 @@ class Wanted:
 
 
 class Poll(Protocol):
-    """A receive of one shard that is under way: a task or a future of the messages and when they
-    came.
-    """
+    """A receive in progress on one shard: a task or future of (messages, arrival time)."""
 
     def done(self) -> bool:
         """Whether it has ended."""
 
     def cancelled(self) -> bool:
-        """Whether it has ended without anything."""
+        """Whether it was cancelled."""
 
     def exception(self) -> BaseException | None:
-        """What it raised."""
+        """The exception, or None."""
 
     def result(self) -> tuple[list[Message], float]:
-        """What it brought, and when."""
+        """The messages, and when they arrived."""
 
 
 P = TypeVar("P", bound=Poll)
@@ -118,22 +114,22 @@ P = TypeVar("P", bound=Poll)
 
 @dataclass(slots=True)
 class HeldMessages:
-    """Messages of one lease that nobody took yet, and until when they may be handed out."""
+    """Messages of one lease that no receive took yet, and until when one may take them."""
 
     messages: list[Message]
     fresh_until_s: float
 
 
 class Gathering(Generic[P]):
-    """What is under way for one receive at a time: a poll for each shard, and what is held."""
+    """The polls in progress and the held messages, used by one receive at a time."""
 
     def __init__(self) -> None:
         self.polls: dict[int, P] = {}
-        """By the index of the shard."""
+        """Poll by index of the shard."""
         self.held: list[HeldMessages] = []
 
     def keep(self, messages: list[Message], came_s: float) -> None:
-        """Hold what came then, until half of its lease is over."""
+        """Hold messages that arrived at `came_s`, until half of their lease is over."""
         if not messages:
             return
         batch = messages[0].batch
@@ -142,7 +138,7 @@ class Gathering(Generic[P]):
         self.held.append(HeldMessages(messages, came_s + lease_s / 2))
 
     def harvest(self, errors: dict[int, ClientError]) -> None:
-        """Take in the polls that are done."""
+        """Collect the results of the polls that are done."""
         for at, poll in list(self.polls.items()):
             if not poll.done():
                 continue
@@ -158,14 +154,14 @@ class Gathering(Generic[P]):
                 raise error
 
     def harvest_or_log(self, wanted: Wanted) -> None:
-        """The same where nobody is there to be told."""
+        """The same, but log errors: no caller is waiting."""
         try:
             self.harvest({})
         except Exception:
             log.exception("a poll of %s failed", wanted.topic)
 
     def take(self, max: int, now_s: float) -> tuple[list[Message], list[Message]]:
-        """(up to `max` of what is held, those that have to be given back)."""
+        """(up to `max` held messages, messages to return to the broker)."""
         taken: list[Message] = []
         stale: list[Message] = []
         left: list[HeldMessages] = []
@@ -182,29 +178,29 @@ class Gathering(Generic[P]):
         return taken, stale
 
     def all_held(self) -> list[Message]:
-        """All that is held, which is let go by this."""
+        """Remove and return all held messages."""
         found = [message for held in self.held for message in held.messages]
         self.held = []
         return found
 
 
 class FreeGatherings(dict[Wanted, list[Gathering[P]]]):
-    """Gatherings that no receive uses at the moment, by what they ask for."""
+    """The gatherings that no receive is using, by what they want."""
 
     def take(self, wanted: Wanted) -> Gathering[P]:
-        """One for a receive."""
+        """Take a gathering for a receive."""
         free = self.get(wanted)
         return free.pop() if free else Gathering[P]()
 
     def give(self, wanted: Wanted, gathering: Gathering[P]) -> None:
-        """A receive is over."""
+        """Put a gathering back after a receive."""
         if gathering.polls or gathering.held:
             self.setdefault(wanted, []).append(gathering)
         elif not self.get(wanted):
             self.pop(wanted, None)
 
     def stale(self, now_s: float) -> list[Message]:
-        """What no receive came for in time; gatherings with nothing more to come are dropped."""
+        """Messages that no receive took in time. Gatherings without polls are dropped."""
         stale: list[Message] = []
         for wanted, free in list(self.items()):
             for gathering in free:
@@ -217,19 +213,19 @@ class FreeGatherings(dict[Wanted, list[Gathering[P]]]):
 
 
 def cannot_be(max: object, wait_ms: object) -> bool:
-    """Whether no broker takes such a receive, so that there is nothing to share among shards."""
+    """Whether every broker refuses these arguments."""
     if not isinstance(max, int) or not isinstance(wait_ms, int):
         return True
     return max < 1 or wait_ms < 0 or max > INT64_MAX or wait_ms > INT64_MAX
 
 
 def bearable(error: BaseException) -> bool:
-    """Whether other shards may still be received from: the shard is away, the call is right."""
+    """Whether the error concerns only the shard, not the call itself."""
     return isinstance(error, NotReached | AnswerLost | NotReady)
 
 
 def verdict(errors: Sequence[ClientError], shards: int) -> ClientError | None:
-    """What a receive raises that got nothing: what is wrong with the call, or all shards away."""
+    """The error of a receive without messages: an invalid call, or no shard reachable."""
     for error in errors:
         if not bearable(error):
             return error

@@ -1,7 +1,7 @@
-"""Messages that are settled: which calls that takes, and what each message's result is.
+"""Settling messages: the calls that it takes, and the result of each message.
 
-The one rule: a result is only what is known. Where an answer was lost and the same was asked again,
-`gone` may mean that the first try had done it, so it is `unknown`.
+After a retry of a lost answer, `gone` may mean that the first try succeeded, so the result is
+`unknown`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Verb = Literal["ack", "nack", "extend"]
 
 @dataclass(slots=True)
 class Share:
-    """The rows of one lease among the messages that were handed over."""
+    """The messages of one lease among those to settle."""
 
     batch: MessageBatch
     places: Sequence[int]
-    """Where they stand among all messages."""
+    """Their indexes among all messages."""
     rows: Sequence[int]
-    """A range: all of the batch."""
+    """Their rows in the batch; a range for the whole batch."""
 
     @property
     def refs(self) -> Int64Array:
@@ -37,9 +37,9 @@ class Share:
         return refs if isinstance(self.rows, range) else refs[np.array(self.rows, np.int64)]
 
     def results(self, *refused: Int64Array, doubtful: bool = False) -> list[Settled]:
-        """A result for each row: `refused` are those whose lease was gone, or never known.
+        """A result per row. `refused`: the refs whose lease had ended, and those unknown.
 
-        `doubtful`: an answer was lost before this one.
+        `doubtful`: an earlier answer was lost.
         """
         gone = {ref for refs in refused for ref in refs.tolist()}
         if not gone:
@@ -50,7 +50,7 @@ class Share:
 
 
 def results_of(texts: Iterable[str], *, doubtful: bool) -> list[Settled]:
-    """The results of receipts. `doubtful`: an answer was lost before this one."""
+    """The results of receipts. `doubtful`: an earlier answer was lost."""
     results = [Settled(each) for each in texts]
     if doubtful:
         return [Settled.UNKNOWN if each is Settled.GONE else each for each in results]
@@ -67,7 +67,7 @@ def listed(messages: Message | Iterable[Message]) -> list[Message]:
 
 
 def shares(messages: Sequence[Message]) -> list[Share]:
-    """The messages by the lease they are under, each share one call."""
+    """Group messages by lease. Each share takes one call."""
     if not messages:
         return []
     batch = messages[0].batch
@@ -85,7 +85,7 @@ def shares(messages: Sequence[Message]) -> list[Share]:
 
 
 def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:
-    """The messages by the name of their shard."""
+    """Group messages by the name of their shard."""
     found: dict[str, list[Message]] = {}
     for message in messages:
         found.setdefault(message.shard, []).append(message)
@@ -95,7 +95,7 @@ def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:
 def joined(
     count: int, answered: Iterable[tuple[Share, Sequence[Settled] | ClientError]]
 ) -> list[Settled]:
-    """Results in the order of the messages. The error itself where no call came through."""
+    """The results in the order of the messages. Raises the error if no call succeeded."""
     results: list[Settled | ClientError] = [Settled.UNKNOWN] * count
     errors: list[ClientError] = []
     calls = 0

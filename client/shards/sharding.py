@@ -1,8 +1,8 @@
-"""Shards: several brokers, or clusters, that one client takes as one.
+"""Shards: several brokers or clusters that one client treats as one.
 
-The one rule: a message that has a home (by its key, else its id) is never sent anywhere else, since
-order and merging depend on all of its kind being in one place. What has no home goes round robin,
-to shards of the client's own zone first. Nothing is asked or sent here.
+A message with a key or an id has a home shard and is never sent to another one, since ordering by
+key and merging by id work within one broker only. Other messages go round robin, to shards of the
+client's zone first. This module sends nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from delaylog.client.wire.checks import check_text, check_whole
 
 EXAMPLE = "http://127.0.0.1:8711"
 SERVER_MADE = "~"
-"""How ids begin that a broker made; they are unique in that broker only."""
+"""Prefix of the ids that brokers generate. They are unique within one broker only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One broker at `url`, or one cluster whose other `members` are known too.
+    """One broker at `url`, or one cluster with further `members`.
 
-    `name` is what messages and errors say (the address unless it is given), `zone` where it stands.
+    `name` identifies the shard in messages and errors; it defaults to the address. `zone` is its
+    location.
     """
 
     url: str
@@ -42,7 +43,7 @@ class Shard:
 
     @classmethod
     def of(cls, endpoint: str | Shard) -> Shard:
-        """A shard as it is, or one from addresses with commas between: members of one cluster."""
+        """A Shard as it is, or one from the comma-separated addresses of a cluster."""
         if isinstance(endpoint, Shard):
             return endpoint
         if not isinstance(endpoint, str):
@@ -52,9 +53,9 @@ class Shard:
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end. ValueError where it is none of http or https.
+    """The address without a trailing slash. ValueError unless it is an http or https URL.
 
-    It may have a path, under which a proxy shows the broker.
+    It may have a path, for a broker behind a proxy.
     """
     try:
         parts = urlsplit(url)
@@ -73,17 +74,17 @@ def checked_url(url: str) -> str:
 
 
 class Sharding(Protocol):
-    """Which shard is the home of a message."""
+    """Assigns messages to home shards."""
 
     def home(self, id: str | None, key: str | None, shards: int, /) -> int | None:
-        """The index of its shard among `shards`, None where any will do."""
+        """The index of the home among `shards`, or None for any shard."""
 
 
 class ByKey:
-    """By the CRC32 of the key, else of the id, modulo the number of shards (the default)."""
+    """CRC32 of the key, otherwise of the id, modulo the number of shards (the default)."""
 
     def home(self, id: str | None, key: str | None, shards: int, /) -> int | None:
-        """The index of its shard, None for a message with neither key nor id."""
+        """The index of the home; None without key and id."""
         text = key or id
         return crc32(text.encode()) % shards if text else None
 
@@ -92,7 +93,7 @@ class ByKey:
 
 
 class RoundRobin:
-    """Any shard for any message: ids and keys then hold for each shard by itself."""
+    """Any shard for any message. Ids and keys then apply within each shard only."""
 
     def home(self, _id: str | None, _key: str | None, _shards: int, /) -> int | None:
         """None."""
@@ -103,10 +104,10 @@ class RoundRobin:
 
 
 class BySlot:
-    """By slots: the CRC32 of the key, else of the id, modulo `slots`, a power of two.
+    """By slot: the CRC32 of the key, otherwise of the id, modulo `slots`, a power of two.
 
-    Shards hold ranges of slots of one length, or one more: with twice the shards, each range is
-    cut in two.
+    Each shard has a contiguous range of slots, all of equal size up to one slot. With twice the
+    number of shards, each range is split in two.
     """
 
     def __init__(self, slots: int) -> None:
@@ -116,11 +117,11 @@ class BySlot:
         self.slots = slots
 
     def slot(self, text: str) -> int:
-        """The slot of a key or an id."""
+        """The slot of a key or id."""
         return crc32(text.encode()) % self.slots
 
     def home(self, id: str | None, key: str | None, shards: int, /) -> int | None:
-        """The index of its shard, None for a message with neither key nor id."""
+        """The index of the home; None without key and id."""
         if shards > self.slots:
             raise ValueError(f"{shards} shards need as many slots; there are {self.slots}")
         text = key or id
@@ -131,7 +132,7 @@ class BySlot:
 
 
 class Topology:
-    """The shards of a client, and where things are among them."""
+    """The shards of a client, and which of them may have a message."""
 
     def __init__(
         self, endpoints: Iterable[str | Shard], sharding: Sharding, zone: str | None
@@ -155,7 +156,7 @@ class Topology:
         return len(self.shards)
 
     def at(self, name: str) -> int:
-        """The index of a shard by its name. ValueError for one that is not there."""
+        """The index of a shard. ValueError for an unknown name."""
         try:
             return self._at[name]
         except KeyError:
@@ -163,18 +164,18 @@ class Topology:
             raise ValueError(f"there is no shard {name!r}; there are {known}") from None
 
     def home(self, id: str | None = None, key: str | None = None) -> int | None:
-        """The index of the only shard that may have such a message, None where any may."""
+        """The index of the home of a message; None if any shard may have it."""
         if len(self.shards) == 1:
             return 0
         return self.sharding.home(id, key, len(self.shards))
 
     def order(self) -> Sequence[int]:
-        """All shards, those of the own zone first; in each part another begins every time."""
+        """All shards, those of the client's zone first, rotated on each call."""
         turn = next(self._turn)
         return _turned(self._near, turn) + _turned(self._far, turn)
 
     def one(self, shard: str | None, what: str) -> int:
-        """The index of the named shard, or of the only one. ValueError where it has to be named."""
+        """The index of the named or only shard. ValueError if a name is required."""
         if shard is not None:
             return self.at(shard)
         if len(self.shards) > 1:
@@ -182,10 +183,10 @@ class Topology:
         return 0
 
     def of_id(self, id: str, shard: str | None) -> Sequence[int]:
-        """Where a message of this id may be, the likeliest first.
+        """The shards that may have a message with this id, the likeliest first.
 
-        A message that has a key too may be at the key's home, so all shards are named. ValueError
-        for an id that a broker made, where it is not said which broker.
+        All shards are returned, since a message with a key is on the key's home shard. ValueError
+        for a generated id without `shard`.
         """
         if shard is not None:
             return (self.at(shard),)
@@ -201,10 +202,9 @@ class Topology:
         return others if home is None else [home, *others]
 
     def rounds(self, ids: Sequence[str], shard: str | None) -> list[tuple[int, list[int]]]:
-        """Which shard to ask for which of the ids (their places), one after the other.
+        """(shard, indexes of ids) in the order to ask: for each id its home, then all others.
 
-        Each id at its home first, then everywhere else: who asks leaves out what was found.
-        TypeError for one text, whose letters are no ids.
+        The caller skips ids that were already found. TypeError for a single str.
         """
         if isinstance(ids, str):
             raise TypeError(f"ids are a list of texts, not one: use [{ids!r}]")

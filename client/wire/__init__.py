@@ -1,4 +1,4 @@
-"""What goes over the wire: bodies, answers, failures and repeats. No I/O.
+"""What goes over the wire: bodies, answers, failures and retries. No I/O.
 
 Imports: storage.messages.batch, storage.calls.
 Begin with `bulk`.

@@ -1,10 +1,8 @@
-"""The bulk bodies of the HTTP API: one msgpack map of columns, as a client reads and writes it.
+"""Encodes the bulk request bodies of the HTTP API: one msgpack map of columns.
 
-Requests are encoded here and answers decoded, nothing is sent. The one rule: an answer that does
-not add up (sizes, lengths, a missing column) raises BulkError and is never half read. A numeric
-column is one int for all rows or little-endian bytes of n values; a text column is a pair of
-sizes and one block of bytes. The server has its own codec; a test holds the two against each
-other.
+A numeric column is either one int for all rows, or n little-endian values. A text column is a
+column of sizes and one block of bytes. `bulk_answers` decodes the answers. The server has its own
+codec; a test compares the two.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, pack_fiel
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
 
-# What send_bulk answers for a row, and what a bulk cancel or reschedule does.
+# Results of a row of a bulk send, and of a bulk cancel or reschedule.
 CREATED, KEPT, REPLACED, REJECTED = range(4)
 DONE, TOO_LATE, UNKNOWN = range(3)
 
@@ -32,17 +30,17 @@ Numbers: TypeAlias = int | Sequence[int] | npt.NDArray[Any]
 _NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
     name: field.column for name, field in COLUMNS.items() if field.column and not field.is_text
 }
-"""The numeric columns of a bulk send and their types."""
+"""The numeric columns of a bulk send, and their types."""
 Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[npt.NDArray[Any], bytes]
 
 
 def ref_to_id(ref: int) -> str:
-    """The text id of a message the server named: `~` and the ref in 16 hex digits."""
+    """The id that the broker generates for a message: `~` and the ref in 16 hex digits."""
     return f"~{ref & 0xFFFF_FFFF_FFFF_FFFF:016x}"
 
 
 class SendColumns(TypedDict, total=False):
-    """The columns of a bulk send beside its bodies, and what holds for all rows."""
+    """The columns of a bulk send besides its bodies, and the values for all rows."""
 
     deliver_at_ms: Numbers | None
     delay_ms: Numbers | None
@@ -64,9 +62,9 @@ assert BY_NAME.keys() <= {_FIELDS_OF.get(name, name) for name in SendColumns.__a
 
 
 def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
-    """A bulk send body. Texts are a list, or (sizes, block) when the caller already has columns.
+    """Encode a bulk send. Text columns are lists, or (sizes, block) tuples if already columnar.
 
-    TypeError for a column that a bulk body does not have.
+    TypeError for an unknown column.
     """
     given: Mapping[str, Any] = columns
     for name in given.keys() - SendColumns.__annotations__.keys():
@@ -104,7 +102,7 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
 
 
 class SettleMembers(SettleTimes, total=False):
-    """What settling takes beside the lease and its refs."""
+    """The keywords of settling besides the lease and its refs."""
 
     except_refs: Numbers | None
 
@@ -117,9 +115,9 @@ def encode_settle(
     delay_ms: int | None = None,
     lease_ms: int | None = None,
 ) -> bytes:
-    """An ack, nack or extend body: the refs given, or all of the lease except some.
+    """Encode an ack, nack or extend of the given refs, or of a whole lease except some refs.
 
-    `n` is the number of refs that stand in the body, so 0 when the whole lease is meant.
+    `n` is the number of refs in the body: 0 for a whole lease.
     """
     if refs is not None and except_refs is not None:
         raise ValueError("give refs, or except_refs, not both")
@@ -136,7 +134,7 @@ def encode_settle(
 
 
 class ChangeColumns(TypedDict, total=False):
-    """What a bulk change takes: refs or ids, and the new times."""
+    """The keywords of a bulk change: refs or ids, and the new times."""
 
     refs: Numbers | None
     ids: Texts | None
@@ -151,7 +149,7 @@ def encode_change(
     deliver_at_ms: Numbers | None = None,
     delay_ms: Numbers | None = None,
 ) -> bytes:
-    """A bulk cancel body, or with a time a bulk reschedule or replay."""
+    """Encode a bulk cancel; with a time, a bulk reschedule or replay."""
     if (refs is None) == (ids is None):
         raise ValueError("give either refs or ids")
     if deliver_at_ms is not None and delay_ms is not None:
@@ -170,19 +168,19 @@ def encode_change(
 
 
 def encode_receive(**members: Any) -> bytes:
-    """A receive as a bulk body: the members of its JSON form; those that are None stay out."""
+    """Encode a receive: the members of its JSON form that are not None."""
     return _pack({"v": BULK_VERSION, "n": 0}, **members)
 
 
 def _pack(fields: dict[str, Any], **optional: object) -> bytes:
-    """The map as bytes; optional members that are None stay out."""
+    """Pack the map; optional members that are None are left out."""
     given = {name: value for name, value in optional.items() if value is not None}
     packed: bytes = msgpack.packb({**fields, **given})
     return packed
 
 
 def rows_of(what: str, texts: Texts) -> int:
-    """How many rows a text column has. TypeError for what is none, such as a tuple of texts."""
+    """The number of rows of a text column. TypeError if it is none, such as a tuple of str."""
     if isinstance(texts, tuple):
         if len(texts) != 2 or not isinstance(texts[1], (bytes, bytearray, memoryview)):
             raise TypeError(f"{what} are a list, or a tuple of their sizes and one block of bytes")
@@ -233,7 +231,7 @@ def _put_texts(
 
 
 def _one_size(sizes: Numbers, n: int, dtype: str) -> int | None:
-    """The size of all `n` texts, where that is one: it stands in the body once, for all of them."""
+    """The size of each of the `n` texts if all are equal; the body then holds it once."""
     if not isinstance(sizes, np.ndarray) or sizes.dtype.kind not in "iu" or sizes.shape != (n,):
         return None
     if n == 0 or np.count_nonzero(sizes == sizes[0]) < n:

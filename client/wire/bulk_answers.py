@@ -1,4 +1,7 @@
-"""Bulk answers of the HTTP API, as a client reads them."""
+"""Decodes the bulk answers of the HTTP API.
+
+An inconsistent answer (sizes, a missing column) raises BulkError and is never read in part.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from delaylog.client.wire.bulk import _DTYPES, Int64Array, ref_to_id
 
 
 class BulkError(ValueError):
-    """A bulk body that does not add up. On an answer: treat the call as one without an answer."""
+    """A bulk answer is inconsistent. Treat the call as one whose answer was lost."""
 
     def __init__(self, detail: str, column: str) -> None:
         super().__init__(f"{column}: {detail}")
@@ -23,21 +26,21 @@ class BulkError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SendAnswer:
-    """What became of each row sent: its ref, its due time, CREATED / KEPT / REPLACED / REJECTED."""
+    """The result of each sent row: ref, due time, CREATED / KEPT / REPLACED / REJECTED."""
 
     n: int
     refs: Int64Array
     deliver_at_ms: Int64Array
     result: npt.NDArray[np.uint8]
     shard: str = ""
-    """Which broker took it, where a client has several; the body itself does not say."""
+    """The shard that accepted the rows. It is not part of the body."""
 
 
 @dataclass(frozen=True)
 class ReceivedBatch:
-    """Messages under one lease, as columns. What costs time for each row is made when it is read.
+    """Messages under one lease, as columns. Per-row values are created when they are first read.
 
-    A text column that was not asked for is empty in every row; `priority` is then 0.
+    A text column that was not requested is empty in every row; `priority` is then 0.
     """
 
     n: int
@@ -61,7 +64,7 @@ class ReceivedBatch:
 
     @cached_property
     def ids(self) -> list[str]:
-        """The clients' own ids, else server-made ones."""
+        """The ids: the sender's, or those that the broker generated."""
         if not self.id_block:
             return list(map(ref_to_id, self.refs.tolist()))
         own = split_block(self.id_sizes, self.id_block)
@@ -69,13 +72,13 @@ class ReceivedBatch:
         return [raw.decode() if raw else ref_to_id(ref) for raw, ref in named]
 
     def bodies(self) -> list[bytes]:
-        """Each body as bytes."""
+        """The body of each row."""
         return split_block(self.body_sizes, self.body_block)
 
 
 @dataclass(frozen=True, slots=True)
 class SettleAnswer:
-    """How many rows were settled, and the refs whose lease was gone or never known."""
+    """The number of settled rows, and the refs whose lease had ended or was unknown."""
 
     n: int
     done: int
@@ -85,14 +88,14 @@ class SettleAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAnswer:
-    """Per row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
+    """The result of each row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
 
     n: int
     result: npt.NDArray[np.uint8]
 
 
 def decode_send_answer(wire: bytes) -> SendAnswer:
-    """Read the answer to a bulk send."""
+    """Decode the answer to a bulk send."""
     fields, n = _unpack(wire)
     return SendAnswer(
         n,
@@ -103,12 +106,12 @@ def decode_send_answer(wire: bytes) -> SendAnswer:
 
 
 def decode_received(wire: bytes) -> ReceivedBatch:
-    """Read a bulk receive answer; n = 0 when nothing became ready in time."""
+    """Decode the answer to a bulk receive; n = 0 if nothing became ready in time."""
     return received(*_unpack(wire))
 
 
 def decode_acked_and_received(wire: bytes) -> tuple[list[str], ReceivedBatch]:
-    """Read a bulk answer of `ack_and_receive`: what became of each receipt, and the batch."""
+    """Decode the answer to `ack_and_receive`: a result per receipt, and the batch."""
     fields, n = _unpack(wire)
     results = fields.get("results")
     if not isinstance(results, list):
@@ -117,7 +120,7 @@ def decode_acked_and_received(wire: bytes) -> tuple[list[str], ReceivedBatch]:
 
 
 def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
-    """The batch of the members of a bulk receive answer. Its columns may be arrays already."""
+    """Build a batch from the members of a receive answer. Columns may already be arrays."""
     now_ms = fields.get("now_ms")
     if n and not isinstance(fields.get("lease"), int):
         raise BulkError("the lease of the rows is missing", "lease")
@@ -152,7 +155,7 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
 
 
 def decode_settled(wire: bytes) -> SettleAnswer:
-    """Read the answer to a bulk ack, nack or extend."""
+    """Decode the answer to a bulk ack, nack or extend."""
     fields, n = _unpack(wire)
     done = fields.get("done")
     if not isinstance(done, int):
@@ -161,7 +164,7 @@ def decode_settled(wire: bytes) -> SettleAnswer:
 
 
 def decode_changed(wire: bytes) -> ChangeAnswer:
-    """Read the answer to a bulk cancel or reschedule."""
+    """Decode the answer to a bulk cancel or reschedule."""
     fields, n = _unpack(wire)
     return ChangeAnswer(n, _numbers(fields, "result", "<u1", n))
 
@@ -195,7 +198,7 @@ def _numbers(fields: dict[str, Any], name: str, dtype: str, n: int) -> npt.NDArr
     if isinstance(value, int):
         return np.full(n, value, wanted)
     if isinstance(value, np.ndarray):
-        # A copy of few values takes a third of the time of `ascontiguousarray`.
+        # For few values a copy takes a third of the time of `ascontiguousarray`.
         there = value.dtype == wanted and value.flags.c_contiguous
         return value if there else value.astype(wanted)
     if value is None and n == 0:
@@ -215,7 +218,7 @@ def _refs(fields: dict[str, Any], name: str) -> Int64Array:
 def _texts(
     fields: dict[str, Any], name: str, block_name: str, dtype: str, none: Int64Array
 ) -> tuple[Int64Array, bytes]:
-    """The sizes and the block of a text column; `none` are the sizes where there are no texts."""
+    """The sizes and the block of a text column; `none` has the sizes of an absent column."""
     size_name = f"{name}_size"
     block = fields.get(block_name, b"")
     if not isinstance(block, bytes):
@@ -230,11 +233,11 @@ def _texts(
 
 
 def _utf8(fields: dict[str, Any], name: str, none: Int64Array) -> tuple[Int64Array, bytes]:
-    """A text column whose values are UTF-8, each by itself; it is looked at as a whole."""
+    """A text column whose values are valid UTF-8 each. The block is checked as a whole."""
     sizes, block = _texts(fields, name, name, "<u2", none)
     if block and not block.isascii():
         starts = (np.cumsum(sizes) - sizes)[sizes > 0]
-        # The block is UTF-8 and no value begins inside of a character: so each value is UTF-8.
+        # The block is UTF-8 and no value starts inside a character, so each value is UTF-8.
         cut = (np.frombuffer(block, np.uint8)[starts] & 0xC0) == 0x80
         try:
             block.decode()

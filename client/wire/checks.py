@@ -1,7 +1,7 @@
-"""Arguments of calls that are judged before anything is sent, and how their failures read.
+"""Checks of arguments before anything is sent.
 
-The one rule: a failure names the argument, what is wanted, and what was given. What a broker's own
-limits decide is left to the broker, which names the bound; here stands only what cannot be sent.
+An error names the argument, what is expected, and what was given. Only values that cannot be sent
+are refused here. The limits of a broker are checked by the broker, whose errors name the limit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
-# A broker refuses a wait of more than a minute at once; sockets cannot be told of much longer ones.
+# A broker refuses waits of more than a minute. Sockets do not accept arbitrarily long timeouts.
 ANSWER_WAIT_S_MAX: Final = 86_400.0
 
 
 def check_whole(name: str, value: object, least: int = INT64_MIN, most: int = INT64_MAX) -> None:
-    """TypeError unless it is a whole number, ValueError unless it lies in these bounds."""
+    """TypeError unless `value` is an int, ValueError unless it is within the bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
     if not least <= value <= most:
@@ -27,33 +27,33 @@ def check_whole(name: str, value: object, least: int = INT64_MIN, most: int = IN
 
 
 def check_sendable(**numbers: object) -> None:
-    """ValueError for a number that no body can hold; whatever else is wrong the broker says."""
+    """ValueError for an int that does not fit a request; the broker checks everything else."""
     for name, value in numbers.items():
         if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
             check_whole(name, value)
 
 
 def check_word(name: str, value: object, words: Collection[str]) -> None:
-    """ValueError unless it is one of these words."""
+    """ValueError unless `value` is one of these words."""
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name} is one of {', '.join(words)}, not {value!r}")
 
 
 def check_keywords(call: str, given: Collection[str], declared: type) -> None:
-    """TypeError for a keyword that a TypedDict does not declare."""
+    """TypeError for a keyword that the TypedDict does not declare."""
     for name in given:
         if name not in declared.__annotations__:
             raise TypeError(f"{call} has no argument {name!r}")
 
 
 def check_text(name: str, value: object) -> None:
-    """TypeError unless it is a text, or None."""
+    """TypeError unless `value` is a str or None."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} is a text or None, not {type(value).__name__}")
 
 
 def check_texts(name: str, value: object) -> tuple[str, ...]:
-    """The texts of a list; TypeError for anything else, be it one text."""
+    """The values of a list of str as a tuple; TypeError for anything else, also one str."""
     if isinstance(value, str):
         raise TypeError(f"{name} are a list of texts, not one text")
     if not isinstance(value, Iterable):
@@ -66,7 +66,7 @@ def check_texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """TypeError unless it is a number, ValueError for a negative one or none at all (nan)."""
+    """TypeError unless `value` is a number, ValueError if it is negative or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
     if not value >= 0:
@@ -74,9 +74,9 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_connection(call_timeout_s: object, connections_max: object, tls: object) -> None:
-    """TypeError, or ValueError, for a wait that is none, and for what says nothing about TLS.
+    """TypeError or ValueError for invalid options of the connection.
 
-    A bool would be taken for one by some libraries: False for looking at no certificate.
+    `tls` must not be a bool: some libraries take False as "do not verify certificates".
     """
     check_whole("connections_max", connections_max, 1, INT64_MAX)
     check_seconds("call_timeout_s", call_timeout_s)
@@ -90,7 +90,7 @@ def check_connection(call_timeout_s: object, connections_max: object, tls: objec
 
 
 def check_namespace(namespace: object) -> None:
-    """TypeError, or ValueError unless a namespace can have this name."""
+    """TypeError or ValueError for an invalid name of a namespace."""
     if not isinstance(namespace, str):
         raise TypeError(f"a namespace is named by a str, not {type(namespace).__name__}")
     if not _NAME.match(namespace):
@@ -98,7 +98,7 @@ def check_namespace(namespace: object) -> None:
 
 
 def check_topic(topic: object) -> None:
-    """TypeError, or ValueError unless a topic can have this name."""
+    """TypeError or ValueError for an invalid name of a topic."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
     if not _NAME.match(topic):
@@ -106,13 +106,13 @@ def check_topic(topic: object) -> None:
 
 
 def check_list(what: str, values: object) -> None:
-    """TypeError for one text or body, whose parts would be taken for as many."""
+    """TypeError for a single str or bytes, whose elements would be taken for values."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{what} are a list, not one {type(values).__name__}")
 
 
 def answer_wait_s(wait_ms: object) -> float:
-    """How much longer an answer may take because the broker waits; TypeError for no number."""
+    """How much longer an answer may take because the broker waits. TypeError if no int."""
     check_whole("wait_ms", wait_ms)
     assert isinstance(wait_ms, int)
     return min(max(0, wait_ms) / 1000, ANSWER_WAIT_S_MAX)

@@ -1,6 +1,6 @@
-"""When a message is due, in the four ways a caller may say it.
+"""Due times: the four keywords with which a caller may give one.
 
-The one rule: what is wrong with a time is said at once, where it was given, and never sent.
+Invalid times raise an error in the call and are never sent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def due_of(
     at: datetime | None = None,
     delay: timedelta | None = None,
 ) -> tuple[int, bool] | None:
-    """(milliseconds, whether they count from now), None when no time is given.
+    """(milliseconds, whether they count from now), or None if no time is given.
 
-    A part of a millisecond counts as a whole one: never early. TypeError for another type,
-    ValueError for two times, a negative one, or an `at` without a time zone.
+    Fractions of a millisecond are rounded up, so that a message is never early. TypeError for a
+    wrong type; ValueError for two times, a negative time, or an `at` without a time zone.
     """
     given = sum(value is not None for value in (deliver_at_ms, delay_ms, at, delay))
     if given == 0:
@@ -36,7 +36,7 @@ def due_of(
         return _unix_ms(at), False
     if not isinstance(delay, timedelta):
         raise TypeError(f"delay is a timedelta, not {type(delay).__name__}")
-    # Not -(-delay // _MS): the longest delay has no negative.
+    # Not -(-delay // _MS), which would overflow for timedelta.max.
     whole, part = divmod(delay, _MS)
     return _whole("delay", whole + bool(part)), True
 
@@ -47,7 +47,7 @@ def due_members(
     at: datetime | None = None,
     delay: timedelta | None = None,
 ) -> dict[str, int]:
-    """The same as members of a request: `deliver_at_ms`, `delay_ms`, or none."""
+    """The due time as members of a request: `deliver_at_ms`, `delay_ms`, or neither."""
     due = due_of(deliver_at_ms, delay_ms, at, delay)
     if due is None:
         return {}

@@ -1,6 +1,6 @@
-"""The second look at tags: by the tags that a message carries, on the client's side.
+"""The exact check of tags in the client, after the broker's approximate one.
 
-The one rule: what does not match was never the consumer's, so it is given back at once.
+A message that does not match is returned to the broker immediately.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from delaylog.client.message import Message
 def split_by_tags(
     messages: Iterable[Message], tags: Sequence[str], tags_mode: str
 ) -> tuple[list[Message], list[Message]]:
-    """(those that have any of the tags, or all by `tags_mode`; the others)."""
+    """(messages that have any or all of the tags, depending on `tags_mode`; the others)."""
     wanted = frozenset(tags)
     kept: list[Message] = []
     others: list[Message] = []

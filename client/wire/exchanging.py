@@ -1,9 +1,9 @@
-"""What is done with the answer or failure of one exchange: a plan that any transport carries out.
+"""The plan of one call: redirects, failover and retries, as a generator that a transport drives.
 
-The one rule: what is done again here is what cannot have been done, or what may be done twice. A
-call that a node sends on goes to the leader; one that reached nobody goes to another node; while
-there is no leader, a repeatable one is tried again for a while. Nothing is sent here: the plan
-says what to ask and how long to pause, and is told what came of it.
+A call is retried only if it cannot have been carried out, or if it is repeatable. A redirected call
+goes to the leader; a call that reached no node goes to another node; while the cluster has no
+leader, a repeatable call is retried for a while. The plan sends nothing: it yields what to ask and
+how long to pause, and receives the outcome.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.storage.calls.of_broker import CLUSTER
 
-# Time a call may take beyond what it asked the broker to wait.
+# How long a call may take, in addition to the wait that it requests.
 CALL_TIMEOUT_S: Final = 30.0
-# How long what may be repeated is tried while a cluster has no leader; one comes within a second.
+# How long repeatable calls are retried without a leader. An election takes less than a second.
 FAILOVER_S: Final = 10.0
 RETRY_EVERY_S: Final = 0.1
 HOPS_MAX: Final = 5
@@ -41,20 +41,20 @@ class Ask:
 
     @property
     def name(self) -> str:
-        """What errors call it; the query stays out."""
+        """The name in error messages, without the query."""
         return f"{self.method} {self.node}{self.path.partition('?')[0]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so long."""
+    """Wait this long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node answered."""
+    """The answer of a node."""
 
     status: int
     body: bytes
@@ -76,11 +76,11 @@ def exchange(
     doubts: list[Exception] | None = None,
     on_repeat: OnRepeat | None = None,
 ) -> Plan:
-    """The plan of one call: ends with the body of a 2xx answer, or one of the three errors.
+    """The plan of one call. It returns the body of a 2xx answer, or raises one of the three errors.
 
-    `clock` gives seconds that only go forward; it is not asked while all goes well. `doubts` gets
-    the failures after which the call was asked again although it may have been carried out;
-    `on_repeat` hears of each failure after which it is asked again.
+    `clock` is a monotonic clock in seconds; it is read only after a failure. `doubts` collects the
+    failures after which the call was retried although it may have been carried out; `on_repeat` is
+    called with each failure after which it is retried.
     """
     headers = call.form.headers()
     if call.headers:
@@ -100,8 +100,8 @@ def exchange(
                 hops += 1
                 if (yield from _follow(route, outcome.location)):
                     continue
-            # One of several nodes that sends us away and to nobody there is, does not know yet who
-            # leads.
+            # A node of a cluster that redirects to an unknown place does not know the leader
+            # yet.
             between = outcome.location is not None and route.known > 1
             may_repeat = call.repeatable and (between or refused.code == "not_ready")
         else:
@@ -115,7 +115,7 @@ def exchange(
             lost = error
         if not may_repeat or clock() >= until:
             if lost is not None and isinstance(error, NotReached):
-                # Nobody was reached this time; an earlier try may have been carried out.
+                # This try reached no node, but an earlier one may have been carried out.
                 raise AnswerLost(f"{lost}; then {error}") from error
             raise error
         if doubts is not None and not isinstance(error, NotReached):
@@ -131,7 +131,7 @@ def exchange(
 
 
 def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, bool]:
-    """Go to the leader, if it is a member; who the members are, a node that we know says."""
+    """Switch to the leader if it is a member. A known node is asked for the members."""
     if route.follow(location):
         return True
     outcome = yield Ask(route.node, "GET", CLUSTER, None, READ_FORM.headers(), 0.0)
@@ -147,7 +147,7 @@ def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, bool]
 
 
 def refusal(answer: Answer) -> ApiError:
-    """The error of an answer that is none of 2xx."""
+    """The error for an answer whose status is not 2xx."""
     try:
         problem = json.loads(answer.body)
     except ValueError:

@@ -1,9 +1,8 @@
-"""One HTTP/1.1 answer, read from bytes as they come, however they are cut.
+"""An incremental parser of one HTTP/1.1 answer.
 
-The one rule: an answer is whole or it is an error; what ends early, is too long, or is no HTTP at
-all raises MalformedAnswer. It reads what answers of a broker, or of a proxy before it, are made of:
-a length, chunks, or everything until the end; interim answers (100 Continue) are passed over.
-Nothing is read from a socket here.
+An answer is either complete or an error: an answer that is truncated, too long or not HTTP raises
+MalformedAnswer. The body may have a Content-Length, be chunked, or end with the connection. Interim
+answers (100 Continue) are skipped. This module reads no sockets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _NO_BODY: Final = (204, 304)
 
 
 class MalformedAnswer(Exception):
-    """What came is not a whole HTTP answer."""
+    """The received bytes are not a complete HTTP answer."""
 
 
 class _Part(IntEnum):
@@ -29,9 +28,9 @@ class _Part(IntEnum):
 
 
 class AnswerReader:
-    """Takes bytes until the answer is whole; then `status`, `headers`, `body` and `reusable` hold.
+    """Takes bytes until the answer is complete; then `status`, `headers` and `body` are valid.
 
-    `headers` has lower-case names; of a repeated name the last counts.
+    `headers` has lower-case names; of repeated headers the last one counts.
     """
 
     __slots__ = ("_buffer", "_chunked", "_left", "_part", "_parts", "headers", "reusable", "status")
@@ -40,7 +39,7 @@ class AnswerReader:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.reusable = True
-        """Whether another request may follow on the same connection."""
+        """Whether the connection may be used for another request."""
         self._part = _Part.HEAD
         self._buffer = b""
         self._chunked = bytearray()
@@ -49,22 +48,22 @@ class AnswerReader:
 
     @property
     def body(self) -> bytes:
-        """The body of a whole answer."""
+        """The body of a complete answer."""
         parts = self._parts
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @property
     def wanted(self) -> int:
-        """How many more bytes are known to come; 0 where nobody knows."""
+        """How many more bytes will come; 0 if unknown."""
         return self._left if self._part is _Part.LENGTH else 0
 
     def header(self, name: bytes) -> str | None:
-        """A header as text, None when it is not there."""
+        """The value of a header, or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes; True when the answer is whole."""
+        """Take the next bytes. Returns True once the answer is complete."""
         if self._part is _Part.HEAD:
             if self._buffer:
                 data = self._buffer + data
@@ -81,12 +80,12 @@ class AnswerReader:
                 self._parts.append(data)
             return False
         if data:
-            # Nobody asked for more: what it means is not known, so nothing follows it.
+            # Unexpected bytes after the answer: their meaning is unknown, so do not reuse.
             self.reusable = False
         return True
 
     def end(self) -> None:
-        """The connection has ended. MalformedAnswer unless the answer is whole by that."""
+        """Handle the end of the connection. MalformedAnswer unless it completes the answer."""
         if self._part is _Part.UNTIL_END:
             self._part = _Part.WHOLE
         if self._part is not _Part.WHOLE:
@@ -94,7 +93,7 @@ class AnswerReader:
             raise MalformedAnswer(f"the answer broke off {where}")
 
     def _take_heads(self, data: bytes) -> bytes | None:
-        """Read the head, passing over interim ones; what is behind it, or None if it goes on."""
+        """Parse the head, skipping interim ones. Returns the bytes after it, or None for more."""
         while True:
             end = data.find(b"\r\n\r\n")
             if end < 0:
@@ -111,7 +110,7 @@ class AnswerReader:
                 return data
 
     def _check_start(self, data: bytes) -> None:
-        """Say early that a peer does not speak HTTP at all."""
+        """Detect early that the peer does not speak HTTP."""
         start = b"HTTP/1."
         if data[: len(start)] != start[: len(data)]:
             raise MalformedAnswer("the answer is not HTTP/1")
@@ -174,7 +173,7 @@ class AnswerReader:
         return True
 
     def _take_chunks(self, data: bytes) -> bool:
-        """Take the chunks that are whole; `_chunked` begins with the size of the next one."""
+        """Take complete chunks; `_chunked` starts with the size of the next one."""
         held = self._chunked
         held += data
         while True:
@@ -193,7 +192,7 @@ class AnswerReader:
                 raise MalformedAnswer("a chunk of the answer is longer than its size")
             self._parts.append(bytes(held[first:stop]))
             del held[: stop + 2]
-        # Behind the last chunk: lines that nobody needs, up to an empty one.
+        # After the last chunk come trailers, which are ignored, and an empty line.
         whole = held.find(b"\r\n\r\n", end) + 4
         if whole < 4:
             if len(held) > HEAD_BYTES_MAX:

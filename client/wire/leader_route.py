@@ -1,9 +1,9 @@
-"""Which node of a cluster is asked: whoever led last, or the next one when that one is gone.
+"""Which node of a cluster is asked: the last known leader, or the next node if it fails.
 
-The one rule: calls, and the token in them, go only to nodes that the caller named or that a node
-of those names as a member of its cluster. HTTP's own redirects are not followed: they would drop
-the token, or bring it wherever somebody says. Threads may share a route: at worst two of them pass
-over a node that one would have asked.
+Calls, and the token in them, go only to nodes that the caller named, and to nodes that those name
+as members of their cluster. HTTP redirects are not followed by the HTTP library: it would drop the
+token, or send it to any address. Threads may share a route: in the worst case two threads skip a
+node.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class LeaderRoute:
 
     @property
     def node(self) -> str:
-        """The address of the node to ask now, without a slash at its end."""
+        """The address of the node to ask, without a trailing slash."""
         return self._known[self._at]
 
     @property
     def known(self) -> int:
-        """How many nodes there are to try."""
+        """The number of known nodes."""
         return len(self._known)
 
     def learn(self, status: Mapping[str, Any]) -> None:
-        """A node that is asked has named its cluster's members."""
+        """Add the members that a node listed in its cluster status."""
         members = status.get("members")
         for member in members if isinstance(members, list) else ():
             url = str(member.get("http", "")).rstrip("/") if isinstance(member, dict) else ""
@@ -39,7 +39,7 @@ class LeaderRoute:
                 self._known.append(url)
 
     def follow(self, location: str) -> bool:
-        """Go where a node sends us; False if that is no member that we know."""
+        """Switch to the target of a redirect; False if it is not a known member."""
         found = _origin(location)
         for at, url in enumerate(self._known):
             if found is not None and _origin(url) == found:
@@ -48,7 +48,7 @@ class LeaderRoute:
         return False
 
     def next(self, failed: str) -> None:
-        """Try another node than the one that failed, unless somebody has gone on already."""
+        """Switch to the next node, unless another thread has already left the failed one."""
         if self.node == failed:
             self._at = (self._at + 1) % len(self._known)
 

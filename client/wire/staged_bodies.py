@@ -1,6 +1,6 @@
-"""What one writer of a transaction has staged so far, and in what order; no calls.
+"""The bookkeeping of a transaction with one writer. It makes no calls.
 
-The one rule: bodies are numbered, so that one that is staged again adds nothing.
+Bodies are numbered, so that staging a body again adds nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from delaylog.client.errors import ClientError
 
 
 class StagedBodies:
-    """What one writer has staged: one part, its bodies numbered."""
+    """One part of a transaction, with numbered bodies."""
 
     def __init__(self, transaction: str | None) -> None:
         self.id = transaction or uuid4().hex
@@ -20,14 +20,14 @@ class StagedBodies:
         self._open = False
 
     def begin(self) -> None:
-        """It is open. ClientError when it was before."""
+        """Mark the transaction as open. ClientError if it is already open."""
         if self._open:
             raise ClientError(f"transaction {self.id} is open already")
         self._open = True
         self.rows = self._number = 0
 
     def next_number(self) -> int:
-        """The number of the next body. ClientError outside of the block."""
+        """The number of the next body. ClientError outside the `with` block."""
         if not self._open:
             raise ClientError(f"transaction {self.id} is not open: stage inside of its `with`")
         number = self._number
@@ -35,6 +35,6 @@ class StagedBodies:
         return number
 
     def end(self) -> list[dict[str, int]]:
-        """It is over; what a commit names."""
+        """Mark the transaction as ended. Returns the winners for the commit."""
         self._open = False
         return [{"part": 0, "attempt": 0, "rows": self.rows}] if self.rows else []

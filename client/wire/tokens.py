@@ -1,7 +1,7 @@
-"""The token of a client as a header, and nothing that shows it.
+"""The client's token as a header.
 
-The one rule: a token leaves a process in the header `Authorization` alone: what holds it has no
-repr of its own contents, and what is wrong with it is said without it.
+A token appears only in the header `Authorization`: the object that holds it hides its contents in
+`repr`, and errors about a token do not contain it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from delaylog.client.wire.checks import check_text
 
 
 class Headers(dict[str, str]):
-    """Headers that a log or a traceback may show without telling what they hold."""
+    """Headers whose repr hides their values, so that logs and tracebacks may show it."""
 
     def __repr__(self) -> str:
         return f"Headers({', '.join(self)})"
 
 
 def authorization(token: str | None) -> Headers:
-    """The header of a token; none without one. ValueError where it cannot stand in a header.
+    """The header for a token; empty without a token.
 
-    TypeError for no text.
+    ValueError if the token cannot be part of a header, TypeError if it is not a str.
     """
     check_text("token", token)
     if token is None:

@@ -28,7 +28,7 @@ class Retry(Exception):
         if delay is not None:
             if not isinstance(delay, timedelta):
                 raise TypeError(f"delay is a timedelta, not {type(delay).__name__}")
-            # Not -(-delay // _MS): the longest delay has no negative.
+            # Not -(-delay // _MS), which would overflow for timedelta.max.
             whole, part = divmod(delay, _MS)
             delay_ms = whole + bool(part)
         if delay_ms is not None and (isinstance(delay_ms, bool) or not isinstance(delay_ms, int)):

@@ -1,7 +1,8 @@
-"""What a worker needs of a shard, and the ports of the clients and of queues in this process.
+"""Ports: the interface between a worker and one shard.
 
-The one rule: one port is one shard, so that none waits for another, and a failure is the worker's
-to judge; only what the transport does about leaders of clusters comes before.
+There are ports of network clients and of queues in this process. A port is one shard, so no shard
+waits for another. The worker decides how to react to failures; only the search for a cluster's
+leader happens below, in the transport.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class AsyncPort(Protocol):
-    """One shard, as asked for one consumer's topic, group and tags.
+    """One shard, for the topic, group and tags of one consumer.
 
-    Several calls may be under way at once.
+    Several calls may be in progress at the same time.
     """
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """The name of the shard in log messages."""
 
     async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
@@ -37,12 +38,12 @@ class AsyncPort(Protocol):
     async def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
 
     async def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now, at the price of one call."""
+        """Ack messages, with a result for each, and lease ready ones, in one call."""
 
 
 class AsyncLinkPort:
@@ -63,7 +64,7 @@ class AsyncLinkPort:
     async def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
         for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
@@ -74,16 +75,14 @@ class AsyncLinkPort:
     async def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now."""
+        """Ack messages, with a result for each, and lease ready ones."""
         return await self._link.ack_and_receive(
             messages, self._wanted, max=max, lease_ms=self._lease_ms
         )
 
 
 class AsyncQueuePort:
-    """The one shard of anything that receives and settles as the clients do, such as an embedded
-    broker.
-    """
+    """The port of an object with a client's methods, such as an embedded broker."""
 
     def __init__(self, queue: AsyncQueueClient, consumer: Consumer) -> None:
         self.name = "this process"
@@ -107,23 +106,23 @@ class AsyncQueuePort:
     async def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
         if verb == "ack":
             return await self._queue.ack(messages)
         if verb == "nack":
             return await self._queue.nack(messages, delay_ms=times.get("delay_ms"))
         lease_ms = times.get("lease_ms")
-        assert lease_ms is not None, "an extend says how long"
+        assert lease_ms is not None, "an extend has a lease_ms"
         return await self._queue.extend(messages, lease_ms=lease_ms)
 
     async def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now."""
+        """Ack messages, with a result for each, and lease ready ones."""
         results = await self.settle("ack", messages)
         return results, await self.receive(max=max, wait_ms=0)
 
 
 def async_queue_ports(queue: AsyncQueueClient) -> Callable[[Consumer], Sequence[AsyncPort]]:
-    """The ports of an AsyncWorker that runs consumers on such a queue."""
+    """The `ports` argument of an AsyncWorker that consumes from this queue."""
     return lambda consumer: [AsyncQueuePort(queue, consumer)]

@@ -1,7 +1,8 @@
-"""What a worker needs of a shard, and the ports of the clients and of queues in this process.
+"""Ports: the interface between a worker and one shard.
 
-The one rule: one port is one shard, so that none waits for another, and a failure is the worker's
-to judge; only what the transport does about leaders of clusters comes before.
+There are ports of network clients and of queues in this process. A port is one shard, so no shard
+waits for another. The worker decides how to react to failures; only the search for a cluster's
+leader happens below, in the transport.
 
 Made from client/_async/workers/ports.py by `make twins`: change that one.
 """
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Port(Protocol):
-    """One shard, as asked for one consumer's topic, group and tags.
+    """One shard, for the topic, group and tags of one consumer.
 
-    Several calls may be under way at once.
+    Several calls may be in progress at the same time.
     """
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """The name of the shard in log messages."""
 
     def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
@@ -39,12 +40,12 @@ class Port(Protocol):
     def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
 
     def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now, at the price of one call."""
+        """Ack messages, with a result for each, and lease ready ones, in one call."""
 
 
 class LinkPort:
@@ -63,7 +64,7 @@ class LinkPort:
     def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
         for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
@@ -74,14 +75,12 @@ class LinkPort:
     def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now."""
+        """Ack messages, with a result for each, and lease ready ones."""
         return self._link.ack_and_receive(messages, self._wanted, max=max, lease_ms=self._lease_ms)
 
 
 class QueuePort:
-    """The one shard of anything that receives and settles as the clients do, such as an embedded
-    broker.
-    """
+    """The port of an object with a client's methods, such as an embedded broker."""
 
     def __init__(self, queue: QueueClient, consumer: Consumer) -> None:
         self.name = "this process"
@@ -105,23 +104,23 @@ class QueuePort:
     def settle(
         self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend them, with a result each."""
+        """Ack, nack or extend messages, with a result for each."""
         if verb == "ack":
             return self._queue.ack(messages)
         if verb == "nack":
             return self._queue.nack(messages, delay_ms=times.get("delay_ms"))
         lease_ms = times.get("lease_ms")
-        assert lease_ms is not None, "an extend says how long"
+        assert lease_ms is not None, "an extend has a lease_ms"
         return self._queue.extend(messages, lease_ms=lease_ms)
 
     def ack_and_receive(
         self, messages: Sequence[Message], *, max: int
     ) -> tuple[Sequence[Settled], Sequence[Message]]:
-        """End these, with a result each, and lease what is ready now."""
+        """Ack messages, with a result for each, and lease ready ones."""
         results = self.settle("ack", messages)
         return results, self.receive(max=max, wait_ms=0)
 
 
 def queue_ports(queue: QueueClient) -> Callable[[Consumer], Sequence[Port]]:
-    """The ports of an ThreadWorker that runs consumers on such a queue."""
+    """The `ports` argument of an ThreadWorker that consumes from this queue."""
     return lambda consumer: [QueuePort(queue, consumer)]

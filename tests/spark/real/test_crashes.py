@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.client.spark.misbehaving_server import Call
-from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.frames import ids_of, messages
+from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.real.real_broker import BrokerView, RealBroker
 from tests.spark.test_batch_sink import sink
 

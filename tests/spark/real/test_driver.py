@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.client.spark.misbehaving_server import Call
+from tests.spark.frames import ids_of, messages, parquet
 from tests.spark.real.driver import BATCH_LOAD, BATCH_ROWS, STREAM_APP, start_stream
 from tests.spark.real.fault_proxy import FaultProxy
-from tests.spark.frames import ids_of, messages, parquet
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT
 from tests.spark.test_batch_sink import sink

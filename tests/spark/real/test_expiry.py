@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from tests.client.spark.misbehaving_server import Call
-from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.frames import ids_of, messages, parquet
+from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_consuming_stream import consume

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.client.spark.misbehaving_server import Call
-from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, messages, parquet
+from tests.spark.real.fault_proxy import FaultProxy
 from tests.spark.real.mishaps import Mishaps
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
