@@ -1,7 +1,8 @@
 """Workers: handlers for the messages of a topic, in an event loop or in threads.
 
-Most programs use the `consumer` decorator of `Client` and `AsyncClient`. The parts: a pure `desk`
-for each consumer (what to begin, extend, settle and ask for), and a driver of tasks or threads.
+Most programs use the `consumer` decorator of `Client` and `AsyncClient`. Each consumer has a
+`desk`, a state machine without I/O that decides which messages to handle, extend, settle and fetch.
+A "shift" drives the desk with tasks or threads.
 """
 
 from delaylog.client._async.workers.worker import AsyncWorker

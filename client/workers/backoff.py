@@ -1,7 +1,7 @@
-"""Backoff: how long something waits before it is tried again, longer each time.
+"""Backoff: exponential backoff with jitter.
 
-The one rule: nothing here sleeps or draws random numbers of its own; attempts and chance come in,
-milliseconds go out. Consumers use it for messages, fetching for a broker that is away.
+The functions are pure: they take the number of attempts and a random number, and return
+milliseconds. Consumers use it for redelivery, workers also for calls to an unreachable broker.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-# A lease, and so a wait of the API, is bounded by the broker; this bounds the arithmetic.
+# Bounds the exponent, so that the arithmetic cannot overflow.
 FACTOR_POWER_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`first_ms`, then `factor` times as long each time, at most `max_ms`.
+    """Waits that start at `first_ms`, grow by `factor` each time, and are at most `max_ms`.
 
-    `jitter` is the share of the wait that chance may take away, from 0 (none) to 1 (all of it).
-    TypeError and ValueError for anything that is not a wait.
+    `jitter` is the share of the wait that is random, from 0 (none) to 1 (all of it); it only
+    shortens the wait. Raises TypeError or ValueError for invalid values.
     """
 
     first_ms: float = 1_000
@@ -41,13 +41,13 @@ class Backoff:
             raise ValueError(f"a backoff's jitter is between 0 and 1, not {self.jitter}")
 
     def delay_ms(self, attempts: int, chance: float) -> int:
-        """The wait after that many attempts (at least 1); `chance` is from 0 to below 1."""
+        """The wait after this many attempts (at least 1); `chance` is a random number in [0, 1)."""
         assert attempts >= 1
         power = min(attempts - 1, FACTOR_POWER_MAX)
         whole = min(float(self.max_ms), self.first_ms * self.factor**power)
         return int(whole * (1 - self.jitter * chance))
 
 
-# For a broker that cannot be asked: soon at first, since leaders change within a second.
+# For an unreachable broker: short at first, since a leader is elected within a second.
 FETCHING: Final = Backoff(first_ms=100, max_ms=5_000, factor=2.0, jitter=0.5)
 SETTLING: Final = Backoff(first_ms=50, max_ms=1_000, factor=2.0, jitter=0.5)

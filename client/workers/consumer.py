@@ -1,6 +1,6 @@
-"""Consumer: one handler, what it consumes, and how.
+"""Consumer: a handler and its options.
 
-The one rule: whatever is wrong with it is said when it is declared, before a message is fetched.
+Invalid options raise an error at the declaration, before a message is fetched.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LEASE_MS: Final = 30_000
 WAIT_MS: Final = 20_000
 GRACE_S: Final = 30.0
 CONCURRENCY_MAX: Final = 10_000
-"""More handlers at once than a process can have threads for is a slip of the pen."""
+"""Upper limit of `concurrency`: a process cannot have more threads, so more is a mistake."""
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """The members of Consumer but its topic and handler."""
+    """The fields of Consumer except topic and handler."""
 
     group: str | None
     concurrency: int
@@ -49,7 +49,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """`Client.consumer` says what each of these means; TypeError and ValueError what is off."""
+    """A handler and its options; `Client.consumer` documents them. Validated on creation."""
 
     topic: str
     handler: Handler
@@ -92,7 +92,7 @@ class Consumer:
             raise ValueError(f"concurrency is at most {CONCURRENCY_MAX:,}, not {self.concurrency}")
         check_seconds("grace_s", self.grace_s)
         check_text("group", self.group)
-        # Asked for by each shard's receives, so an iterator would be used up by the first.
+        # Used by every shard; an iterator would be exhausted by the first one.
         object.__setattr__(self, "tags", check_texts("tags", self.tags))
         if self.tags_mode not in typing.get_args(TagsMode):
             raise ValueError(f"tags_mode is any or all, not {self.tags_mode!r}")
@@ -106,12 +106,12 @@ class Consumer:
 
     @property
     def rows_max(self) -> int:
-        """Messages that one call of the handler takes at most."""
+        """The maximum number of messages per call of the handler."""
         return (self.batch_max or BATCH_MAX) if self.batch else 1
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """The name in log messages."""
         return self.topic if self.group is None else f"{self.topic}/{self.group}"
 
     @property
@@ -121,7 +121,7 @@ class Consumer:
 
     @property
     def wanted(self) -> Wanted:
-        """What its receives ask for."""
+        """Which messages its receives want."""
         return Wanted(self.topic, self.group, tuple(self.tags), self.tags_mode, self.exact_tags)
 
 
@@ -130,7 +130,7 @@ assert _MEMBERS - {"topic", "handler"} == ConsumerOptions.__annotations__.keys()
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Also of an object whose `__call__` is one, and of partials."""
+    """Whether a call returns a coroutine; also for callable objects and partials."""
     called = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
         called
@@ -138,13 +138,16 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def _check_handler(handler: object) -> None:
-    """TypeError for one that would fail on every message, until all of them are dead."""
+    """TypeError for a handler that cannot be called with one argument.
+
+    It would fail on every message, until all messages are dead.
+    """
     if not callable(handler):
         raise TypeError(f"a handler is called with a message; {handler!r} cannot be")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        # Some that are built in do not say what they take.
+        # Some built-in functions have no signature.
         return
     try:
         signature.bind(None)

@@ -1,9 +1,8 @@
-"""A handler in a context of its own, without a task of its own.
+"""Runs a handler in its own context, without its own task.
 
-Context variables that a handler sets are seen by what it calls and by nobody else: not by the next
-handler of the same runner. A task for each message would do that too, and costs ten times as much.
-The one rule: the loop sees no difference, since all that the handler waits for is handed on as it
-is.
+Context variables that a handler sets are visible to the functions it calls, but not to the next
+handler of the same runner. A task per message would have the same effect at ten times the cost. The
+event loop sees no difference, since every future that the handler awaits is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ T = TypeVar("T")
 
 
 def begin(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Awaitable[None] | None:
-    """Call it in a copy of the current context, up to where it first waits.
+    """Call `function` in a copy of the current context, up to its first suspension.
 
-    What is left to be awaited; None where it has ended. That way handlers that wait for nothing
-    cost a few calls more, and no generator.
+    Returns an awaitable for the rest, or None if the function has ended. So a handler that never
+    suspends costs a few extra calls, but no generator.
     """
     context = copy_context()
     run = context.run
@@ -55,7 +54,7 @@ def in_own_context(
 
 @types.coroutine
 def _rest(context: Context, coroutine: Any, waited_for: Any) -> Generator[Any, Any, Any]:
-    """Go on with it to its end, from what it waits for."""
+    """Drive the coroutine to its end, starting with the future that it awaits."""
     while True:
         step, given = coroutine.send, None
         try:
@@ -65,8 +64,8 @@ def _rest(context: Context, coroutine: Any, waited_for: Any) -> Generator[Any, A
             raise
         except BaseException as error:
             step, given = coroutine.throw, error
-        # A failure knows this frame. Where the frame knew the failure, or the future that has it,
-        # all would stay, and the message with them, until somebody collects garbage.
+        # An exception refers to this frame. If the frame also referred to the exception, or to its
+        # future, the cycle would keep the message alive until the garbage collector runs.
         waited_for = None
         try:
             waited_for = context.run(step, given)

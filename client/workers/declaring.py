@@ -1,6 +1,6 @@
-"""How consumers are declared, the same for both clients and both workers.
+"""The `consumer` decorator, shared by both clients and both workers.
 
-The one rule: the decorated function stays what it was, so it can be called and tested by itself.
+It returns the decorated function unchanged, so that it can be called and tested directly.
 """
 
 from __future__ import annotations
@@ -16,38 +16,42 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Declaring(ABC):
-    """Whatever has a `consumer` decorator."""
+    """Base class of the objects that have a `consumer` decorator."""
 
     @abstractmethod
     def _declare(self, consumer: Consumer) -> None:
-        """Take one more. TypeError where the handler is not of the kind that runs here."""
+        """Add a consumer. TypeError if the handler is of the wrong kind (coroutine or plain)."""
 
     def consumer(
         self,
         topic: str,
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[Function], Function]:
-        """Have the decorated function handle the messages of a topic, once the worker runs.
+        """Register the decorated function as the handler of a topic's messages.
 
-        A message is acked when the handler returns. When it raises, the message comes again after
-        `backoff` (None: the topic's), or as `Retry` says; past its `max_retry` it is dead.
+        A message is acked when the handler returns. When the handler raises, the message is
+        redelivered after `backoff` (None: the topic's), or as `Retry` says; after `max_retry`
+        retries it is dead.
 
-        `concurrency`: handlers at once; of one key only one, whatever happens to its lease.
-        `batch`: the handler takes a list of up to `batch_max` (100) messages, which are acked, or
-        come again, together; None: if `batch_max` is given or its parameter is annotated as a list.
-        `prefetch`: messages that may wait in the process; as many come as a quarter of a second
-        of work, so none wait behind slow handlers; 0: as many as can begin at once.
-        `lease_ms`: extended when half of it is gone, for as long as the message waits or runs. So
-        long others wait for the messages of a process that was killed.
-        `wait_ms`: how long one receive waits at the broker. `group`, `tags`, `tags_mode` choose
-        what is received; `exact_tags` looks at the tags once more here, where the broker's test of
-        tags may let others through.
-        `grace_s`: how long `stop` waits for handlers before it gives their messages back.
-        `on_error(message, error)`: called when a handler raised anything but Retry; it may return
-        the milliseconds until the message comes again, None for the backoff.
+        `concurrency`: how many handlers run at the same time. Messages with the same key are
+        handled one at a time, even if a lease is lost.
+        `batch`: the handler takes a list of up to `batch_max` (100) messages, which are acked or
+        redelivered together. None: true if `batch_max` is given or the parameter of the handler is
+        annotated as a list.
+        `prefetch`: the maximum number of messages that wait in the process. The worker fetches a
+        quarter of a second of work, so that no message waits behind slow handlers. 0: it fetches
+        only messages that a handler can take immediately.
+        `lease_ms`: the lease of a message. It is extended at half-time while the message waits or
+        is handled. Messages of a killed process are redelivered after this time.
+        `wait_ms`: how long a receive waits at the broker. `group`, `tags`, `tags_mode` select the
+        messages. The broker's check of tags is approximate; `exact_tags` adds an exact check in the
+        worker.
+        `grace_s`: how long `stop` waits for handlers before it returns their messages.
+        `on_error(message, error)`: called when a handler raises anything but Retry. It may return
+        the milliseconds until redelivery, or None for the backoff.
         """
 
-        # Also where `@client.consumer` stands without its parentheses.
+        # This also catches `@client.consumer` without parentheses.
         check_topic(topic)
 
         def declare(function: Function) -> Function:

@@ -1,9 +1,10 @@
-"""Desk: what one consumer has in this process, from the receive to the settling call.
+"""Desk: the messages of one consumer in this process, from the receive to the settling call.
 
-A state machine for both workers: messages and the time come in; which to begin, which leases to
-extend, what to settle and how much to ask for come out. The one rule: a message that was begun is
-settled by what its handler decided or not at all, and never after its lease was lost. Seconds are
-those of one steady clock. It has no lock: a worker with threads brings its own.
+The desk is a state machine without I/O, shared by both kinds of worker. Its inputs are messages and
+the time. Its outputs are the messages to handle, the leases to extend, the calls to make, and the
+number of messages to fetch. A message whose handler has started is settled with the handler's
+decision or not at all, and never after its lease was lost. Times are seconds of one monotonic
+clock. The desk has no lock: a worker with threads must hold its own.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# While so many acks are not answered nothing is fetched: memory stays bounded when they are slow.
+# With this many unanswered acks no messages are fetched, so that memory stays bounded.
 UNSETTLED_MAX: Final = 20_000
 CHANCES: Final = 16
 WAITING, RUNNING, OVER = HeldState
 
 
 def _nobody(_: int) -> None:
-    """Nobody listens yet."""
+    """The default callback: do nothing."""
 
 
 class Desk:
@@ -54,28 +55,28 @@ class Desk:
     ) -> None:
         self.consumer = consumer
         self.running = 0
-        """Messages under handlers."""
+        """Messages that are being handled."""
         self.unsettled = 0
-        """Messages that were decided and whose call was not answered."""
+        """Messages with a decision whose settling call is not answered yet."""
         self.on_ready: Callable[[int], None] = _nobody
-        """Called when messages came that can be begun, with how many."""
+        """Called with the number of messages that became ready for a handler."""
         self.on_room: Callable[[int], None] = _nobody
-        """Called when a shard that `ask` said 0 for may be asked again."""
+        """Called when a shard may be asked again after `ask` returned 0 for it."""
         self.on_settle: Callable[[int], None] = _nobody
-        """Called when there is a settlement of a shard to wait for, or to make now."""
+        """Called when a settlement of a shard was created or became due."""
         self.on_lease: Callable[[int], None] = _nobody
-        """Called when a lease has come from a shard."""
+        """Called when a shard has granted a lease."""
         self._ready: deque[Held] = deque()
         self._waiting = [0] * ports
         self._low = [-1] * ports
-        """How few have to wait for a shard to be asked again; -1: it is not held back."""
+        """The number of waiting messages at which a shard is asked again; -1: not throttled."""
         self._gate = gate
         self._chance = chance
         self._lease_s = consumer.lease_ms / 1000
         self._books = [LeaseBook(self._lease_s) for _ in range(ports)]
         self._settling = Settling()
         self._alone: set[int] = set()
-        """Shards whose receives take no acks along."""
+        """Shards whose receives carry no acks."""
         self._intake = Intake(
             concurrency=consumer.concurrency,
             places=consumer.concurrency * consumer.rows_max,
@@ -85,15 +86,15 @@ class Desk:
         self._on_received = overridden(hooks, "on_received")
         self._on_lease_lost = overridden(hooks, "on_lease_lost")
 
-    # Messages come
+    # Messages arrive
 
     @property
     def waiting(self) -> int:
-        """Messages that no handler has begun."""
+        """The number of messages that no handler has started."""
         return sum(self._waiting)
 
     def ask(self, port: int) -> int:
-        """How many to ask a shard for; 0: wait for `on_room`."""
+        """How many messages to fetch from a shard; 0: wait for `on_room`."""
         here = self._waiting[port]
         n = self._intake.ask(waiting_here=here, waiting=self.waiting, running=self.running)
         if n and self.unsettled < UNSETTLED_MAX:
@@ -102,7 +103,7 @@ class Desk:
         return 0
 
     def take_in(self, port: int, messages: Sequence[Message], now_s: float) -> None:
-        """One receive was answered now."""
+        """Add the messages of a receive that was answered at `now_s`."""
         if not messages:
             return
         hold = self._books[port].begun(now_s, desk=self, port=port)
@@ -121,9 +122,9 @@ class Desk:
     # Handlers run
 
     def begin(self, now_s: float) -> Held | None:
-        """The next message to handle, None when there is none.
+        """Start the next message; None if there is none.
 
-        What lost its lease before is dropped: it comes again.
+        Messages whose lease has ended are discarded: the broker redelivers them.
         """
         ready = self._ready
         while ready:
@@ -146,15 +147,15 @@ class Desk:
         return None
 
     def begin_batch(self, now_s: float) -> list[Held]:
-        """As many of them as one call of the handler takes."""
+        """Start as many messages as one call of the handler takes."""
         batch: list[Held] = []
         while len(batch) < self.consumer.rows_max and (held := self.begin(now_s)) is not None:
             batch.append(held)
         return batch
 
     def done(self, held: Held, seconds: float, now_s: float) -> None:
-        """Its handler returned after so long."""
-        # The way of nearly all messages, so `_ended` stands here once more without its calls.
+        """Record that the handler of a message returned after `seconds`."""
+        # The hot path: this is `_ended` with its calls inlined.
         self._intake.handled(1, seconds)
         self.running -= 1
         for each in reversed(self._gate.leave(held)):
@@ -168,7 +169,7 @@ class Desk:
                 self.on_settle(hold.port)
 
     def batch_done(self, batch: Sequence[Held], seconds: float, now_s: float) -> None:
-        """The handler of a batch returned."""
+        """Record that the handler of a batch returned."""
         self._intake.handled(len(batch), seconds)
         for held in batch:
             self._ended(held, Verb.ACK, None, now_s)
@@ -182,7 +183,7 @@ class Desk:
         *,
         delay_ms: int | None = None,
     ) -> None:
-        """A handler raised. `delay_ms` is what `on_error` wants, before any backoff."""
+        """Record that a handler raised. `delay_ms` of `on_error` takes precedence over backoff."""
         self._intake.handled(len(batch), seconds)
         if isinstance(error, Retry) and error.delay_ms is not None:
             delay_ms = error.delay_ms
@@ -190,15 +191,15 @@ class Desk:
         for held in batch:
             own_ms = delay_ms
             if own_ms is None and backoff is not None:
-                # A few waits rather than any: messages with one wait go back by one call.
+                # Quantized jitter: messages with the same delay are nacked by one call.
                 chance = int(self._chance() * CHANCES) / CHANCES
                 own_ms = backoff.delay_ms(held.message.attempts, chance)
             self._ended(held, Verb.NACK, own_ms, now_s)
 
     def abandon(self, batch: Iterable[Held]) -> list[Held]:
-        """Handlers that were waited for long enough: what they decide from now on counts no more.
+        """Give up on handlers that did not end in time: their decisions are ignored from now on.
 
-        Their keys stay taken, since they may still run; `give_back` the messages that come out.
+        Their keys stay locked, since they may still run. Pass the returned messages to `give_back`.
         """
         abandoned = [held for held in batch if held.state is RUNNING]
         for held in abandoned:
@@ -208,15 +209,15 @@ class Desk:
         return abandoned
 
     def give_back(self, abandoned: Iterable[Held], now_s: float) -> None:
-        """What was abandoned may be handled elsewhere, at once.
+        """Nack abandoned messages without delay.
 
-        It was begun, so it counts as an attempt: what hangs every worker has an end.
+        The attempt counts, so that a message that hangs every worker is dead in the end.
         """
         for held in abandoned:
             self._settle(held, Verb.NACK, 0, now_s)
 
     def give_back_waiting(self, now_s: float) -> None:
-        """Everything that was not begun goes back."""
+        """Return all messages that no handler has started."""
         parked = [held for held in self._gate.parked() if held.hold.desk is self]
         for held in (*self._ready, *parked):
             if held.state is WAITING:
@@ -226,7 +227,7 @@ class Desk:
         self.begin(now_s)
 
     def unpark(self, held: Held) -> None:
-        """What it waited for is over: it goes before everything else."""
+        """Put a parked message at the head of the queue: its key is free."""
         self._ready.appendleft(held)
         self.on_ready(1)
 
@@ -253,22 +254,22 @@ class Desk:
     # Settling
 
     def settle_at_s(self, port: int) -> float | None:
-        """When `settlements` has something for a shard."""
+        """When the next settlement of a shard is due, or None."""
         return self._settling.next_at_s(port)
 
     def settlements(self, port: int, now_s: float, *, everything: bool = False) -> list[Settlement]:
-        """Calls to make now at a shard."""
+        """The settling calls to make now on a shard."""
         return self._settling.due(port, now_s, everything=everything)
 
     def acks_to_carry(self, port: int) -> Settlement | None:
-        """Acks that a receive from a shard may take along; `settled` or `not_carried` follows."""
+        """Acks to send with a receive. `settled` or `not_carried` must follow."""
         return None if port in self._alone else self._settling.take_acks(port)
 
     def not_carried(self, acks: Settlement, error: BaseException, now_s: float) -> bool:
-        """The call of acks and a receive failed: the acks are sent alone.
+        """Handle the failure of a combined ack and receive: the acks become due on their own.
 
-        Returns whether the receive is to be sent alone as well: a broker that refuses the call may
-        be of a release that does not know it.
+        Returns whether the receive should be made on its own: an older broker refuses the combined
+        call.
         """
         port, refused = acks.port, isinstance(error, Exception) and is_refusal(error)
         if refused:
@@ -279,8 +280,8 @@ class Desk:
         return refused
 
     def settled(self, settlement: Settlement, results: Sequence[Settled]) -> None:
-        """The call was answered, message by message."""
-        # After a repeat `gone` may also mean that the first call did it.
+        """Record the results of a settling call."""
+        # After a retry `gone` may also mean that the first call succeeded.
         if settlement.verb is Verb.ACK and not settlement.maybe_done:
             for held, result in zip(settlement.held, results, strict=True):
                 if result is Settled.GONE:
@@ -288,7 +289,7 @@ class Desk:
         self._no_longer_unsettled(len(settlement.held))
 
     def given_up(self, settlement: Settlement) -> None:
-        """Nobody answered before its leases were over: what becomes of them is the broker's."""
+        """Give up on a settlement: its leases ended before the broker answered."""
         logger.warning(
             "%s: no answer to the %s of %d messages before their leases ended; they come again",
             self.consumer.name,
@@ -301,7 +302,7 @@ class Desk:
         self._no_longer_unsettled(len(settlement.held))
 
     def refused(self, settlement: Settlement, error: Exception) -> None:
-        """The broker said no: its leases run out by themselves."""
+        """Record that the broker refused a settlement: its leases expire."""
         logger.error(
             "%s: the %s of %d messages was refused, they come again: %s",
             self.consumer.name,
@@ -321,11 +322,11 @@ class Desk:
     # Leases
 
     def lease_at_s(self, port: int) -> float | None:
-        """When `extensions` has something for a shard."""
+        """When the next lease of a shard is due for extension, or None."""
         return self._books[port].next_at_s()
 
     def extensions(self, port: int, now_s: float) -> list[tuple[Hold, list[Held]]]:
-        """Leases of a shard to extend now, each with its messages; what is over is lost."""
+        """The leases to extend now, each with its messages. Expired leases become lost."""
         extend, over = self._books[port].due(now_s)
         for hold in over:
             self._all_lost(hold)
@@ -334,16 +335,16 @@ class Desk:
     def extended(
         self, hold: Hold, asked: Sequence[Held], results: Sequence[Settled], asked_at_s: float
     ) -> None:
-        """The broker answered an extension that it was asked for then."""
+        """Record the answer to an extension that was requested at `asked_at_s`."""
         for held, result in zip(asked, results, strict=True):
-            # What was settled meanwhile is gone too, and nobody's loss.
+            # A message that was settled meanwhile is `gone` too, but its lease was not lost.
             if result is Settled.GONE and held in hold.open:
                 hold.open.discard(held)
                 self._lose(held)
         self._books[hold.port].extended(hold, asked_at_s)
 
     def not_extended(self, hold: Hold, now_s: float) -> None:
-        """Nobody answered; it is tried again while there is time."""
+        """Record a failed extension; it is retried while the lease lasts."""
         self._books[hold.port].missed(hold, now_s)
 
     def _all_lost(self, hold: Hold) -> None:
@@ -352,7 +353,7 @@ class Desk:
         hold.open.clear()
 
     def _lose(self, held: Held) -> None:
-        """A lease ended under a message that waits or runs."""
+        """Record that the lease of a waiting or running message has ended."""
         begun = held.state is RUNNING
         held.state = OVER
         if begun:

@@ -1,9 +1,9 @@
-"""What a failed call means to a worker, the same for tasks and threads.
+"""How a worker reacts to failed calls, shared by tasks and threads.
 
-The one rule: who was answered once is not ended by anything a broker does: it is told of when it
-begins, every minute that it lasts, and when it is over, and waited out. Only a consumer that a
-shard refuses from the start ends its worker: its declaration or that broker has to be put right
-first. A topic or group that is not there counts when all shards lack it.
+After its first answer from a shard, a consumer survives every failure of that shard: it retries,
+and logs the start of the outage, a reminder every minute, and the end. A consumer that a shard
+refuses from the start ends the worker, since its declaration or the broker must be fixed. A missing
+topic or group ends the worker only if all shards lack it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from delaylog.client.workers.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
-# A Retry-After beyond this is not believed.
+# A longer Retry-After is cut to this.
 RETRY_AFTER_S_MAX: Final = 10.0
-# What lasts is said again, so that the log of today tells of a trouble that began last week.
+# An outage is logged again at this interval, so that recent logs show an old problem.
 SAY_AGAIN_S: Final = 60.0
 
 
 class Outages:
-    """One shard's: says in the log when calls begin to fail and when they are answered again."""
+    """Logs the start and the end of one shard's outages."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -32,30 +32,30 @@ class Outages:
         self._say_again_at_s = 0.0
 
     def failed(self, error: Exception, now_s: float) -> int:
-        """Another call failed; how many in a row."""
+        """Record a failed call. Returns the number of consecutive failures."""
         self._failures += 1
         kind = error.code if isinstance(error, ApiError) else type(error).__name__
         if kind != self._said or now_s >= self._say_again_at_s:
             self._said = kind
             self._say_again_at_s = now_s + SAY_AGAIN_S
-            # A broker that is away comes back by itself; one that says no waits for somebody.
+            # An unreachable broker may come back by itself; a refusal needs an operator.
             level = logging.ERROR if is_refusal(error) else logging.WARNING
             tries = f", try {self._failures}" if self._failures > 1 else ""
             logger.log(level, "%s%s: %s", self._what, tries, error or kind)
         return self._failures
 
     def over(self) -> None:
-        """A call was answered."""
+        """Record an answered call."""
         if self._failures:
             logger.info("%s: it is over, after %d calls", self._what, self._failures)
             self._failures, self._said = 0, ""
 
 
 class Beginning:
-    """Whether one consumer gets to work at all, over its shards, which are named by number.
+    """Whether one consumer can start at all, given the answers of its shards.
 
-    A refusal counts until its shard answers a receive; one of a shard that has answered before is
-    an outage. One shard that lacks the topic or group ends nothing while others may have it.
+    A refusal counts until the shard answers a receive; a refusal after an answer is an outage. A
+    shard without the topic or group does not count while other shards may have it.
     """
 
     def __init__(self, shards: int) -> None:
@@ -64,20 +64,20 @@ class Beginning:
         self._refusals: dict[int, Exception] = {}
 
     def answered(self, shard: int) -> None:
-        """A receive came through."""
+        """Record that a shard answered a receive."""
         if shard not in self._answered:
             self._answered.add(shard)
             self._refusals.pop(shard, None)
 
     def refused(self, shard: int, error: Exception) -> bool:
-        """A receive failed; whether the consumer can do nothing, for the reason in `error`."""
+        """Record a failed receive. Returns whether the consumer cannot start; see `error`."""
         if shard not in self._answered and is_refusal(error):
             self._refusals[shard] = error
         return self.error is not None
 
     @property
     def error(self) -> Exception | None:
-        """Why it never began; None while it may, and once it did."""
+        """Why the consumer cannot start; None if it may still start or has started."""
         for error in self._refusals.values():
             if not isinstance(error, NotFound):
                 return error
@@ -87,7 +87,7 @@ class Beginning:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the broker said no for good, or we cannot even ask."""
+    """Whether the error is permanent: a refusal, or a request that cannot be built."""
     if isinstance(error, ApiError):
         return error.status < 500 and error.status not in (307, 408, 429)
     return isinstance(error, (ValueError, TypeError, AssertionError))

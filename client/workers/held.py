@@ -1,6 +1,6 @@
-"""What a worker holds: messages, and the leases that they came under.
+"""The messages and leases that a worker holds.
 
-The one rule: a message is in one state at a time, and only the desk changes it.
+Only the desk changes their state.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class HeldState(IntEnum):
-    """Where a message is in this process."""
+    """The state of a message in this process."""
 
     WAITING = 1
     RUNNING = 2
     OVER = 3
-    """Its lease is lost, or it was given back: whatever its handler says settles nothing."""
+    """Its lease is lost, or it was returned: the handler's decision is ignored."""
 
 
 class Held:
@@ -31,24 +31,24 @@ class Held:
         self.message = message
         self.hold = hold
         self.identity = identity
-        """Its key; without one the message itself. Two with one identity never run at once."""
+        """Its key, or the message itself. Messages with equal identity never run concurrently."""
         self.state = HeldState.WAITING
 
 
 class Hold:
-    """One lease: what one receive answered, as far as it is not settled.
+    """One lease, with the unsettled messages of one receive.
 
-    Seconds are those of the worker's clock.
+    Times are seconds of the worker's clock.
     """
 
     __slots__ = ("desk", "extend_at_s", "open", "port", "until_s")
 
     def __init__(self, desk: Any, port: int, *, until_s: float, extend_at_s: float) -> None:
         self.desk = desk
-        """Whose messages these are."""
+        """The desk that owns the messages."""
         self.port = port
         self.until_s = until_s
-        """The lease is over, unless the broker gives more time."""
+        """When the lease ends unless it is extended."""
         self.extend_at_s = extend_at_s
         self.open: set[Held] = set()
-        """What waits or runs."""
+        """The messages that wait or are being handled."""

@@ -1,9 +1,9 @@
-"""How many messages a consumer asks for: enough to stay busy, not more than it soon works off.
+"""How many messages a consumer fetches: enough to stay busy, but not more than it handles soon.
 
-What waits in the process is kept from other processes, so the window is what the handlers do in
-a quarter of a second, by how long they took of late: thousands where a handler takes microseconds,
-none where it takes seconds; there only as many come as can begin at once. The one rule: beyond
-those, at most `prefetch` messages wait.
+Messages that wait in this process are not available to other processes. So the window is the amount
+that the handlers process in a quarter of a second, by their recent speed: thousands if a handler
+takes microseconds, none if it takes seconds. In the latter case only as many messages are fetched
+as can start immediately. At most `prefetch` messages wait.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 AHEAD_S: Final = 0.25
-# After so many messages half of what is known of the handlers' time is of them.
+# Half-life of the average handler time, in messages.
 HALF_LIFE: Final = 100
-# Of one receive, as the broker allows.
+# The broker's limit for one receive.
 RECEIVE_MAX: Final = 10_000
 
 
@@ -33,12 +33,12 @@ class Intake:
         self._mean_s: float | None = None
 
     def handled(self, count: int, seconds: float) -> None:
-        """A handler ended: it had so many messages for so long."""
+        """Record that a handler took `seconds` for `count` messages."""
         self._count += count
         self._seconds += seconds
 
     def window(self) -> int:
-        """How many may wait, over all shards."""
+        """How many messages may wait, over all shards."""
         if self._count:
             fresh_s = self._seconds / self._count
             weight = 1 - 0.5 ** (self._count / HALF_LIFE)
@@ -52,12 +52,12 @@ class Intake:
         return int(AHEAD_S * self._concurrency / self._mean_s)
 
     def ask(self, *, waiting_here: int, waiting: int, running: int) -> int:
-        """How many to ask one shard for; 0 = none until some are begun.
+        """How many messages to fetch from one shard; 0: none until handlers start some.
 
-        `waiting_here` of the `waiting` messages are of that shard.
+        `waiting_here` of the `waiting` messages came from that shard.
         """
         share = -(-self.window() // self._ports)
-        # A window is filled when half of it is used up, so that answers stay large.
+        # Refill a window only once half of it is used, so that answers stay large.
         ahead = share - waiting_here if 2 * waiting_here <= share else 0
         idle = -(-max(0, self._places - running - waiting) // self._ports)
         return min(RECEIVE_MAX, max(ahead, idle))

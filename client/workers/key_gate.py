@@ -1,8 +1,8 @@
-"""One at a time by key: whoever has the same identity as something that runs is parked.
+"""KeyGate: at most one running message per key; others with the same key are parked.
 
-The broker hands out one message of a key at a time, but a lease may be lost while its handler
-runs on, and then the same message, or the next of its key, comes again. The one rule: of one
-identity at most one is inside. Consumers of one topic and group share a gate.
+The broker delivers one message per key at a time. But if a lease is lost while the handler still
+runs, the same message, or the next one of the key, is delivered. Consumers of one topic and group
+share a gate.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from delaylog.client.workers.held import Held
 
 
 class KeyGate:
-    """Who is inside, and who waits for whom."""
+    """The running identities, and the messages parked behind each."""
 
     def __init__(self) -> None:
         self._inside: dict[Hashable, list[Held] | None] = {}
 
     def enter(self, held: Held) -> bool:
-        """Whether it is inside now; otherwise it is parked."""
+        """Let a message run, or park it. Returns whether it may run."""
         inside = self._inside
         identity = held.identity
         if identity not in inside:
@@ -33,9 +33,9 @@ class KeyGate:
         return False
 
     def leave(self, held: Held) -> Sequence[Held]:
-        """It is over; those that waited for it, in their order, may try to enter again."""
+        """Release an identity. Returns its parked messages in order, which must enter again."""
         return self._inside.pop(held.identity) or ()
 
     def parked(self) -> list[Held]:
-        """All that wait for somebody."""
+        """All parked messages."""
         return [held for parked in self._inside.values() for held in parked or ()]

@@ -1,8 +1,8 @@
-"""Which leases are to be extended, and which are over.
+"""Which leases to extend, and which have ended.
 
-A lease is extended when half of it is gone, for as long as one of its messages waits or runs in
-this process. The one rule: a lease counts as over when its time has passed and no answer gave it
-more, whatever was tried meanwhile. Time comes in as seconds of one steady clock; nothing is sent.
+A lease is extended at half-time while any of its messages waits or is handled in this process. It
+has ended when its time has passed and no answer has extended it, even if an extension is in
+progress. Times are seconds of one monotonic clock; nothing is sent here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from delaylog.client.workers.held import Hold
 
-# After an extension that failed, a twentieth of the lease passes before the next try, so nine
-# more fit before it is over.
+# A failed extension is retried after a twentieth of the lease, so nine more tries fit before the
+# lease ends.
 RETRY_SHARE: Final = 0.05
 
 
@@ -24,11 +24,11 @@ class LeaseBook:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._queue: list[tuple[float, int, Hold]] = []
-        """By time. A hold is in it once, but for the time in which it is being extended."""
+        """A heap by time. A hold is in it once, except while it is being extended."""
         self._numbers = count()
 
     def begun(self, now_s: float, *, desk: object, port: int) -> Hold:
-        """A lease that the broker gave by an answer which came now."""
+        """Add a lease that the broker granted in an answer received at `now_s`."""
         hold = Hold(
             desk, port, until_s=now_s + self._lease_s, extend_at_s=now_s + self._lease_s / 2
         )
@@ -36,13 +36,13 @@ class LeaseBook:
         return hold
 
     def next_at_s(self) -> float | None:
-        """When `due` may have something."""
+        """When `due` may return something next, or None."""
         return self._queue[0][0] if self._queue else None
 
     def due(self, now_s: float) -> tuple[list[Hold], list[Hold]]:
-        """(leases to extend now, leases that are over).
+        """(leases to extend now, leases that have ended).
 
-        Each of the first is answered for by `extended` or `missed`; the others are forgotten.
+        Call `extended` or `missed` for each of the former; the latter are removed.
         """
         extend: list[Hold] = []
         over: list[Hold] = []
@@ -53,13 +53,13 @@ class LeaseBook:
         return extend, over
 
     def extended(self, hold: Hold, asked_at_s: float) -> None:
-        """The broker gave a whole lease more, some time after it was asked."""
+        """Record an extension. The new lease counts from when it was requested."""
         hold.until_s = asked_at_s + self._lease_s
         hold.extend_at_s = asked_at_s + self._lease_s / 2
         self._enter(hold.extend_at_s, hold)
 
     def missed(self, hold: Hold, now_s: float) -> None:
-        """Nobody answered: it is tried again, and looked at when its time has passed."""
+        """Record a failed extension: schedule a retry, or the end of the lease."""
         self._enter(min(now_s + self._lease_s * RETRY_SHARE, max(now_s, hold.until_s)), hold)
 
     def _enter(self, at_s: float, hold: Hold) -> None:

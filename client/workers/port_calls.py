@@ -1,8 +1,7 @@
-"""How many messages are settled by few calls, and how the answers read: pure, for both transports.
+"""Splits a settlement into few calls and merges their answers. Pure, shared by both transports.
 
-The one rule: messages are settled by their leases, the large ones in columns by a call each, and
-all that is left of small ones by one call of receipts, so that a trickle of single messages does
-not become a trickle of calls.
+Each lease with many messages takes one call with columns. The messages of all small leases share
+one call with receipts, so that many single messages do not become many calls.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from delaylog.client.wire.bulk_answers import SettleAnswer
 if TYPE_CHECKING:
     from delaylog.client.message import Message
 
-# Of one lease; fewer go with those of other leases.
+# Smallest number of messages of one lease for a call of its own.
 COLUMNS_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One call of a settlement and the places of its messages in it."""
+    """One call of a settlement, and the indexes of its messages in the settlement."""
 
     call: Call[Any]
     rows: Sequence[int]
     refs: Sequence[int] | None
-    """None: a call of receipts, answered in their order."""
+    """None for a call with receipts, whose answer has their order."""
 
     def results(self, answer: Any, *, doubtful: bool) -> list[Settled]:
-        """Of each of its messages. `doubtful`: the call may have been carried out before."""
+        """A result per message. `doubtful`: an earlier try may have been carried out."""
         if self.refs is None:
             return results_of(answer, doubtful=doubtful)
         assert isinstance(answer, SettleAnswer)
@@ -55,12 +54,12 @@ class Part:
 def settle_parts(
     places: Places, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
 ) -> list[Part]:
-    """The calls that ack, nack or extend these messages of one topic."""
+    """Build the calls that ack, nack or extend these messages of one topic."""
     topic = messages[0].topic
     leases: dict[int, list[int]] = {}
     batch, rows = None, []
     for row, message in enumerate(messages):
-        # Mostly one lease after the other, and all of a batch are of one.
+        # Messages usually come lease by lease, and a batch has one lease.
         if message.batch is not batch:
             batch = message.batch
             rows = leases.setdefault(message.lease, [])

@@ -1,6 +1,6 @@
-"""Retry: how a handler says that a message is to come again later, and when.
+"""Retry: the exception with which a handler requests redelivery after a delay.
 
-The one rule: it is no failure, but it is an attempt; past the message's `max_retry` it is dead.
+It is not logged as a failure, but the attempt counts towards the message's `max_retry`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class Retry(Exception):
-    """Raise it in a handler: the message comes again after `delay_ms`, or `delay`.
+    """Raise it in a handler to have the message redelivered after `delay_ms` or `delay`.
 
-    Without either it waits as after any other exception (the consumer's backoff, else the
-    topic's). 0 is at once. Each delivery counts, whatever ended it, so a message that has used up
-    its `max_retry` goes to the dead letters instead. The API has no call that sends a message
-    there before that: who knows at the first attempt that it will never do acks it, and keeps what
-    is worth keeping elsewhere, or sends it with a `max_retry` of its own (0 = one attempt).
+    0 means immediately. Without a delay the consumer's or the topic's backoff applies, as after any
+    other exception. Every delivery counts as an attempt, so a message that has used up its
+    `max_retry` becomes a dead letter instead. No call makes a message a dead letter earlier. If a
+    handler knows that a message can never succeed, it should ack the message and store it
+    elsewhere; or the sender sets `max_retry` (0 = one attempt).
     """
 
     def __init__(self, *, delay_ms: int | None = None, delay: timedelta | None = None) -> None:

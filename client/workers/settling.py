@@ -1,8 +1,8 @@
-"""What handlers decided, gathered into calls: by shard, by verb and by delay.
+"""Gathers the decisions of handlers into settling calls, by shard, verb and delay.
 
-A call goes out 5 ms after its first message, or with its thousandth. The one rule: shards never
-wait for one another, and a message is handed out in one call only. Nothing is sent here; time
-comes in as seconds of one steady clock.
+A call is due 5 ms after its first message, or with its thousandth. Shards never wait for each
+other, and each message is part of one call only. Nothing is sent here; times are seconds of one
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 GATHER_S: Final = 0.005
 GATHER_ROWS_MAX: Final = 1_000
 CARRIED_MAX: Final = 64
-"""Acks that go with a receive, by receipts: more are cheaper in columns."""
+"""The most acks that are sent with a receive, as receipts. Columns are cheaper for more."""
 
 
 class Verb(StrEnum):
-    """What becomes of a message."""
+    """The decision about a message."""
 
     ACK = "ack"
     NACK = "nack"
@@ -34,22 +34,22 @@ class Verb(StrEnum):
 
 @dataclass(slots=True)
 class Settlement:
-    """One call: these messages of one shard."""
+    """One settling call for messages of one shard."""
 
     port: int
     verb: Verb
     delay_ms: int | None
-    """Of a nack; None = as the topic says."""
+    """The delay of a nack; None uses the topic's backoff."""
     due_at_s: float
     held: list[Held] = field(default_factory=list)
     attempts: int = 0
-    """Calls that were made of it and failed."""
+    """The number of failed tries."""
     maybe_done: bool = False
-    """One of those may have been carried out."""
+    """Whether one of them may have been carried out."""
 
     @property
     def call(self) -> tuple[client_settling.Verb, SettleTimes]:
-        """The call that brings it about."""
+        """The verb and the keywords of the call."""
         if self.verb is Verb.ACK:
             return "ack", {}
         if self.verb is Verb.NACK:
@@ -58,17 +58,17 @@ class Settlement:
 
     @property
     def messages(self) -> list[Message]:
-        """What it settles."""
+        """The messages to settle."""
         return [held.message for held in self.held]
 
     @property
     def until_s(self) -> float:
-        """When the last of its leases ends: later nobody is asked."""
+        """When the last of its leases ends. Later tries are pointless."""
         return max(held.hold.until_s for held in self.held)
 
 
 class Settling:
-    """What waits to be settled by one consumer."""
+    """The settlements of one consumer that are not sent yet."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, Verb, int | None], Settlement] = {}
@@ -77,7 +77,7 @@ class Settling:
     def add(
         self, held: Held, verb: Verb, now_s: float, *, delay_ms: int | None = None
     ) -> Settlement | None:
-        """Gather one more; the settlement if this one began it or made it full."""
+        """Add a message. Returns its settlement if the message is the first or fills it."""
         key = (held.hold.port, verb, delay_ms)
         settlement = self._open.get(key)
         if settlement is None:
@@ -94,7 +94,7 @@ class Settling:
         return settlement
 
     def take_acks(self, port: int) -> Settlement | None:
-        """The acks that were to wait for more, unless they are too many to go with a receive."""
+        """Take the gathering acks, unless they are too many to be sent with a receive."""
         key = (port, Verb.ACK, None)
         settlement = self._open.get(key)
         if settlement is None or len(settlement.held) > CARRIED_MAX:
@@ -103,12 +103,12 @@ class Settling:
         return settlement
 
     def again(self, settlement: Settlement, now_s: float) -> None:
-        """One that was taken and not made is due."""
+        """Make a settlement due that was taken but not carried out."""
         settlement.due_at_s = now_s
         self._full.append(settlement)
 
     def next_at_s(self, port: int) -> float | None:
-        """When `due` has something for a shard."""
+        """When the next settlement of a shard is due, or None."""
         return min(
             (each.due_at_s for each in self._full if each.port == port),
             default=min(
@@ -117,7 +117,7 @@ class Settling:
         )
 
     def due(self, port: int, now_s: float, *, everything: bool = False) -> list[Settlement]:
-        """Calls to make now at a shard; `everything`: also what was to wait for more."""
+        """The calls to make now on a shard; `everything`: also those that are still gathering."""
         ready = [each for each in self._full if each.port == port]
         if ready:
             self._full = [each for each in self._full if each.port != port]

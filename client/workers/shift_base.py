@@ -1,6 +1,7 @@
-"""ShiftBase: what a shift of tasks and one of threads do alike, without waiting or locking.
+"""ShiftBase: the parts that shifts with tasks and with threads share. It never waits or locks.
 
-The one rule: whatever hooks and handlers raise is told here, and ends nothing but what it says.
+It reports the errors of handlers to hooks and the log, and ends the worker only for SystemExit and
+KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -25,25 +26,23 @@ logger = logging.getLogger(__name__)
 
 
 class End(Protocol):
-    """An event of threads or of a loop."""
+    """An event of threading or asyncio."""
 
     def set(self) -> None:
-        """Have the worker end."""
+        """Make the worker end."""
 
 
 class ShiftBase:
-    """One consumer at work."""
+    """The running state of one consumer."""
 
     def __init__(
         self, consumer: Consumer, ports: int, *, gate: KeyGate, hooks: Hooks, end: End
     ) -> None:
-        """`end` is set when a handler wants the program to end, or the broker does not let it
-        begin.
-        """
+        """`end` is set when a handler or a refusal by a broker ends the worker."""
         self.ended_by: BaseException | None = None
-        """A SystemExit or KeyboardInterrupt that a handler, or `on_error`, raised."""
+        """The SystemExit or KeyboardInterrupt that a handler or `on_error` raised."""
         self.beginning = Beginning(ports)
-        """Whether the broker lets it consume."""
+        """Whether the brokers let the consumer start."""
         self._end = end
         self._consumer = consumer
         self._desk = Desk(consumer, ports=ports, gate=gate, hooks=hooks, chance=random.random)
@@ -59,7 +58,7 @@ class ShiftBase:
                 self._on_handled(message, seconds)
 
     def _say_failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> bool:
-        """A handler raised; whether `on_error` is to be asked when the messages come again."""
+        """Report that a handler raised. Returns whether to ask `on_error` for the delay."""
         if self._on_handler_error:
             for held in batch:
                 self._on_handler_error(held.message, error, seconds)
@@ -69,7 +68,7 @@ class ShiftBase:
         return True
 
     def _heed(self, error: BaseException) -> None:
-        """End the worker if what was raised says so."""
+        """End the worker if the error is a SystemExit or KeyboardInterrupt."""
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
             self._end.set()

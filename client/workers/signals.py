@@ -1,12 +1,12 @@
 """SIGTERM and SIGINT for a program that runs workers.
 
-The first asks it to end, the second ends it. The one rule: a process that was asked to end does
-end: when it has not after a while, because a handler blocks its thread, it is left at once. What
-it held comes again when the leases are over.
+The first signal requests a graceful shutdown, the second one kills the process. If the shutdown
+does not finish in time, because a handler blocks its thread, the process exits immediately. The
+messages that it held are redelivered when their leases end.
 
-Python runs a signal's handler in the main thread between any two steps of it, so also while that
-holds a lock of an Event or of the threads that are being started: a handler that needs one of them
-would wait for itself. So it does no more than tell a thread, through a queue made for that.
+Python runs a signal handler in the main thread between any two bytecodes, so possibly while the
+main thread holds the lock of an Event or of the threading module. A signal handler that needs such
+a lock would deadlock. So it only wakes a thread, through a reentrant SimpleQueue.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from typing import Any, Final, Self
 logger = logging.getLogger(__name__)
 
 WATCHED: Final = (signal.SIGTERM, signal.SIGINT)
-# A program such as `timeout` sends a signal to the process and to its group: that is one.
+# Programs such as `timeout` signal both the process and its group: count that as one signal.
 SAME_S: Final = 0.1
-# What a shell shows for a program that a signal ended is this and the signal's number.
+# Shells report a process that was ended by a signal with this status plus its number.
 SIGNALLED: Final = 128
 
 
 class Signals:
-    """Watches them inside a `with` block. RuntimeError outside the main thread."""
+    """Handles the signals inside a `with` block. RuntimeError outside the main thread."""
 
     def __init__(self, on_first: Callable[[], object], *, limit_s: float) -> None:
-        """`on_first` is called by a thread of its own; `limit_s` later it is over."""
+        """`on_first` is called by a separate thread; the process exits `limit_s` later."""
         self._on_first = on_first
         self._limit_s = limit_s
         self._before: dict[signal.Signals, Any] = {}
         self._asked: float | None = None
-        """When the first signal came."""
+        """When the first signal arrived."""
         self._told: SimpleQueue[int | None] = SimpleQueue()
-        """The first signal, and None at the end."""
+        """Gets the first signal, and None at the end of the block."""
 
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
@@ -72,7 +72,7 @@ class Signals:
         number = self._told.get()
         if number is None:
             return
-        # A loop that has closed meanwhile is not asked any more.
+        # The event loop may already be closed.
         with suppress(RuntimeError):
             self._on_first()
         try:
@@ -83,5 +83,5 @@ class Signals:
 
 def _leave(number: int, limit_s: float) -> None:
     logger.critical("handlers block the shutdown, %.1f s after it began: leaving", limit_s)
-    # Neither the loop nor the main thread can be reached, so nothing is tidied up.
+    # The loop and the main thread may both be blocked, so no cleanup is possible.
     os._exit(SIGNALLED + number)

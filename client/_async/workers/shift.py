@@ -1,8 +1,8 @@
-"""AsyncShift: one consumer at work in an event loop.
+"""AsyncShift: runs one consumer in an event loop.
 
-N runners take messages from the desk; for each shard a fetcher, a settler and an extender talk to
-the broker. No task is made for a message. The one rule: whatever a handler does, the others and
-the shutdown go on, unless it blocks the loop itself.
+N runner tasks take messages from the desk. For each shard, a fetcher, a settler and an extender
+task call the broker. There is no task per message. A handler cannot stop other handlers or the
+shutdown, unless it blocks the event loop.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Handlers that never wait for anything leave the loop to others after so long, all together.
+# All handlers together yield to the event loop after this time, even if they never await.
 TURN_S: Final = 0.002
-# A call that takes longer is given up and made again.
+# Timeout of a call, which is then retried.
 CALL_S: Final = 10.0
 CALLS_MAX: Final = 4
-# A receive that is called off may have been answered: what it leased would be nobody's until the
-# lease is over. Where messages are ready the answer comes at once, so it is waited for so long.
+# How long `stop` waits for receives before it cancels them. A cancelled receive may have leased
+# messages, which nobody could handle until the lease ends. If messages are ready, the answer comes
+# at once.
 ANSWER_S: Final = 0.25
-# How long a cancelled handler may take to end.
+# How long `stop` waits for cancelled tasks.
 CANCEL_S: Final = 1.0
-# How long the last settling calls may take, beyond the grace of handlers.
+# Timeout of the last settling calls, in addition to the grace period of handlers.
 FLUSH_S: Final = 5.0
-# How long all of a stop may take, beyond the grace of handlers.
+# Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = FLUSH_S + 4 * CANCEL_S
-# An empty answer that came at once is not asked for again at once.
+# Pause after an empty answer that came immediately.
 EMPTY_S: Final = 0.02
 
 clock = time.monotonic
 
 
 SharedGate = KeyGate
-"""Consumers of one topic and group share one."""
+"""The gate that consumers of one topic and group share."""
 
 
 def check_handler(consumer: Consumer) -> None:
-    """TypeError for a handler that cannot run here."""
+    """TypeError for a handler that is not a coroutine function."""
     if not consumer.is_async:
         raise TypeError(
             f"the handler of {consumer.name} is no coroutine function: write `async def`, or "
@@ -67,7 +68,7 @@ def check_handler(consumer: Consumer) -> None:
 
 
 class AsyncShift(ShiftBase):
-    """Runs from `start` to `stop`; a shift is not started twice."""
+    """Runs from `start` to `stop`. A shift cannot be started again."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class AsyncShift(ShiftBase):
         self._lanes = [asyncio.Semaphore(CALLS_MAX) for _ in ports]
 
     def start(self) -> None:
-        """Begin to fetch and to handle."""
+        """Start to fetch and handle messages."""
         name = f"delaylog {self._consumer.name}"
         for number in range(self._consumer.concurrency):
             self._hire(f"{name} runner {number}")
@@ -107,7 +108,7 @@ class AsyncShift(ShiftBase):
             self._keepers.append(asyncio.create_task(self._extend_all(port), name=f"{name} lease"))
 
     async def stop(self, grace_s: float) -> None:
-        """Fetch no more, give back what is not begun, wait for handlers, then give back theirs."""
+        """Stop fetching, return waiting messages, await handlers, then return theirs."""
         self._stopping = True
         for room in self._room:
             room.set()
@@ -122,7 +123,7 @@ class AsyncShift(ShiftBase):
             for task in late:
                 abandoned += self._desk.abandon(self._begun.get(task, ()))
                 task.cancel()
-            # First they end, then others may begin with the same.
+            # Let the handlers end before another consumer can get their messages.
             _, deaf = await asyncio.wait(late, timeout=CANCEL_S)
             self._desk.give_back(abandoned, clock())
             if deaf:
@@ -133,16 +134,16 @@ class AsyncShift(ShiftBase):
     # Handling
 
     def _hire(self, name: str) -> None:
-        """Have one more runner."""
+        """Start a runner."""
         run = self._run_batches if self._consumer.batch else self._run
         runner = asyncio.create_task(run(), name=name)
         self._runners.append(runner)
         runner.add_done_callback(self._runner_ended)
 
     def _runner_ended(self, runner: asyncio.Task[None]) -> None:
-        """Replace a runner that a handler has cancelled, which only `stop` may."""
+        """Replace a runner whose task was cancelled by its handler."""
         self._begun.pop(runner, None)
-        # Whoever ends the loop cancels all its tasks in one go: then there is nothing to replace.
+        # If all tasks are cancelled, the loop is ending and no runner must be replaced.
         if self._stopping or any(each.done() or each.cancelling() for each in self._fetchers):
             return
         logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
@@ -150,7 +151,7 @@ class AsyncShift(ShiftBase):
         self._hire(runner.get_name())
 
     async def _run(self) -> None:
-        """One runner of handlers that take one message."""
+        """A runner for handlers that take one message."""
         consumer, desk, on_handled = self._consumer, self._desk, self._on_handled
         handler, around = consumer.handler, self._around
         task = asyncio.current_task()
@@ -174,7 +175,7 @@ class AsyncShift(ShiftBase):
                 if rest is not None:
                     await rest
             except BaseException as error:
-                # Whoever catches everything has to be certain that a cancelled runner ends.
+                # `_failed` raises a cancellation of the runner again.
                 await self._failed(mine, error, clock() - now_s, task)
                 now_s = clock()
             else:
@@ -189,7 +190,7 @@ class AsyncShift(ShiftBase):
                 now_s = turned_at_s = clock()
 
     async def _run_batches(self) -> None:
-        """One runner of handlers that take lists."""
+        """A runner for handlers that take lists."""
         desk = self._desk
         task = asyncio.current_task()
         assert task is not None
@@ -213,7 +214,7 @@ class AsyncShift(ShiftBase):
             await asyncio.sleep(0)
 
     async def _inside(self, batch: Sequence[Held], argument: Any) -> None:
-        """The handler inside of what the hooks put around it."""
+        """Call the handler inside the context managers of the hooks."""
         if not self._around:
             await self._consumer.handler(argument)
             return
@@ -232,7 +233,7 @@ class AsyncShift(ShiftBase):
         seconds: float,
         task: asyncio.Task[None],
     ) -> None:
-        """A handler raised: back with its messages, and on, unless it was told to end."""
+        """Nack the messages of a failed handler. Raises again if the runner was cancelled."""
         if is_cancellation(error, task):
             self._desk.failed(batch, error, seconds, clock())
             raise error
@@ -245,7 +246,7 @@ class AsyncShift(ShiftBase):
     async def _asked(
         self, batch: Sequence[Held], error: BaseException, task: asyncio.Task[None]
     ) -> int | None:
-        """What `on_error` wants; of a batch the shortest wait that it says."""
+        """The delay that `on_error` returns; for a batch the shortest one."""
         on_error = self._consumer.on_error
         if on_error is None:
             return None
@@ -260,7 +261,7 @@ class AsyncShift(ShiftBase):
             except BaseException as raised:
                 if is_cancellation(raised, task):
                     raise
-                # As with handlers: a runner that ended would keep its messages for ever.
+                # As for handlers: if the runner ended, its messages would never be settled.
                 logger.exception("%s: on_error failed", self._consumer.name)
                 self._heed(raised)
         return min(wanted, default=None)
@@ -268,7 +269,7 @@ class AsyncShift(ShiftBase):
     # The broker
 
     async def _fetch(self, number: int) -> None:
-        """One shard's fetcher."""
+        """Fetch messages from one shard."""
         name = self._ports[number].name
         outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
         while not self._stopping:
@@ -293,7 +294,7 @@ class AsyncShift(ShiftBase):
                 await asyncio.sleep(EMPTY_S)
 
     async def _receive(self, number: int, n: int) -> Sequence[Message]:
-        """Up to `n` messages of one shard; acks that wait to be sent go along, and do not wait."""
+        """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         acks = desk.acks_to_carry(number)
         if acks is not None:
@@ -312,7 +313,7 @@ class AsyncShift(ShiftBase):
         return await port.receive(max=n, wait_ms=self._consumer.wait_ms)
 
     async def _settle_all(self, number: int) -> None:
-        """One shard's settler: it makes the calls that are due."""
+        """Make the settling calls of one shard when they are due."""
         signal = self._settle[number]
         while True:
             at_s = self._desk.settle_at_s(number)
@@ -324,7 +325,7 @@ class AsyncShift(ShiftBase):
                 self._call(self._settle_one(number, settlement))
 
     async def _settle_one(self, number: int, settlement: Settlement) -> None:
-        """One settling call, repeated until it is answered or its leases are over."""
+        """Make one settling call; retry it until it is answered or its leases have ended."""
         port, desk = self._ports[number], self._desk
         call, members = settlement.call
         messages = settlement.messages
@@ -348,7 +349,7 @@ class AsyncShift(ShiftBase):
         desk.given_up(settlement)
 
     async def _extend_all(self, number: int) -> None:
-        """One shard's extender: it holds leases of what waits or runs."""
+        """Extend the leases of one shard while their messages wait or are handled."""
         signal = self._lease[number]
         while True:
             at_s = self._desk.lease_at_s(number)
@@ -376,7 +377,7 @@ class AsyncShift(ShiftBase):
         self._lease[number].set()
 
     async def _flush(self) -> None:
-        """Make the last settling calls, and wait for their answers for a while."""
+        """Make the last settling calls, and wait up to FLUSH_S for their answers."""
         for number in range(len(self._ports)):
             for settlement in self._desk.settlements(number, clock(), everything=True):
                 self._call(self._settle_one(number, settlement))

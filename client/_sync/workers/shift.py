@@ -1,8 +1,8 @@
-"""ThreadShift: one consumer at work in threads.
+"""ThreadShift: runs one consumer with threads.
 
-A pool of handler threads takes messages from the desk; for each shard a fetching, a settling and
-an extending thread talk to the broker, so that a shard that hangs holds up nothing else. The one
-rule: no call and no handler runs under the lock.
+A pool of handler threads takes messages from the desk. For each shard, a fetcher, a settler and an
+extender thread call the broker, so that a shard that hangs does not block the others. No call and
+no handler runs under the lock.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A receive that waits cannot be called off, and a stop waits for it: what it leases is given back.
+# Longest wait of a receive: it cannot be cancelled, so a stop waits for it and returns its
+# messages.
 POLL_MS_MAX: Final = 1_000
-# How long the last settling calls, and receives that are under way, may take in a stop.
+# Timeout of the last settling calls, and of receives in progress, during a stop.
 FLUSH_S: Final = 5.0
-# How long all of a stop may take, beyond the grace of handlers.
+# Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = 4 * FLUSH_S
 EMPTY_S: Final = 0.02
 
@@ -43,7 +44,7 @@ clock = time.monotonic
 
 
 class SharedGate(KeyGate):
-    """Consumers of one topic and group share one, and its lock."""
+    """The gate, with its lock, that consumers of one topic and group share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class SharedGate(KeyGate):
 
 
 def check_handler(consumer: Consumer) -> None:
-    """TypeError for a handler that cannot run here."""
+    """TypeError for a handler that is a coroutine function."""
     if consumer.is_async:
         raise TypeError(
             f"the handler of {consumer.name} is a coroutine function: write `def`, or use "
@@ -60,7 +61,7 @@ def check_handler(consumer: Consumer) -> None:
 
 
 class ThreadShift(ShiftBase):
-    """Runs from `start` to `stop`, and is not started twice. `beginning` changes under the lock."""
+    """Runs from `start` to `stop`, once. The lock also protects `beginning`."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ThreadShift(ShiftBase):
         self._fetchers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to fetch and to handle."""
+        """Start to fetch and handle messages."""
         name = f"delaylog {self._consumer.name}"
         for number in range(self._consumer.concurrency):
             self._handlers.append(_thread(self._run, name=f"{name} handler {number}"))
@@ -101,7 +102,7 @@ class ThreadShift(ShiftBase):
             _thread(self._extend_all, port, name=f"{name} lease")
 
     def ask_to_stop(self) -> None:
-        """Fetch no more and give back what is not begun."""
+        """Stop fetching, and return waiting messages."""
         with self._lock:
             self._stopping.set()
             self._desk.give_back_waiting(clock())
@@ -110,7 +111,7 @@ class ThreadShift(ShiftBase):
                 room.notify()
 
     def stop(self, grace_s: float) -> None:
-        """Wait for handlers; those that take longer go on as daemons, and settle nothing."""
+        """Wait for handlers. Late ones continue in daemon threads; their results are ignored."""
         self.ask_to_stop()
         late = _join(self._handlers, grace_s)
         if late:
@@ -129,7 +130,7 @@ class ThreadShift(ShiftBase):
     # Handling
 
     def _run(self) -> None:
-        """One handler thread."""
+        """The loop of a handler thread."""
         consumer, desk = self._consumer, self._desk
         begun: list[Held] = []
         self._begun[threading.current_thread()] = begun
@@ -147,7 +148,7 @@ class ThreadShift(ShiftBase):
                 argument = messages if consumer.batch else messages[0]
                 copy_context().run(self._inside, messages, argument)
             except BaseException as error:
-                # A thread that ended would be missed; what it was told is told to `stop`.
+                # The thread must not end. `stop` raises a SystemExit or KeyboardInterrupt.
                 self._failed(begun, error, clock() - now_s)
             else:
                 ended_s = clock()
@@ -158,7 +159,7 @@ class ThreadShift(ShiftBase):
                 begun.clear()
 
     def _inside(self, messages: list[Any], argument: Any) -> None:
-        """The handler inside of what the hooks put around it."""
+        """Call the handler inside the context managers of the hooks."""
         if not self._around:
             self._consumer.handler(argument)
             return
@@ -179,7 +180,7 @@ class ThreadShift(ShiftBase):
         self._heed(error)
 
     def _asked(self, batch: Sequence[Held], error: BaseException) -> int | None:
-        """What `on_error` wants; of a batch the shortest wait that it says."""
+        """The delay that `on_error` returns; for a batch the shortest one."""
         on_error = self._consumer.on_error
         if on_error is None:
             return None
@@ -190,7 +191,7 @@ class ThreadShift(ShiftBase):
                 if said is not None:
                     wanted.append(max(0, int(said)))
             except BaseException as raised:
-                # As with handlers: a thread that ended would keep its messages for ever.
+                # As for handlers: if the thread ended, its messages would never be settled.
                 logger.exception("%s: on_error failed", self._consumer.name)
                 self._heed(raised)
         return min(wanted, default=None)
@@ -198,7 +199,7 @@ class ThreadShift(ShiftBase):
     # The broker
 
     def _fetch(self, number: int) -> None:
-        """One shard's fetching thread."""
+        """Fetch messages from one shard."""
         desk, name = self._desk, self._ports[number].name
         outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
         while True:
@@ -229,7 +230,7 @@ class ThreadShift(ShiftBase):
                 self._stopping.wait(EMPTY_S)
 
     def _receive(self, number: int, n: int, acks: Settlement | None) -> Sequence[Message]:
-        """Up to `n` messages of one shard; acks that wait to be sent go along, and do not wait."""
+        """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         if acks is not None:
             began_s = clock()
@@ -249,7 +250,7 @@ class ThreadShift(ShiftBase):
         return port.receive(max=n, wait_ms=min(self._consumer.wait_ms, POLL_MS_MAX))
 
     def _settle_all(self, number: int) -> None:
-        """One shard's settling thread."""
+        """Make the settling calls of one shard when they are due."""
         while not self._over.is_set():
             with self._lock:
                 due = self._desk.settlements(number, clock(), everything=self._flushing)
@@ -259,7 +260,7 @@ class ThreadShift(ShiftBase):
                 self._settle_one(number, settlement)
 
     def _settle_one(self, number: int, settlement: Settlement) -> None:
-        """One settling call, repeated until it is answered or its leases are over."""
+        """Make one settling call; retry it until it is answered or its leases have ended."""
         port, desk = self._ports[number], self._desk
         call, members = settlement.call
         messages = settlement.messages
@@ -289,7 +290,7 @@ class ThreadShift(ShiftBase):
             self._settled.notify_all()
 
     def _extend_all(self, number: int) -> None:
-        """One shard's extending thread."""
+        """Extend the leases of one shard while their messages wait or are handled."""
         while not self._over.is_set():
             with self._lock:
                 extensions = self._desk.extensions(number, clock())
@@ -315,7 +316,7 @@ class ThreadShift(ShiftBase):
         self._say_settled("extend", len(messages), clock() - asked_at_s)
 
     def _flush(self) -> None:
-        """Have the last settling calls made, and wait for their answers for a while."""
+        """Have the last settling calls made, and wait up to FLUSH_S for their answers."""
         with self._lock:
             self._flushing = True
             for each in self._settle:
@@ -330,14 +331,14 @@ class ThreadShift(ShiftBase):
 
 
 def _thread(target: Callable[..., None], *arguments: object, name: str) -> threading.Thread:
-    # Daemons: a handler that never ends must not keep the interpreter from ending.
+    # Daemon threads: a handler that never ends must not keep the interpreter alive.
     thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
     thread.start()
     return thread
 
 
 def _join(threads: Sequence[threading.Thread], timeout_s: float) -> list[threading.Thread]:
-    """Wait for all of them together; those that are still there."""
+    """Join threads with a common timeout. Returns those that are still alive."""
     until_s = clock() + timeout_s
     for thread in threads:
         thread.join(max(0.0, until_s - clock()))

@@ -1,7 +1,7 @@
-"""ThreadWorker: consumers at work, from start to a graceful stop.
+"""ThreadWorker: runs consumers until a graceful stop.
 
-The one rule: `stop` returns, whatever handlers do, unless they block its event loop; `run`,
-which watches the signals, ends the process even then.
+`stop` always returns, unless a handler blocks the event loop. `run` handles signals and ends the
+process even then.
 
 Made from client/_async/workers/worker.py by `make twins`: change that one.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ThreadWorker(Declaring):
-    """`ports` gives the shards of a consumer; `Client` is a worker itself."""
+    """Runs consumers. `ports` returns the shards of a consumer. Client is a worker."""
 
     def __init__(
         self, ports: Callable[[Consumer], Sequence[Port]], *, hooks: Hooks | None = None
@@ -42,15 +42,15 @@ class ThreadWorker(Declaring):
         self._consumers.append(consumer)
 
     def start(self) -> None:
-        """Begin to handle messages, for a program that watches signals itself; see `stop`.
+        """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
-        RuntimeError where no handler was declared, or it runs already.
+        RuntimeError if no handler was declared, or if the worker is already running.
         """
         if not self._consumers:
             raise RuntimeError("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._shifts:
             raise RuntimeError("the worker is running already")
-        # A new one each time: the client may live longer than the loop of one.
+        # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
@@ -66,12 +66,13 @@ class ThreadWorker(Declaring):
             shift.start()
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """Fetch no more, give back what is not begun, wait for handlers for a while.
+        """Stop fetching, return waiting messages, and wait up to `grace_s` for handlers.
 
-        For `grace_s`, None: each consumer's own; then handlers are given up (tasks are cancelled,
-        and what threads decide counts no more) and their messages given back. A SystemExit or
-        KeyboardInterrupt that a handler raised is raised here, and the refusal of a consumer that
-        never got to begin. Fine to call when nothing runs. `close` does it too.
+        `grace_s` None uses the value of each consumer. Afterwards the remaining handlers are
+        abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
+        returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
+        broker refused a consumer from the start. Does nothing if the worker is not running. `close`
+        calls it too.
         """
         shifts, self._shifts = self._shifts, []
         together(
@@ -87,12 +88,12 @@ class ThreadWorker(Declaring):
                 raise refused
 
     def run(self) -> None:
-        """Handle messages until SIGTERM or SIGINT, then `stop`; a second signal ends the process.
+        """Handle messages until SIGTERM or SIGINT, then `stop`. A second signal kills the process.
 
-        It ends by Unauthorized, Forbidden, NotFound (no such group) or another refusal where that
-        is all that a consumer got from the start; once it was answered, refusals are waited out.
-        RuntimeError outside the main thread. Handlers that block an event loop cannot be stopped:
-        the process is left when their grace and some seconds are over.
+        Raises Unauthorized, Forbidden, NotFound (no such group) or another refusal if a consumer is
+        refused from the start. After the first answer, refusals are retried. RuntimeError outside
+        the main thread. A handler that blocks the event loop cannot be stopped: then the process
+        exits a few seconds after the grace period.
         """
         longest_s = max((each.grace_s for each in self._consumers), default=0.0)
         with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):
