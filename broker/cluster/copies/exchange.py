@@ -1,9 +1,8 @@
-"""The copies of one member: who needs one, who gives one, and how a folder is exchanged in place.
+"""The copies of one member: offers and takes copies, and replaces the folder by a complete copy.
 
-A whole copy takes the place of the node's folder while the process lives on: replication falls
-silent, the engine and all files are closed, the copy is moved in, and everything begins anew as
-at a start. Promises stand: the meta file is not part of a copy, and one that comes from a leader
-of a lower epoch than was promised is dropped.
+The folder is replaced while the process runs: replication stops, the engine and all files are
+closed, the copy is moved in, and everything is opened again as at a start. Promises are kept: the
+meta file is not part of a copy, and a copy from a leader below the promised epoch is discarded.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class CopyMember(MemberView, Protocol):
 
 
 class Copies:
-    """Belongs to a member. All methods but `giving` belong to the loop's thread."""
+    """The copies of one member. All methods but `giving` belong to the loop's thread."""
 
     def __init__(
         self,
@@ -71,26 +70,26 @@ class Copies:
         succession: Succession,
         reopen: Callable[[], tuple[MemberFiles, Engine]],
     ) -> None:
-        """`reopen` opens the folder again, as a start does; it may take long."""
+        """`reopen` opens the folder as a start does; it may take minutes."""
         self._member = member
         self._node = node
         self._succession = succession
         self._reopen = reopen
         send, on_fatal = member.transport.send, member.on_fatal
         self.giver = CopyGiver(folder, send, on_fatal)
-        self.receiver = CopyReceiver(fs, folder, send, self._copied, on_fatal)
+        self.receiver = CopyReceiver(fs, folder, send, self.take_copy, on_fatal)
         self._task: asyncio.Task[None] | None = None
         self._too_old: set[int] = set()
         """Peers that need a copy and cannot read one: each is logged once."""
 
     @property
     def giving(self) -> bool:
-        """Whether a copy is on its way to somebody, so that no log may go. Any thread."""
+        """Whether a copy is being sent, so that no log may be removed. Any thread."""
         return self.giver.giving
 
     @property
     def exchanging(self) -> bool:
-        """Whether the folder is being exchanged, so that there is nothing to look at."""
+        """Whether the folder is being replaced at the moment."""
         return self._task is not None and not self._task.done()
 
     # ------------------------------------------------------------------ what happens
@@ -126,7 +125,7 @@ class Copies:
         return replication.role == Role.FOLLOWER and replication.promised == epoch
 
     def look(self) -> None:
-        """From time to time: does somebody need a copy, is there progress?"""
+        """Offer copies to peers that need one, and check progress; called by the poll."""
         self.giver.look()
         self.receiver.look()
         replication = self._member.replication
@@ -156,12 +155,12 @@ class Copies:
         return False
 
     def lost(self, peer: int) -> None:
-        """The connection of a peer is gone."""
+        """The connection to a peer was lost."""
         self.giver.lost(peer)
         self.receiver.lost(peer)
 
     async def stop(self) -> None:
-        """End; an exchange that was begun is finished first."""
+        """Stop; an exchange that has begun is finished first."""
         await self.giver.stop()
         await self.receiver.stop()
         if self._task is not None:
@@ -169,14 +168,14 @@ class Copies:
 
     # ------------------------------------------------------------------ the exchange
 
-    def _copied(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> bool:
-        """A whole copy is there; False if it came too late."""
+    def take_copy(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> bool:
+        """Begin the exchange with a whole copy; False if it came too late."""
         if not self._follows(offer.epoch):
-            log.warning("a copy came too late: this node follows another leader by now")
+            log.warning("a copy is discarded: this node has begun to follow another leader")
             return False
         newest = self._member.files.slots.newest or TickRecord(0, Tick(), 0, 0)
         tick = replace(newest, durable_end=manifest.end_position)
-        # From here on nothing is promised and nothing acknowledged, until it is there.
+        # From here on nothing is promised or acknowledged until the copy is in place.
         self._member.fall_silent(manifest.end_position)
         self._task = asyncio.get_running_loop().create_task(self._exchange(incoming, tick))
         return True
@@ -196,7 +195,7 @@ class Copies:
             self._member.on_fatal(error)
             return
         log.warning("the copy is in place: the log goes to %d", files.physical.end_position)
-        # Its task ends with this call: from here on the member speaks again.
+        # The last step of the task: from here on the member takes part again.
         member.go_on()
 
     def _install(self, incoming: IncomingFolder, tick: TickRecord) -> tuple[MemberFiles, Engine]:

@@ -75,7 +75,12 @@ class Reader:
         )
         file = load_cluster(str(path), node="2")
         member = SimpleNamespace(
-            transport=self.transport, file=file, files=files, replication=self.replication
+            transport=self.transport,
+            file=file,
+            files=files,
+            replication=self.replication,
+            leading=False,
+            node=SimpleNamespace(),
         )
         self.known = KnownMembers(member, file)  # type: ignore[arg-type]
 
@@ -83,8 +88,7 @@ class Reader:
         """The nodes that it would connect to, itself included."""
         self.replication.configuration = configuration
         self.replication.commit = 101 if committed else 99
-        self.known.follow(self.replication)  # type: ignore[arg-type]
-        self.known._part(self.replication)  # type: ignore[arg-type]
+        self.known.look(self.replication)  # type: ignore[arg-type]
         return {*self.transport.addresses}
 
 

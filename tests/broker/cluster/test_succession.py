@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -70,11 +70,14 @@ class FakeNode:
         pass
 
 
-class Place:
+class Place(AbstractAsyncContextManager["Place"]):
     """One folder, its log, and the succession over it. Replication's part is played by the test."""
 
     def __init__(self, folder: Path) -> None:
-        fs = OsFileSystem()
+        self._folder = folder
+
+    async def __aenter__(self) -> Place:
+        folder, fs = self._folder, OsFileSystem()
         fs.mkdir(str(folder))
         self.log = PhysicalLog(fs, f"{folder}/log", node=1)
         assert list(self.log.recover(0, 0)) == []
@@ -97,6 +100,7 @@ class Place:
         self.succession = Succession(self.node, make, lambda: self.commit, self.fatal.append)
         self.node.lags = lambda: self.succession.lags
         self.succession.start()
+        return self
 
     def begin(self, counter: int, node: int) -> Serving:
         """An EPOCH_BEGIN stands in the log, durably."""
@@ -126,172 +130,138 @@ class Place:
     def topics(self) -> list[str]:
         return [topic.name for topic in self.node.engine.state.by_number.values()]
 
-    async def close(self) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.succession.stop()
         self.node.engine.close()
         self.log.close()
         self.ticks.close()
 
 
-def run(tmp_path: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        place = Place(tmp_path / "data")
-        try:
-            await test(place)
-        finally:
-            await place.close()
-
-    asyncio.run(main())
+@pytest.fixture
+def it(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data")
 
 
-def test_it_leads_when_all_is_applied(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        serving = it.begin(1, 1)
-        it.succession.serve(serving)
-        await asyncio.sleep(0.02)
-        assert not it.succession.leading, "its beginning is not committed yet"
-        it.commit = it.log.end_position
-        it.succession.look()
-        await it.until(lambda: it.succession.leading)
-        assert it.node.leaderships == 1
-        assert it.node.engine.make_topic("t", NOW_MS).name == "t"
-
-    run(tmp_path, test)
+async def test_it_leads_when_all_is_applied(it: Place) -> None:
+    serving = it.begin(1, 1)
+    it.succession.serve(serving)
+    await asyncio.sleep(0.02)
+    assert not it.succession.leading, "its beginning is not committed yet"
+    it.commit = it.log.end_position
+    it.succession.look()
+    await it.until(lambda: it.succession.leading)
+    assert it.node.leaderships == 1
+    assert it.node.engine.make_topic("t", NOW_MS).name == "t"
 
 
-def test_it_leads_when_it_is_to_before_it_starts(tmp_path: Path) -> None:
+async def test_it_leads_when_it_is_to_before_it_starts(it: Place) -> None:
     """A node's connections come first, and a leader may hand over to it at once."""
-
-    async def test(it: Place) -> None:
-        await it.succession.stop()
-        it.succession.serve(it.begin(1, 1))
-        it.commit = it.log.end_position
-        it.succession.start()
-        await it.until(lambda: it.succession.leading)
-
-    run(tmp_path, test)
+    await it.succession.stop()
+    it.succession.serve(it.begin(1, 1))
+    it.commit = it.log.end_position
+    it.succession.start()
+    await it.until(lambda: it.succession.leading)
 
 
-def test_an_engine_that_saw_committed_frames_only_is_kept(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        engine = it.node.engine
-        engine.make_topic("kept", NOW_MS)
-        it.commit = it.sync()
-        it.succession.step_down(it.commit)
-        with pytest.raises(NotLeadingError):
-            engine.make_topic("too late", NOW_MS)
-        await it.until(lambda: engine.state.following)
-        assert it.node.engine is engine
-        await it.lead(2)
-        assert it.topics == ["kept"]
-        assert it.node.engine.make_topic("more", NOW_MS).number == 2
-
-    run(tmp_path, test)
+async def test_an_engine_that_saw_committed_frames_only_is_kept(it: Place) -> None:
+    await it.lead(1)
+    engine = it.node.engine
+    engine.make_topic("kept", NOW_MS)
+    it.commit = it.sync()
+    it.succession.step_down(it.commit)
+    with pytest.raises(NotLeadingError):
+        engine.make_topic("too late", NOW_MS)
+    await it.until(lambda: engine.state.following)
+    assert it.node.engine is engine
+    await it.lead(2)
+    assert it.topics == ["kept"]
+    assert it.node.engine.make_topic("more", NOW_MS).number == 2
 
 
 @pytest.mark.parametrize("more", [0, 3], ids=["nothing came yet", "frames came already"])
-def test_what_was_cut_off_is_forgotten(tmp_path: Path, more: int) -> None:
+async def test_what_was_cut_off_is_forgotten(it: Place, more: int) -> None:
     """Whatever the log holds and what is committed when the end of the leadership is seen: the
     engine had applied a frame that is not there any more."""
-
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        engine = it.node.engine
-        commit = it.commit
-        engine.make_topic("lost", NOW_MS)
-        it.sync()
-        # In one turn: a new leader's APPEND cuts the log, adds frames and says that they are
-        # committed; only then the end of the own leadership is acted on.
-        it.log.cut(commit)
-        for counter in range(more):
-            it.begin(2 + counter, 2)
-        it.commit = it.log.end_position
-        it.succession.step_down(commit)
-        await it.until(lambda: it.node.engine is not engine)
-        assert it.node.seen_lagging, "until the next engine stands, another node had better lead"
-        await it.until(lambda: it.node.engine.state.position == it.commit)
-        assert it.topics == []
-        assert it.node.engine.state.epoch_counter == 1 + more
-
-    run(tmp_path, test)
+    await it.lead(1)
+    engine = it.node.engine
+    commit = it.commit
+    engine.make_topic("lost", NOW_MS)
+    it.sync()
+    # In one turn: a new leader's APPEND cuts the log, adds frames and says that they are
+    # committed; only then the end of the own leadership is acted on.
+    it.log.cut(commit)
+    for counter in range(more):
+        it.begin(2 + counter, 2)
+    it.commit = it.log.end_position
+    it.succession.step_down(commit)
+    await it.until(lambda: it.node.engine is not engine)
+    assert it.node.seen_lagging, "until the next engine stands, another node had better lead"
+    await it.until(lambda: it.node.engine.state.position == it.commit)
+    assert it.topics == []
+    assert it.node.engine.state.epoch_counter == 1 + more
 
 
 @pytest.mark.parametrize("pending", [False, True])
-def test_effects_that_are_not_in_the_log_are_not_committed(tmp_path: Path, pending: bool) -> None:
+async def test_effects_that_are_not_in_the_log_are_not_committed(it: Place, pending: bool) -> None:
     """A keyspace that is ahead of its log is dropped, one that is not goes on."""
 
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        engine = it.node.engine
-        keyspace = engine.state.keyspace
-        executor = Executor(keyspace)
-        session = executor.connect(NOW_MS)
-        executor.execute(session, [b"SET", b"a", b"1"])
+    await it.lead(1)
+    engine = it.node.engine
+    keyspace = engine.state.keyspace
+    executor = Executor(keyspace)
+    session = executor.connect(NOW_MS)
+    executor.execute(session, [b"SET", b"a", b"1"])
+    log_keyspace(engine.state, NOW_MS)
+    it.commit = it.sync()
+    if pending:
+        executor.execute(session, [b"SET", b"a", b"2"])
+    it.succession.step_down(it.commit)
+    executor.execute(session, [b"SET", b"b", b"late"])
+    with pytest.raises(NotLeadingError):
         log_keyspace(engine.state, NOW_MS)
-        it.commit = it.sync()
-        if pending:
-            executor.execute(session, [b"SET", b"a", b"2"])
-        it.succession.step_down(it.commit)
-        executor.execute(session, [b"SET", b"b", b"late"])
-        with pytest.raises(NotLeadingError):
-            log_keyspace(engine.state, NOW_MS)
-        keyspace.effects[:] = keyspace.effects[: 1 if pending else 0]
-        await it.until(lambda: it.node.engine.state.following)
-        await it.until(lambda: it.node.engine.state.position == it.commit)
-        assert (it.node.engine is engine) is not pending
-        assert it.node.engine.state.keyspace.databases[0].values[b"a"] == b"1"
-        await it.lead(2)
-        assert it.node.engine.state.keyspace.may_expire
-
-    run(tmp_path, test)
+    keyspace.effects[:] = keyspace.effects[: 1 if pending else 0]
+    await it.until(lambda: it.node.engine.state.following)
+    await it.until(lambda: it.node.engine.state.position == it.commit)
+    assert (it.node.engine is engine) is not pending
+    assert it.node.engine.state.keyspace.databases[0].values[b"a"] == b"1"
+    await it.lead(2)
+    assert it.node.engine.state.keyspace.may_expire
 
 
-def test_a_leader_that_is_stopped_follows_at_the_end(tmp_path: Path) -> None:
+async def test_a_leader_that_is_stopped_follows_at_the_end(it: Place) -> None:
     """So that it takes a last checkpoint like any follower; if nothing it applied can be lost."""
-
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        it.node.engine.make_topic("kept", NOW_MS)
-        it.commit = it.sync()
-        it.succession.step_down(it.commit)
-        await it.succession.stop()
-        state = it.node.engine.state
-        assert state.following
-        assert not state.retired
-        assert state.position == it.commit
-
-    run(tmp_path, test)
+    await it.lead(1)
+    it.node.engine.make_topic("kept", NOW_MS)
+    it.commit = it.sync()
+    it.succession.step_down(it.commit)
+    await it.succession.stop()
+    state = it.node.engine.state
+    assert state.following
+    assert not state.retired
+    assert state.position == it.commit
 
 
-def test_whoever_has_much_to_apply_lags(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        assert not it.succession.lags
-        it.commit += LAG_BYTES_MAX
-        assert not it.succession.lags
-        it.commit += 1
-        assert it.succession.lags
-
-    run(tmp_path, test)
+async def test_whoever_has_much_to_apply_lags(it: Place) -> None:
+    await it.lead(1)
+    assert not it.succession.lags
+    it.commit += LAG_BYTES_MAX
+    assert not it.succession.lags
+    it.commit += 1
+    assert it.succession.lags
 
 
-def test_one_that_was_stopped_while_it_was_about_to_look_follows_again(tmp_path: Path) -> None:
+async def test_one_that_was_stopped_while_it_was_about_to_look_follows_again(it: Place) -> None:
     """As when a copy takes the place of the folder."""
-
-    async def test(it: Place) -> None:
-        await it.lead(1)
-        it.succession.step_down(it.log.durable_position)
-        await it.until(lambda: not it.succession._fallen)
-        it.begin(2, 2)
-        it.commit = it.log.end_position
-        it.succession.look()
-        await it.succession.stop()
-        it.commit = it.node.engine.state.position
-        it.succession.start()
-        await asyncio.sleep(0.01)
-        it.commit = it.log.end_position
-        it.succession.look()
-        await it.until(lambda: it.node.engine.state.position == it.commit)
-
-    run(tmp_path, test)
+    await it.lead(1)
+    it.succession.step_down(it.log.durable_position)
+    await it.until(lambda: it.node.engine.state.following)
+    it.begin(2, 2)
+    it.commit = it.log.end_position
+    it.succession.look()
+    await it.succession.stop()
+    it.commit = it.node.engine.state.position
+    it.succession.start()
+    await asyncio.sleep(0.01)
+    it.commit = it.log.end_position
+    it.succession.look()
+    await it.until(lambda: it.node.engine.state.position == it.commit)

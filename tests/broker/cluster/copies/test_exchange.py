@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,7 @@ EPOCH = 0x50002
 OWN_TICK = TickRecord(0x30003, Tick(9, 8, 7), 5_000, 6)
 
 
-class Stage:
+class Stage(AbstractAsyncContextManager["Stage"]):
     """Everything around `Copies`, by hand."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +50,14 @@ class Stage:
         self.kept: list[TickRecord] = []
         self.error: Exception | None = None
         self.on_fatal = self.fatal.append
-        self.copies = Copies(OsFileSystem(), str(folder), self, self, self, self.reopen)
+        self._folder = folder
+
+    async def __aenter__(self) -> Stage:
+        self.copies = Copies(OsFileSystem(), str(self._folder), self, self, self, self.reopen)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.copies.stop()
 
     def fall_silent(self, end: int) -> None:
         self.steps.append(f"silent, {end}")
@@ -89,55 +95,44 @@ class Stage:
     def copied(self, epoch: int = EPOCH) -> bool:
         incoming: IncomingFolder = self  # type: ignore[assignment]
         manifest = Manifest("1", "x", 1, end_position=900)
-        return self.copies._copied(incoming, CopyOffer(epoch, 1), manifest)
+        return self.copies.take_copy(incoming, CopyOffer(epoch, 1), manifest)
 
 
-def run(folder: Path, test: Callable[[Stage], Awaitable[None]]) -> Stage:
-    async def main() -> Stage:
-        stage = Stage(folder)
-        await test(stage)
-        await stage.copies.stop()
-        return stage
-
-    return asyncio.run(main())
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
 
 
-def test_only_the_leader_that_is_followed_may_offer(tmp_path: Path) -> None:
-    async def test(stage: Stage) -> None:
-        with pytest.raises(PeerError, match="not its own"):
-            stage.copies.receive(OTHER, CopyOffer(EPOCH, 1))
-        stage.copies.receive(LEADER, CopyOffer(EPOCH - (1 << 16), 4))
-        assert stage.sent == [(LEADER, CopyEnd(EPOCH - (1 << 16), 4, False))]
-        stage.replication.promised = EPOCH + (1 << 16)
-        stage.copies.receive(LEADER, CopyOffer(EPOCH, 5))
-        stage.replication.promised = EPOCH
-        stage.replication.role = Role.PREPARING
-        stage.copies.receive(LEADER, CopyOffer(EPOCH, 6))
-        stage.replication.role = Role.FOLLOWER
-        stage.leading = True
-        stage.copies.receive(LEADER, CopyOffer(EPOCH, 7))
-        assert [message.copy for _, message in stage.sent] == [4, 5, 6, 7]
-        assert not stage.copies.receiver.receiving
-        stage.leading = False
-        stage.copies.receive(LEADER, CopyOffer(EPOCH, 8))
-        assert stage.copies.receiver.receiving
-        stage.copies.receive(OTHER, CopyPart(EPOCH, 8, 0, 0, "tick", b"x"))
-        assert stage.copies.receiver.receiving, "a part of another peer is passed over"
-
-    run(tmp_path, test)
+async def test_only_the_leader_that_is_followed_may_offer(stage: Stage) -> None:
+    with pytest.raises(PeerError, match="not its own"):
+        stage.copies.receive(OTHER, CopyOffer(EPOCH, 1))
+    stage.copies.receive(LEADER, CopyOffer(EPOCH - (1 << 16), 4))
+    assert stage.sent == [(LEADER, CopyEnd(EPOCH - (1 << 16), 4, False))]
+    stage.replication.promised = EPOCH + (1 << 16)
+    stage.copies.receive(LEADER, CopyOffer(EPOCH, 5))
+    stage.replication.promised = EPOCH
+    stage.replication.role = Role.PREPARING
+    stage.copies.receive(LEADER, CopyOffer(EPOCH, 6))
+    stage.replication.role = Role.FOLLOWER
+    stage.leading = True
+    stage.copies.receive(LEADER, CopyOffer(EPOCH, 7))
+    assert [message.copy for _, message in stage.sent] == [4, 5, 6, 7]
+    assert not stage.copies.receiver.receiving
+    stage.leading = False
+    stage.copies.receive(LEADER, CopyOffer(EPOCH, 8))
+    assert stage.copies.receiver.receiving
+    stage.copies.receive(OTHER, CopyPart(EPOCH, 8, 0, 0, "tick", b"x"))
+    assert stage.copies.receiver.receiving, "a part of another peer is passed over"
 
 
-def test_the_folder_is_exchanged_in_order(tmp_path: Path) -> None:
+async def test_the_folder_is_exchanged_in_order(stage: Stage) -> None:
     """Silent first; nothing is open when the copy is moved in; the own tick is kept."""
+    assert stage.copied()
+    assert stage.copies.exchanging
+    assert not stage.copied(), "one at a time"
+    await stage.copies.stop()
+    assert not stage.copies.exchanging
 
-    async def test(stage: Stage) -> None:
-        assert stage.copied()
-        assert stage.copies.exchanging
-        assert not stage.copied(), "one at a time"
-        await stage.copies.stop()
-        assert not stage.copies.exchanging
-
-    stage = run(tmp_path, test)
     assert stage.steps == [
         "silent, 900",
         "succession stopped",
@@ -157,81 +152,70 @@ def test_the_folder_is_exchanged_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["promised", "candidate", "leads"])
-def test_a_copy_that_comes_too_late_changes_nothing(tmp_path: Path, what: str) -> None:
+async def test_a_copy_that_comes_too_late_changes_nothing(stage: Stage, what: str) -> None:
     """A promise to another candidate has frozen the log."""
 
-    async def test(stage: Stage) -> None:
-        if what == "promised":
-            stage.replication.promised = EPOCH + (1 << 16)
-        elif what == "candidate":
-            stage.replication.role = Role.ADOPTING
-        else:
-            stage.leading = True
-        assert not stage.copied()
-        assert stage.steps == []
-
-    run(tmp_path, test)
+    if what == "promised":
+        stage.replication.promised = EPOCH + (1 << 16)
+    elif what == "candidate":
+        stage.replication.role = Role.ADOPTING
+    else:
+        stage.leading = True
+    assert not stage.copied()
+    assert stage.steps == []
 
 
-def test_an_exchange_that_fails_ends_the_node(tmp_path: Path) -> None:
+async def test_an_exchange_that_fails_ends_the_node(stage: Stage) -> None:
     """The next start goes on from where it was."""
+    stage.error = OSError("no")
+    assert stage.copied()
+    await stage.copies.stop()
 
-    async def test(stage: Stage) -> None:
-        stage.error = OSError("no")
-        assert stage.copied()
-
-    stage = run(tmp_path, test)
     assert stage.fatal == [stage.error]
     assert "goes on" not in stage.steps
 
 
-def test_who_is_behind_is_offered_a_copy(tmp_path: Path) -> None:
+async def test_who_is_behind_is_offered_a_copy(stage: Stage, tmp_path: Path) -> None:
     """Only by a leader that serves, and only while it does."""
 
-    async def test(stage: Stage) -> None:
-        (tmp_path / "log").mkdir()
-        progress = {
-            LEADER: SimpleNamespace(match=5, behind=False),
-            OTHER: SimpleNamespace(match=0, behind=True),
-            7: SimpleNamespace(match=0, behind=True),
-        }
-        leader = SimpleNamespace(serving=False, progress=progress, epoch=0x60001)
-        stage.replication.leader = leader  # type: ignore[assignment]
-        stage.copies.look()
-        assert stage.sent == []
-        leader.serving = True
-        stage.copies.look()
-        stage.copies.look()
-        assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
-        assert stage.copies.giving
-        stage.replication.leader = None
-        stage.copies.look()
-        assert not stage.copies.giving
-        assert stage.sent[-1] == (OTHER, CopyEnd(0x60001, 1, False))
-
-    run(tmp_path, test)
+    (tmp_path / "log").mkdir()
+    progress = {
+        LEADER: SimpleNamespace(match=5, behind=False),
+        OTHER: SimpleNamespace(match=0, behind=True),
+        7: SimpleNamespace(match=0, behind=True),
+    }
+    leader = SimpleNamespace(serving=False, progress=progress, epoch=0x60001)
+    stage.replication.leader = leader  # type: ignore[assignment]
+    stage.copies.look()
+    assert stage.sent == []
+    leader.serving = True
+    stage.copies.look()
+    stage.copies.look()
+    assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
+    assert stage.copies.giving
+    stage.replication.leader = None
+    stage.copies.look()
+    assert not stage.copies.giving
+    assert stage.sent[-1] == (OTHER, CopyEnd(0x60001, 1, False))
 
 
-def test_a_member_of_an_older_release_gets_no_copy_that_it_cannot_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_member_of_an_older_release_gets_no_copy_that_it_cannot_read(
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """0.1.0 would take the files, and find that no checkpoint can be read."""
+    (tmp_path / "log").mkdir()
+    progress = {
+        LEADER: SimpleNamespace(match=5, behind=False),
+        OTHER: SimpleNamespace(match=0, behind=True),
+    }
+    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
+    stage.replication.leader = leader  # type: ignore[assignment]
+    stage.known[OTHER] = 1
+    stage.copies.look()
+    stage.copies.look()
+    assert stage.sent == []
+    stage.known[OTHER] = KNOWN_LEVEL
+    stage.copies.look()
+    assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
 
-    async def test(stage: Stage) -> None:
-        (tmp_path / "log").mkdir()
-        progress = {
-            LEADER: SimpleNamespace(match=5, behind=False),
-            OTHER: SimpleNamespace(match=0, behind=True),
-        }
-        leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
-        stage.replication.leader = leader  # type: ignore[assignment]
-        stage.known[OTHER] = 1
-        stage.copies.look()
-        stage.copies.look()
-        assert stage.sent == []
-        stage.known[OTHER] = KNOWN_LEVEL
-        stage.copies.look()
-        assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
-
-    run(tmp_path, test)
     assert sum("run this release there" in one.message for one in caplog.records) == 1

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,7 +38,7 @@ from delaylog.replication.messages import (
 )
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
-from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
 
 GIVER, RECEIVER = 1, 2
@@ -72,23 +73,53 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     engine.close()
 
 
+class BadDisk(OsFileSystem):
+    """Fails with `error`, if there is one, when a file of this name is made."""
+
+    error: Exception | None = None
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.endswith("extents") and self.error:
+            error, self.error = self.error, None
+            raise error
+        return super().open(path, create=create)
+
+
+class SourceFiles(ReadOnlyFileSystem):
+    """Calls `look` before a file is opened."""
+
+    look: Callable[[str], None] = staticmethod(lambda path: None)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.look(path)
+        return super().open(path, create=create)
+
+
 @dataclass
-class Pair:
+class Pair(AbstractAsyncContextManager["Pair"]):
     """A giver, a receiver, and what is under way."""
 
     source: Path
     target: Path
-    fs: OsFileSystem = field(default_factory=OsFileSystem)
+    fs: BadDisk = field(default_factory=BadDisk)
     limits: CopyLimits = SMALL
     said: list[tuple[int, CopyMessage]] = field(default_factory=list)
     copied: list[Manifest] = field(default_factory=list)
     fatal: list[BaseException] = field(default_factory=list)
     change: Callable[[CopyMessage], list[CopyMessage]] = lambda message: [message]
     wanted: bool = True
+    source_fs: SourceFiles = field(default_factory=SourceFiles)
+    taken: int = 0
+    most: int = 0
+    """The most bytes that were on their way at once."""
 
-    def __post_init__(self) -> None:
+    async def __aenter__(self) -> Pair:
         self.giver = CopyGiver(
-            str(self.source), self.to_receiver, self.fatal.append, limits=self.limits
+            str(self.source),
+            self.to_receiver,
+            self.fatal.append,
+            source=self.source_fs,
+            limits=self.limits,
         )
         self.receiver = CopyReceiver(
             self.fs,
@@ -98,7 +129,7 @@ class Pair:
             self.fatal.append,
             limits=self.limits,
         )
-        self.most = 0
+        return self
 
     def take(self, incoming: IncomingFolder, offer: CopyOffer, manifest: Manifest) -> bool:
         assert offer.epoch == EPOCH
@@ -116,9 +147,7 @@ class Pair:
             self.receiver.accept(GIVER, message)
         elif isinstance(message, (CopyPart, CopyEnd)):
             if isinstance(message, CopyPart):
-                intake = self.receiver._intake
-                if intake is not None:
-                    self.most = max(self.most, message.at + len(message.data) - intake.taken)
+                self.most = max(self.most, message.at + len(message.data) - self.taken)
             try:
                 self.receiver.receive(GIVER, message)
             except PeerError:
@@ -127,13 +156,30 @@ class Pair:
     def to_giver(self, peer: int, message: CopyMessage) -> None:
         assert peer == GIVER
         assert isinstance(message, (CopyTaken, CopyEnd))
+        if isinstance(message, CopyTaken):
+            self.taken = message.taken
         self.said.append((RECEIVER, message))
         asyncio.get_running_loop().call_soon(self.giver.receive, RECEIVER, message)
+
+    async def copy(self) -> None:
+        """Give a copy, from the offer to its end."""
+        before = len(self.copied)
+        self.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: len(self.copied) > before)
+
+    async def giver_ends(self) -> None:
+        """Return once the giver has given the copy up, or has forgotten it."""
+
+        def ended() -> bool:
+            self.giver.look()
+            return not self.giver.giving
+
+        await until(ended)
 
     def count(self, kind: type) -> int:
         return sum(isinstance(message, kind) for _, message in self.said)
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.giver.stop()
         await self.receiver.stop()
         # Nothing is left behind by a copy that was given up.
@@ -149,43 +195,34 @@ async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
         await asyncio.sleep(0.005)
 
 
-def run(folder: Path, target: Path, test: Callable[[Pair], Awaitable[None]], **how: Any) -> Pair:
-    target.mkdir(exist_ok=True)
-
-    async def both() -> Pair:
-        pair = Pair(folder, target, **how)
-        try:
-            await test(pair)
-        finally:
-            await pair.stop()
-        return pair
-
-    return asyncio.run(both())
+@pytest.fixture
+def pair(folder: Path, tmp_path: Path) -> Pair:
+    target = tmp_path / "t"
+    target.mkdir()
+    return Pair(folder, target)
 
 
-def test_a_whole_copy(folder: Path, tmp_path: Path) -> None:
+async def test_a_whole_copy(pair: Pair, folder: Path, tmp_path: Path) -> None:
     """Everything comes, never more than a window is under way, and files are held meanwhile."""
     held = []
 
-    async def test(pair: Pair) -> None:
-        def look(message: CopyMessage) -> list[CopyMessage]:
-            if isinstance(message, CopyPart):
-                held.append(retention_held(str(folder)))
-            return [message]
+    def look(message: CopyMessage) -> list[CopyMessage]:
+        if isinstance(message, CopyPart):
+            held.append(retention_held(str(folder)))
+        return [message]
 
-        pair.change = look
-        pair.giver.offer(RECEIVER, EPOCH)
-        assert pair.giver.giving
-        await until(lambda: pair.copied)
-        (manifest,) = pair.copied
-        assert not pair.fatal
-        pair.giver.note_match(RECEIVER, manifest.end_position - 1)
-        assert pair.giver.giving, "log is kept until the receiver goes on from the copy's end"
-        pair.giver.note_match(RECEIVER, manifest.end_position)
-        assert not pair.giver.giving
-        assert pair.most <= SMALL.window_bytes + (256 << 10)
+    pair.change = look
+    pair.giver.offer(RECEIVER, EPOCH)
+    assert pair.giver.giving
+    await until(lambda: pair.copied)
+    (manifest,) = pair.copied
+    assert not pair.fatal
+    pair.giver.note_match(RECEIVER, manifest.end_position - 1)
+    assert pair.giver.giving, "log is kept until the receiver goes on from the copy's end"
+    pair.giver.note_match(RECEIVER, manifest.end_position)
+    assert not pair.giver.giving
+    assert pair.most <= SMALL.window_bytes + (256 << 10)
 
-    pair = run(folder, tmp_path / "t", test)
     assert any(held)
     (manifest,) = pair.copied
     assert any(entry.path.startswith("hours/far/") for entry in manifest.files)
@@ -196,103 +233,79 @@ def test_a_whole_copy(folder: Path, tmp_path: Path) -> None:
             assert mine.read_bytes() == theirs.read_bytes(), entry.path
 
 
-def test_one_at_a_time(folder: Path, tmp_path: Path) -> None:
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        pair.giver.offer(3, EPOCH)
-        await until(lambda: pair.copied)
-        assert pair.count(CopyOffer) == 1
-
-    run(folder, tmp_path / "t", test)
+async def test_one_at_a_time(pair: Pair) -> None:
+    pair.giver.offer(RECEIVER, EPOCH)
+    pair.giver.offer(3, EPOCH)
+    await until(lambda: pair.copied)
+    assert pair.count(CopyOffer) == 1
 
 
 @pytest.mark.parametrize("side", ["giver", "receiver", "both"])
-def test_a_lost_connection_begins_again(folder: Path, tmp_path: Path, side: str) -> None:
+async def test_a_lost_connection_begins_again(pair: Pair, side: str) -> None:
     """Also when only one of the two has noticed: a new offer ends the old intake."""
-
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.count(CopyPart) > 2)
-        if side in ("receiver", "both"):
-            pair.receiver.lost(GIVER)
-        if side in ("giver", "both"):
-            pair.giver.lost(RECEIVER)
-        else:
-            await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
-        assert not pair.copied
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied)
-
-    run(folder, tmp_path / "t", test)
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.count(CopyPart) > 2)
+    if side in ("receiver", "both"):
+        pair.receiver.lost(GIVER)
+    if side in ("giver", "both"):
+        pair.giver.lost(RECEIVER)
+    else:
+        await pair.giver_ends()
+    assert not pair.copied
+    await pair.copy()
 
 
-def test_a_giver_that_leads_no_more_ends_the_copy(folder: Path, tmp_path: Path) -> None:
+async def test_a_giver_that_leads_no_more_ends_the_copy(pair: Pair) -> None:
     """Then another leader gives its own."""
 
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.count(CopyPart) > 2)
-        pair.giver.abort("it leads no more")
-        await until(lambda: not pair.receiver.receiving)
-        sent = pair.count(CopyPart)
-        await asyncio.sleep(0.05)
-        assert pair.count(CopyPart) == sent
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.count(CopyPart) > 2)
+    pair.giver.abort("it leads no more")
+    await until(lambda: not pair.receiver.receiving)
+    sent = pair.count(CopyPart)
+    await asyncio.sleep(0.05)
+    assert pair.count(CopyPart) == sent
 
-    assert not run(folder, tmp_path / "t", test).copied
+    assert not pair.copied
 
 
-def test_a_receiver_that_is_silent(folder: Path, tmp_path: Path) -> None:
+async def test_a_receiver_that_is_silent(pair: Pair) -> None:
     """No more than a window is sent to it, and files are not held for it for ever."""
+    pair.giver.offer(RECEIVER, EPOCH)
+    await asyncio.sleep(0)
+    pair.change = lambda message: []
+    await until(lambda: pair.count(CopyPart) > 0)
+    await asyncio.sleep(0.1)
+    sent = sum(len(m.data) for _, m in pair.said if isinstance(m, CopyPart))
+    assert sent <= SMALL.window_bytes + (256 << 10)
+    await pair.giver_ends()
+    await until(lambda: (pair.receiver.look(), not pair.receiver.receiving)[1])
 
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await asyncio.sleep(0)
-        pair.change = lambda message: []
-        await until(lambda: pair.count(CopyPart) > 0)
-        await asyncio.sleep(0.1)
-        sent = sum(len(m.data) for _, m in pair.said if isinstance(m, CopyPart))
-        assert sent <= SMALL.window_bytes + (256 << 10)
-        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
-        await until(lambda: (pair.receiver.look(), not pair.receiver.receiving)[1])
-
-    assert not run(folder, tmp_path / "t", test).copied
+    assert not pair.copied
 
 
-def test_an_offer_that_nobody_answers(folder: Path, tmp_path: Path) -> None:
-    async def test(pair: Pair) -> None:
-        pair.change = lambda message: []
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
-        assert pair.giver.failed == 1
-
-    run(folder, tmp_path / "t", test)
+async def test_an_offer_that_nobody_answers(pair: Pair) -> None:
+    pair.change = lambda message: []
+    pair.giver.offer(RECEIVER, EPOCH)
+    await pair.giver_ends()
+    assert pair.giver.failed == 1
 
 
-def test_log_is_not_kept_for_ever_for_who_has_the_copy(folder: Path, tmp_path: Path) -> None:
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied)
-        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
-
-    run(folder, tmp_path / "t", test)
+async def test_log_is_not_kept_for_ever_for_who_has_the_copy(pair: Pair) -> None:
+    await pair.copy()
+    await pair.giver_ends()
 
 
-def test_a_receiver_that_comes_back_without_it(folder: Path, tmp_path: Path) -> None:
+async def test_a_receiver_that_comes_back_without_it(pair: Pair) -> None:
     """It was killed before the copy was kept: another one is offered."""
-
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied)
-        end = pair.copied[0].end_position
-        pair.giver.lost(RECEIVER)
-        pair.giver.met(RECEIVER, end)
-        assert pair.giver.giving, "it stands on the copy"
-        pair.giver.met(RECEIVER, end - 1)
-        assert not pair.giver.giving
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: len(pair.copied) == 2)
-
-    run(folder, tmp_path / "t", test)
+    await pair.copy()
+    end = pair.copied[0].end_position
+    pair.giver.lost(RECEIVER)
+    pair.giver.met(RECEIVER, end)
+    assert pair.giver.giving, "it stands on the copy"
+    pair.giver.met(RECEIVER, end - 1)
+    assert not pair.giver.giving
+    await pair.copy()
 
 
 def altered(message: CopyMessage) -> list[CopyMessage]:
@@ -325,129 +338,91 @@ def named(message: CopyMessage) -> list[CopyMessage]:
 
 
 @pytest.mark.parametrize("change", [altered, left_out, twice, ended_early, named])
-def test_what_no_sound_giver_sends(
-    folder: Path, tmp_path: Path, change: Callable[[CopyMessage], list[CopyMessage]]
+async def test_what_no_sound_giver_sends(
+    pair: Pair, tmp_path: Path, change: Callable[[CopyMessage], list[CopyMessage]]
 ) -> None:
     """The copy is refused, nothing is left of it, and the node lives on."""
+    pair.change = change
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.receiver.failed)
+    assert not pair.receiver.receiving
+    await pair.giver_ends()
+    pair.change = lambda message: [message]
+    await pair.copy()
 
-    async def test(pair: Pair) -> None:
-        pair.change = change
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.receiver.failed)
-        assert not pair.receiver.receiving
-        await until(lambda: (pair.giver.look(), not pair.giver.giving)[1])
-        pair.change = lambda message: [message]
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied)
-
-    pair = run(folder, tmp_path / "t", test)
     assert not pair.fatal
     assert not (tmp_path / "meta").exists()
 
 
-class BadDisk(OsFileSystem):
-    """Fails when a file of this name is made."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        self.left = 1
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        if create and path.endswith("extents") and self.left:
-            self.left -= 1
-            raise self.error
-        return super().open(path, create=create)
-
-
-def test_a_receiver_without_space(folder: Path, tmp_path: Path) -> None:
+async def test_a_receiver_without_space(pair: Pair) -> None:
     """It says so, takes nothing, and takes the next one when there is space."""
+    pair.fs.error = DiskFullError("full")
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.receiver.failed and not pair.giver.giving)
+    assert pair.giver.failed == 1
+    await pair.copy()
 
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.receiver.failed and not pair.giver.giving)
-        assert pair.giver.failed == 1
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied)
-
-    pair = run(folder, tmp_path / "t", test, fs=BadDisk(DiskFullError("full")))
     assert not pair.fatal
 
 
-def test_a_receiver_whose_disk_fails(folder: Path, tmp_path: Path) -> None:
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.fatal)
+async def test_a_receiver_whose_disk_fails(pair: Pair) -> None:
+    pair.fs.error = DiskFailedError("broken")
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.fatal)
 
-    pair = run(folder, tmp_path / "t", test, fs=BadDisk(DiskFailedError("broken")))
     assert not pair.copied
 
 
-def test_a_giver_that_is_damaged_itself(folder: Path, tmp_path: Path) -> None:
+async def test_a_giver_that_is_damaged_itself(pair: Pair, folder: Path) -> None:
     """It gives nothing of that, and may not go on."""
     path = max((folder / "hours").glob("*/delay.log"), key=lambda path: path.stat().st_size)
     raw = path.read_bytes()
     path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.fatal)
-        await until(lambda: not pair.receiver.receiving)
-
     try:
-        pair = run(folder, tmp_path / "t", test)
+        pair.giver.offer(RECEIVER, EPOCH)
+        await until(lambda: pair.fatal and not pair.receiver.receiving)
     finally:
         path.write_bytes(raw)
     assert isinstance(pair.fatal[0], CorruptionError)
     assert not pair.copied
 
 
-def test_what_was_read_for_a_copy_that_was_given_up_is_no_verdict(
-    folder: Path, tmp_path: Path
-) -> None:
+async def test_a_read_error_of_a_copy_that_was_given_up_is_not_fatal(pair: Pair) -> None:
     """A leader that fell had its log cut while it was read; its disk is sound."""
+    reading, cut = threading.Event(), threading.Event()
 
-    async def test(pair: Pair) -> None:
-        cut = threading.Event()
+    def look(path: str) -> None:
+        reading.set()
+        assert cut.wait(10)
+        raise CorruptionError("a bad frame", path=path, position=0)
 
-        def read(gift: object) -> Manifest:
-            assert cut.wait(10)
-            raise CorruptionError("a bad frame", path="log/0", position=0)
-
-        giver: Any = pair.giver
-        giver._read = read
-        giver.offer(RECEIVER, EPOCH)
-        await until(lambda: giver._tasks)
-        giver.abort("it leads no more")
-        cut.set()
-        await giver.stop()
-
-    assert not run(folder, tmp_path / "t", test).fatal
+    pair.source_fs.look = look
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(reading.is_set)
+    pair.giver.abort("it leads no more")
+    cut.set()
+    await pair.giver.stop()
+    assert not pair.fatal
 
 
-def test_late_words_are_passed_over(folder: Path, tmp_path: Path) -> None:
+async def test_late_words_are_passed_over(pair: Pair) -> None:
     """Of another copy, another peer, or none."""
-
-    async def test(pair: Pair) -> None:
-        pair.receiver.receive(GIVER, CopyPart(EPOCH, 1, 0, 0, "tick", b"x"))
-        pair.receiver.receive(GIVER, CopyEnd(EPOCH, 1, True))
-        pair.giver.receive(RECEIVER, CopyTaken(EPOCH, 1, 0))
-        pair.giver.offer(RECEIVER, EPOCH)
-        pair.giver.receive(3, CopyEnd(EPOCH, 1, False))
-        pair.giver.receive(RECEIVER, CopyEnd(EPOCH, 7, False))
-        pair.giver.lost(3)
-        await until(lambda: pair.receiver.receiving)
-        pair.receiver.receive(3, CopyEnd(EPOCH, 1, False))
-        pair.receiver.receive(GIVER, CopyEnd(EPOCH, 7, False))
-        pair.receiver.lost(3)
-        await until(lambda: pair.copied)
-
-    run(folder, tmp_path / "t", test)
+    pair.receiver.receive(GIVER, CopyPart(EPOCH, 1, 0, 0, "tick", b"x"))
+    pair.receiver.receive(GIVER, CopyEnd(EPOCH, 1, True))
+    pair.giver.receive(RECEIVER, CopyTaken(EPOCH, 1, 0))
+    pair.giver.offer(RECEIVER, EPOCH)
+    pair.giver.receive(3, CopyEnd(EPOCH, 1, False))
+    pair.giver.receive(RECEIVER, CopyEnd(EPOCH, 7, False))
+    pair.giver.lost(3)
+    await until(lambda: pair.receiver.receiving)
+    pair.receiver.receive(3, CopyEnd(EPOCH, 1, False))
+    pair.receiver.receive(GIVER, CopyEnd(EPOCH, 7, False))
+    pair.receiver.lost(3)
+    await until(lambda: pair.copied)
 
 
-def test_a_copy_that_came_too_late_is_removed(folder: Path, tmp_path: Path) -> None:
-    async def test(pair: Pair) -> None:
-        pair.giver.offer(RECEIVER, EPOCH)
-        await until(lambda: pair.copied and not pair.receiver.receiving)
-        assert not (tmp_path / "t" / INCOMING).exists()
-
-    run(folder, tmp_path / "t", test, wanted=False)
+async def test_a_copy_that_came_too_late_is_removed(pair: Pair, tmp_path: Path) -> None:
+    pair.wanted = False
+    pair.giver.offer(RECEIVER, EPOCH)
+    await until(lambda: pair.copied and not pair.receiver.receiving)
+    assert not (tmp_path / "t" / INCOMING).exists()

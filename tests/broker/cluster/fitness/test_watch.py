@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,140 +103,110 @@ class Fake:
             await asyncio.sleep(0)
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
-
-
-def test_a_full_leader_hands_over() -> None:
-    async def test() -> None:
-        fake = Fake()
-        fake.say(2, zone="a")
-        fake.say(3, zone="b")
-        await fake.pass_time(60_000)
-        assert fake.asked == []
-        fake.refusing_sends = True
-        await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.fitness.unfit) == ([3], Unfit.FULL)
-        assert fake.fitness.moves == {(Reason.FULL, "handed_over"): 1}
-        assert fake.fitness.said()["unfit"] == "full"
-
-    run(test)
+async def test_a_full_leader_hands_over() -> None:
+    fake = Fake()
+    fake.say(2, zone="a")
+    fake.say(3, zone="b")
+    await fake.pass_time(60_000)
+    assert fake.asked == []
+    fake.refusing_sends = True
+    await fake.pass_time(2 * FULL_ON_MS)
+    assert (fake.asked, fake.fitness.unfit) == ([3], Unfit.FULL)
+    assert fake.fitness.moves == {(Reason.FULL, "handed_over"): 1}
+    assert fake.fitness.said()["unfit"] == "full"
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) -> None:
+async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) -> None:
     """It is not even tried while the log waits for space."""
-
-    async def test() -> None:
-        fake = Fake()
-        fake.say(2)
-        fake.say(3)
-        fake.taken, fake.refusing_sends, fake.disk_full = False, True, not writes
-        fake.files.durable_end = 1_000 if writes else 900
-        await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
-        assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
-
-    run(test)
+    fake = Fake()
+    fake.say(2)
+    fake.say(3)
+    fake.taken, fake.refusing_sends, fake.disk_full = False, True, not writes
+    fake.files.durable_end = 1_000 if writes else 900
+    await fake.pass_time(2 * FULL_ON_MS)
+    assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
+    assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
 
 
-def test_a_hand_over_that_somebody_else_began_is_left_alone() -> None:
-    async def test() -> None:
-        fake = Fake()
-        fake.say(2)
-        fake.refusing_sends = True
-        fake.replication.leadership.hands_over = True
-        await fake.pass_time(2 * FULL_ON_MS)
-        fake.replication.leadership.hands_over, fake.appends = False, False
-        await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.let_go_ms) == ([], [])
-
-    run(test)
+async def test_a_hand_over_that_somebody_else_began_is_left_alone() -> None:
+    fake = Fake()
+    fake.say(2)
+    fake.refusing_sends = True
+    fake.replication.leadership.hands_over = True
+    await fake.pass_time(2 * FULL_ON_MS)
+    fake.replication.leadership.hands_over, fake.appends = False, False
+    await fake.pass_time(2 * FULL_ON_MS)
+    assert (fake.asked, fake.let_go_ms) == ([], [])
 
 
-def test_nobody_can_take_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nobody_can_take_over(caplog: pytest.LogCaptureFixture) -> None:
     """It leads on and says so once, with the reasons."""
-
-    async def test() -> None:
-        fake = Fake()
-        fake.say(2, full=True)
-        fake.say(3, unfit="slow", sync_ms=300)
-        fake.refusing_sends = True
-        await fake.pass_time(30_000)
-        assert (fake.asked, fake.let_go_ms) == ([], [])
-
+    fake = Fake()
+    fake.say(2, full=True)
+    fake.say(3, unfit="slow", sync_ms=300)
+    fake.refusing_sends = True
     with caplog.at_level(logging.ERROR, logger="delaylog.cluster"):
-        run(test)
+        await fake.pass_time(30_000)
+    assert (fake.asked, fake.let_go_ms) == ([], [])
     (line,) = [each.getMessage() for each in caplog.records if "leads on" in each.getMessage()]
     assert "n2 has a full disk" in line
     assert "n3 has a slow disk: a sync takes 300 ms" in line
 
 
-def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it() -> None:
-    async def test() -> None:
-        fake = Fake()
-        fake.say(2)
-        fake.say(3, priority=51)
-        fake.taken = False
-        await fake.pass_time(PRIORITY_AFTER_MS - LOOK_EVERY_MS)
-        assert fake.asked == []
-        await fake.pass_time(3 * LOOK_EVERY_MS)
-        assert (fake.asked, fake.let_go_ms, fake.leading) == ([3], [], True)
-        assert fake.fitness.moves == {(Reason.PRIORITY, "failed"): 1}
-
-    run(test)
+async def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it() -> None:
+    fake = Fake()
+    fake.say(2)
+    fake.say(3, priority=51)
+    fake.taken = False
+    await fake.pass_time(PRIORITY_AFTER_MS - LOOK_EVERY_MS)
+    assert fake.asked == []
+    await fake.pass_time(3 * LOOK_EVERY_MS)
+    assert (fake.asked, fake.let_go_ms, fake.leading) == ([3], [], True)
+    assert fake.fitness.moves == {(Reason.PRIORITY, "failed"): 1}
 
 
-def test_who_tells_nothing_is_no_target_unless_named() -> None:
-    async def test() -> None:
-        fake = Fake()
-        fake.level = FIRST_LEVEL
-        fake.refusing_sends = True
-        await fake.pass_time(2 * FULL_ON_MS)
-        assert (fake.asked, fake.fitness.target()) == ([], None)
-        assert fake.fitness.refusal(2) is None
-        fake.level = KNOWN_LEVEL
-        fake.now_ms += 2_000
-        fake.fitness.look(fake.now_ms)
-        assert fake.fitness.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
-
-    run(test)
+async def test_who_tells_nothing_is_no_target_unless_named() -> None:
+    fake = Fake()
+    fake.level = FIRST_LEVEL
+    fake.refusing_sends = True
+    await fake.pass_time(2 * FULL_ON_MS)
+    assert (fake.asked, fake.fitness.target()) == ([], None)
+    assert fake.fitness.refusal(2) is None
+    fake.level = KNOWN_LEVEL
+    fake.now_ms += 2_000
+    fake.fitness.look(fake.now_ms)
+    assert fake.fitness.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
 
 
-def test_it_stands_back_behind_a_higher_priority() -> None:
-    async def test() -> None:
-        fake = Fake(priority=40)
-        fake.leading, fake.replication.leader = False, None
-        fake.say(2)
-        fake.say(3)
-        assert fake.fitness.stands_back(0), "no leader was ever heard, so none asks for it"
-        fake.followed = (1, 1_000)
-        assert not fake.fitness.stands_back(1_000 + LEADER_MS - 1)
-        assert fake.fitness.stands_back(1_000 + LEADER_MS)
-        assert not fake.fitness.stands_back(1_000 + PRIORITY_MS)
-        fake.say(3, priority=30)
-        fake.followed = (2, 1_000)
-        assert not fake.fitness.stands_back(1_000 + LEADER_MS), "not for the leader that is gone"
-        fake.refusing_sends = True
-        await fake.pass_time(2 * FULL_ON_MS)
-        assert fake.fitness.stands_back(1_000 + UNFIT_MS - 1)
-
-    run(test)
+async def test_it_stands_back_behind_a_higher_priority() -> None:
+    fake = Fake(priority=40)
+    fake.leading, fake.replication.leader = False, None
+    fake.say(2)
+    fake.say(3)
+    assert fake.fitness.stands_back(0), "no leader was ever heard, so none asks for it"
+    fake.followed = (1, 1_000)
+    assert not fake.fitness.stands_back(1_000 + LEADER_MS - 1)
+    assert fake.fitness.stands_back(1_000 + LEADER_MS)
+    assert not fake.fitness.stands_back(1_000 + PRIORITY_MS)
+    fake.say(3, priority=30)
+    fake.followed = (2, 1_000)
+    assert not fake.fitness.stands_back(1_000 + LEADER_MS), "not for the leader that is gone"
+    fake.refusing_sends = True
+    await fake.pass_time(2 * FULL_ON_MS)
+    assert fake.fitness.stands_back(1_000 + UNFIT_MS - 1)
 
 
-def test_a_log_without_space_gets_a_step_of_the_reserve() -> None:
-    async def test() -> None:
-        fake = Fake()
-        fake.log_commits.disk_full = True
-        await fake.pass_time(1_000)
-        assert set(fake.spawned) == {"room"}
-        assert len(fake.spawned) == 5
-        fake.engine.reserve.size_bytes = 0
-        await fake.pass_time(1_000)
-        assert len(fake.spawned) == 5
-        fake.engine.reserve.size_bytes, fake.log_commits.disk_full = 64, False
-        fake.oracle.refused["disk_full"] = 1
-        await fake.pass_time(1_000)
-        assert len(fake.spawned) == 6, "once for each vote that was lost"
-
-    run(test)
+async def test_a_log_without_space_gets_a_step_of_the_reserve() -> None:
+    fake = Fake()
+    fake.log_commits.disk_full = True
+    await fake.pass_time(1_000)
+    assert set(fake.spawned) == {"room"}
+    assert len(fake.spawned) == 5
+    fake.engine.reserve.size_bytes = 0
+    await fake.pass_time(1_000)
+    assert len(fake.spawned) == 5
+    fake.engine.reserve.size_bytes, fake.log_commits.disk_full = 64, False
+    fake.oracle.refused["disk_full"] = 1
+    await fake.pass_time(1_000)
+    assert len(fake.spawned) == 6, "once for each vote that was lost"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import uvloop
 
-from tests.broker.cluster.peers.rig import run
+from tests.broker.cluster.peers.rig import Rig
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
+MakeLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def go(request: pytest.FixtureRequest) -> Run:
-    """Runs one coroutine."""
-    return partial(run, loop=request.param)
+def make_loop(request: pytest.FixtureRequest) -> MakeLoop:
+    """The loop of the test."""
+    make: MakeLoop = request.param
+    return make
+
+
+@pytest.fixture
+def rig(make_loop: MakeLoop) -> Rig:
+    """Two addresses, and what is started on them."""
+    return Rig()

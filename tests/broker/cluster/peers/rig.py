@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import fields
 from types import TracebackType
 from typing import Any
@@ -162,11 +161,16 @@ HOST = [field.name for field in fields(PeerHost)]
 class Rig:
     """Nodes of one cluster, and hand-made peers."""
 
-    def __init__(self, size: int = 2) -> None:
-        self.addresses = {node: ("127.0.0.1", port) for node, port in enumerate(free_ports(size))}
+    def __init__(self) -> None:
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self.make_addresses(2)
         self.started: list[PeerTransport] = []
         self.fakes: list[Fake] = []
         self.servers: list[asyncio.Server] = []
+
+    def make_addresses(self, size: int) -> None:
+        """Let the cluster have this many nodes; before any is started."""
+        self.addresses = {node: ("127.0.0.1", port) for node, port in enumerate(free_ports(size))}
 
     async def __aenter__(self) -> Rig:
         return self
@@ -238,18 +242,3 @@ class Rig:
 
         self.servers.append(await asyncio.start_server(take, *self.addresses[node]))
         return came
-
-
-def run(work: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Run it to its end on a loop of this kind; the loop may have nothing to complain about."""
-    complaints: list[dict[str, Any]] = []
-
-    async def watched() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, c: complaints.append(c))
-        async with asyncio.timeout(60):
-            await work
-
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(watched())
-    assert not complaints, complaints

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 from delaylog.broker.cluster.peers import Refused
-from tests.broker.cluster.peers.conftest import Run
 from tests.broker.cluster.peers.rig import Rig, ack, until
 
 ROOT = Path(__file__).parents[4]
@@ -25,38 +24,33 @@ def child(rig: Rig) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *ports])
 
 
-def test_stopped_and_killed(go: Run) -> None:
+async def test_stopped_and_killed(rig: Rig) -> None:
     """Half a second of silence is death; whoever comes back is connected again."""
+    process = child(rig)
+    try:
+        node = await rig.start(0)
+        loop = asyncio.get_running_loop()
+        await until(lambda: node.transport.connected() == {1})
+        node.transport.send(1, ack(1))
+        await until(lambda: node.messages == [(1, ack(1))])
 
-    async def work() -> None:
-        async with Rig() as rig:
-            process = child(rig)
-            try:
-                node = await rig.start(0)
-                loop = asyncio.get_running_loop()
-                await until(lambda: node.transport.connected() == {1})
-                node.transport.send(1, ack(1))
-                await until(lambda: node.messages == [(1, ack(1))])
+        process.send_signal(signal.SIGSTOP)
+        stopped = loop.time()
+        await until(lambda: node.story == [("up", 1), ("down", 1)])
+        assert 0.3 < loop.time() - stopped < 5
+        assert node.refused[Refused.SILENT] == 1
+        process.send_signal(signal.SIGCONT)
+        await until(lambda: node.story[2:] == [("up", 1)])
+        node.transport.send(1, ack(1))
+        await until(lambda: node.messages[1:] == [(1, ack(2))])
 
-                process.send_signal(signal.SIGSTOP)
-                stopped = loop.time()
-                await until(lambda: node.story == [("up", 1), ("down", 1)])
-                assert 0.3 < loop.time() - stopped < 5
-                assert node.refused[Refused.SILENT] == 1
-                process.send_signal(signal.SIGCONT)
-                await until(lambda: node.story[2:] == [("up", 1)])
-                node.transport.send(1, ack(1))
-                await until(lambda: node.messages[1:] == [(1, ack(2))])
-
-                process.kill()
-                process.wait()
-                await until(lambda: node.story[3:] == [("down", 1)])
-                process = child(rig)
-                await until(lambda: node.story[4:] == [("up", 1)])
-                node.transport.send(1, ack(1))
-                await until(lambda: node.messages[2:] == [(1, ack(1))])
-            finally:
-                process.kill()
-                process.wait()
-
-    go(work())
+        process.kill()
+        process.wait()
+        await until(lambda: node.story[3:] == [("down", 1)])
+        process = child(rig)
+        await until(lambda: node.story[4:] == [("up", 1)])
+        node.transport.send(1, ack(1))
+        await until(lambda: node.messages[2:] == [(1, ack(1))])
+    finally:
+        process.kill()
+        process.wait()

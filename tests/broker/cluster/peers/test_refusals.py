@@ -25,7 +25,6 @@ from delaylog.replication.messages import Append, Hello
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
 from delaylog.storage.messages.batch import Block
-from tests.broker.cluster.peers.conftest import Run
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack, until
 
 QUICK = PeerLimits(stranger_ms=200)
@@ -54,141 +53,104 @@ async def still_serves(rig: Rig, node: Node) -> None:
         (b"", "late"),
     ],
 )
-def test_strangers(go: Run, data: bytes, reason: str) -> None:
+async def test_strangers(rig: Rig, data: bytes, reason: str) -> None:
     """Whatever they say; they are told nothing."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1, limits=QUICK)
-            fake = await rig.dial(1)
-            fake.write(data)
-            await fake.closed()
-            assert node.refused == {Refused(reason): 1}
-            assert not node.story
-            await still_serves(rig, node)
-
-    go(work())
+    node = await rig.start(1, limits=QUICK)
+    fake = await rig.dial(1)
+    fake.write(data)
+    await fake.closed()
+    assert node.refused == {Refused(reason): 1}
+    assert not node.story
+    await still_serves(rig, node)
 
 
-def test_wrong_key_listens(go: Run) -> None:
+async def test_wrong_key_listens(rig: Rig) -> None:
     """A node with another secret gets no HELLO of ours, and it goes on trying."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            one = await rig.start(0)
-            two = await rig.start(1, key=bytes(32))
-            await until(lambda: one.refused.get(Refused.KEY, 0) > 2)
-            assert not one.story
-            assert not two.story
-            assert set(two.refused) == {Refused.CUT}
-
-    go(work())
+    one = await rig.start(0)
+    two = await rig.start(1, key=bytes(32))
+    await until(lambda: one.refused.get(Refused.KEY, 0) > 2)
+    assert not one.story
+    assert not two.story
+    assert set(two.refused) == {Refused.CUT}
 
 
-def test_wrong_key_dials(go: Run) -> None:
+async def test_wrong_key_dials(rig: Rig) -> None:
     """One that answers with a proof of its own making."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            fake = await rig.dial(1)
-            shake = Handshake(
-                Identity(0, CLUSTER, bytes(32), frozenset({0, 1})), Side.DIALS, bytes(32)
-            )
-            fake.write(shake.challenge(1))
-            with pytest.raises(HandshakeError):
-                shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
-            fake.write(random.Random(3).randbytes(PROOF_SIZE))
-            await fake.closed()
-            assert node.refused == {Refused.KEY: 1}
-            assert not node.story
-            await still_serves(rig, node)
-
-    go(work())
+    node = await rig.start(1)
+    fake = await rig.dial(1)
+    shake = Handshake(Identity(0, CLUSTER, bytes(32), frozenset({0, 1})), Side.DIALS, bytes(32))
+    fake.write(shake.challenge(1))
+    with pytest.raises(HandshakeError):
+        shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
+    fake.write(random.Random(3).randbytes(PROOF_SIZE))
+    await fake.closed()
+    assert node.refused == {Refused.KEY: 1}
+    assert not node.story
+    await still_serves(rig, node)
 
 
-def test_reflection(go: Run) -> None:
+async def test_reflection(rig: Rig) -> None:
     """All that a dialling node says is sent back to it, at once and as an answer."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            came = await rig.listen(1)
-            node = await rig.start(0)
-            fake = await came.get()
-            challenge = await fake.reader.readexactly(CHALLENGE_SIZE)
-            fake.write(challenge + challenge[:PROOF_SIZE])
-            await fake.closed()
-            assert node.refused == {Refused.GARBAGE: 1}
-            assert not node.story
-
-    go(work())
+    came = await rig.listen(1)
+    node = await rig.start(0)
+    fake = await came.get()
+    challenge = await fake.reader.readexactly(CHALLENGE_SIZE)
+    fake.write(challenge + challenge[:PROOF_SIZE])
+    await fake.closed()
+    assert node.refused == {Refused.GARBAGE: 1}
+    assert not node.story
 
 
-def test_reflection_of_a_listener(go: Run) -> None:
+async def test_reflection_of_a_listener(rig: Rig) -> None:
     """A proof that the listener gave, sent back as the dialler's."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            fake = await rig.dial(1)
-            identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
-            fake.write(Handshake(identity, Side.DIALS, bytes(32)).challenge(1))
-            answer = await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)
-            fake.write(answer[CHALLENGE_SIZE:])
-            await fake.closed()
-            assert node.refused == {Refused.KEY: 1}
-
-    go(work())
+    node = await rig.start(1)
+    fake = await rig.dial(1)
+    identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
+    fake.write(Handshake(identity, Side.DIALS, bytes(32)).challenge(1))
+    answer = await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)
+    fake.write(answer[CHALLENGE_SIZE:])
+    await fake.closed()
+    assert node.refused == {Refused.KEY: 1}
 
 
-def test_a_whole_conversation_again(go: Run) -> None:
+async def test_a_whole_conversation_again(rig: Rig) -> None:
     """All bytes of a sound dialler, sent a second time, get as far as a wrong proof."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            first = await rig.dial(1)
-            await first.prove(0, 1)
-            first.hello(0)
-            first.send(ack(1))
-            await until(lambda: node.messages)
-            second = await rig.dial(1)
-            second.write(first.sent)
-            await second.closed()
-            assert node.refused == {Refused.KEY: 1}
-            assert node.messages == [(0, ack(1))]
-            assert node.story == [("up", 0)], "the sound connection stays"
-
-    go(work())
+    node = await rig.start(1)
+    first = await rig.dial(1)
+    await first.prove(0, 1)
+    first.hello(0)
+    first.send(ack(1))
+    await until(lambda: node.messages)
+    second = await rig.dial(1)
+    second.write(first.sent)
+    await second.closed()
+    assert node.refused == {Refused.KEY: 1}
+    assert node.messages == [(0, ack(1))]
+    assert node.story == [("up", 0)], "the sound connection stays"
 
 
-def test_wrong_node_answers(go: Run) -> None:
+async def test_wrong_node_answers(rig: Rig) -> None:
     """A node of this cluster that listens where another one should."""
 
-    async def work() -> None:
-        async with Rig(3) as rig:
-            rig.addresses[1] = rig.addresses[2]
-            one = await rig.start(0)
-            await rig.start(2, addresses={0: rig.addresses[0], 2: rig.addresses[2]})
-            await until(lambda: one.transport.connected() == {2})
-            await until(lambda: one.transport.counts.peers[1].dials_failed > 2)
-            assert one.story == [("up", 2)]
-
-    go(work())
+    rig.make_addresses(3)
+    rig.addresses[1] = rig.addresses[2]
+    one = await rig.start(0)
+    await rig.start(2, addresses={0: rig.addresses[0], 2: rig.addresses[2]})
+    await until(lambda: one.transport.connected() == {2})
+    await until(lambda: one.transport.counts.peers[1].dials_failed > 2)
+    assert one.story == [("up", 2)]
 
 
-def test_other_cluster(go: Run) -> None:
+async def test_other_cluster(rig: Rig) -> None:
     """The same secret, another cluster."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            one = await rig.start(0)
-            two = await rig.start(1, cluster_id=b"x" * 16)
-            await until(lambda: two.refused.get(Refused.CLUSTER, 0) > 1)
-            assert not one.story
-            assert not two.story
-
-    go(work())
+    one = await rig.start(0)
+    two = await rig.start(1, cluster_id=b"x" * 16)
+    await until(lambda: two.refused.get(Refused.CLUSTER, 0) > 1)
+    assert not one.story
+    assert not two.story
 
 
 @pytest.mark.parametrize(
@@ -202,37 +164,28 @@ def test_other_cluster(go: Run) -> None:
     ],
     ids=["cluster", "node", "ack", "ping", "append"],
 )
-def test_hello(go: Run, first: Hello | None) -> None:
+async def test_hello(rig: Rig, first: Hello | None) -> None:
     """Who has proven itself, but begins with something else than its own HELLO."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            fake = await rig.dial(1)
-            await fake.prove(0, 1)
-            fake.send(*([] if first is None else [first]))
-            await fake.closed()
-            long = isinstance(first, Append)
-            assert node.refused == {Refused.RECORD if long else Refused.HELLO: 1}
-            assert not node.story
-            await still_serves(rig, node)
-
-    go(work())
+    node = await rig.start(1)
+    fake = await rig.dial(1)
+    await fake.prove(0, 1)
+    fake.send(*([] if first is None else [first]))
+    await fake.closed()
+    long = isinstance(first, Append)
+    assert node.refused == {Refused.RECORD if long else Refused.HELLO: 1}
+    assert not node.story
+    await still_serves(rig, node)
 
 
-def test_hello_does_not_come(go: Run) -> None:
+async def test_hello_does_not_come(rig: Rig) -> None:
     """Proven, and then silent: it is nobody yet."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1, limits=QUICK)
-            fake = await rig.dial(1)
-            await fake.prove(0, 1)
-            await fake.closed()
-            assert node.refused == {Refused.LATE: 1}
-            assert not node.story
-
-    go(work())
+    node = await rig.start(1, limits=QUICK)
+    fake = await rig.dial(1)
+    await fake.prove(0, 1)
+    await fake.closed()
+    assert node.refused == {Refused.LATE: 1}
+    assert not node.story
 
 
 def bad_records(fake: Fake) -> dict[str, tuple[Callable[[], bytes], Refused, int]]:
@@ -264,218 +217,177 @@ def bad_records(fake: Fake) -> dict[str, tuple[Callable[[], bytes], Refused, int
     }
 
 
-def test_bad_records(go: Run) -> None:
+async def test_bad_records(rig: Rig) -> None:
     """Nothing of a bad record is taken; what stood before it was."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            kinds = 9
-            for number in range(kinds):
-                node.messages.clear()
-                node.story.clear()
-                node.transport.counts.refused.clear()
-                fake = await rig.dial(1)
-                await fake.prove(0, 1)
-                fake.hello(0)
-                await until(lambda: node.story)
-                table = bad_records(fake)
-                assert len(table) == kinds
-                kind, (make, reason, taken) = [*table.items()][number]
-                fake.write(make())
-                await fake.closed()
-                await until(lambda: len(node.story) == 2)
-                assert node.refused == {reason: 1}, kind
-                assert node.messages == [(0, ack(1))] * taken, kind
-            await still_serves(rig, node)
-
-    go(work())
+    node = await rig.start(1)
+    kinds = 9
+    for number in range(kinds):
+        node.messages.clear()
+        node.story.clear()
+        node.transport.counts.refused.clear()
+        fake = await rig.dial(1)
+        await fake.prove(0, 1)
+        fake.hello(0)
+        await until(lambda: node.story)
+        table = bad_records(fake)
+        assert len(table) == kinds
+        kind, (make, reason, taken) = [*table.items()][number]
+        fake.write(make())
+        await fake.closed()
+        await until(lambda: len(node.story) == 2)
+        assert node.refused == {reason: 1}, kind
+        assert node.messages == [(0, ack(1))] * taken, kind
+    await still_serves(rig, node)
 
 
-def test_altered_byte_at_each_position(go: Run) -> None:
+async def test_altered_byte_at_each_position(rig: Rig) -> None:
     """Of a small record, over real sockets: none is ever taken."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            for at in range(53):
-                fake = await rig.dial(1)
-                await fake.prove(0, 1)
-                fake.hello(0)
-                good = fake.record(ack(at))
-                fake.write(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
-                # An altered size may speak of more than this: what follows is part of it then.
-                fake.write(bytes(100))
-                if at < 3:
-                    fake.writer.write_eof()
-                await fake.closed()
-            await until(lambda: len(node.story) == 106)
-            assert not node.messages
-            assert set(node.refused) <= {Refused.RECORD, Refused.CUT}
-            assert sum(node.refused.values()) == 53
-            await still_serves(rig, node)
-
-    go(work())
+    node = await rig.start(1)
+    for at in range(53):
+        fake = await rig.dial(1)
+        await fake.prove(0, 1)
+        fake.hello(0)
+        good = fake.record(ack(at))
+        fake.write(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
+        # An altered size may speak of more than this: what follows is part of it then.
+        fake.write(bytes(100))
+        if at < 3:
+            fake.writer.write_eof()
+        await fake.closed()
+    await until(lambda: len(node.story) == 106)
+    assert not node.messages
+    assert set(node.refused) <= {Refused.RECORD, Refused.CUT}
+    assert sum(node.refused.values()) == 53
+    await still_serves(rig, node)
 
 
-def test_cut_at_each_byte(go: Run) -> None:
+async def test_cut_at_each_byte(rig: Rig) -> None:
     """A short conversation that ends after each of its bytes: whole messages or none."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            whole = CHALLENGE_SIZE + PROOF_SIZE + 63 + 53 + 20
-            for size in range(whole + 1):
-                node.messages.clear()
-                node.transport.counts.refused.clear()
-                fake = await rig.dial(1)
-                identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
-                shake = Handshake(identity, Side.DIALS, bytes(32))
-                challenge = shake.challenge(1)
-                fake.writer.write(challenge[:size])
-                left = size - len(challenge)
-                if left >= 0:
-                    rest = shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
-                    fake.begin(shake)
-                    rest += fake.record(Hello(CLUSTER, 0, True, 0, 0))
-                    rest += fake.record(ack(5)) + fake.record()
-                    fake.writer.write(rest[:left])
-                fake.writer.write_eof()
-                await fake.closed()
-                await until(lambda: not node.transport.connected())
-                await until(lambda: node.transport.counts.strangers == 0)
-                ends = {whole - 73, whole - 20, whole}
-                assert node.refused == ({} if size in ends else {Refused.CUT: 1}), size
-                assert len(node.messages) == (size >= whole - 20), size
-
-    go(work())
+    node = await rig.start(1)
+    whole = CHALLENGE_SIZE + PROOF_SIZE + 63 + 53 + 20
+    for size in range(whole + 1):
+        node.messages.clear()
+        node.transport.counts.refused.clear()
+        fake = await rig.dial(1)
+        identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
+        shake = Handshake(identity, Side.DIALS, bytes(32))
+        challenge = shake.challenge(1)
+        fake.writer.write(challenge[:size])
+        left = size - len(challenge)
+        if left >= 0:
+            rest = shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
+            fake.begin(shake)
+            rest += fake.record(Hello(CLUSTER, 0, True, 0, 0))
+            rest += fake.record(ack(5)) + fake.record()
+            fake.writer.write(rest[:left])
+        fake.writer.write_eof()
+        await fake.closed()
+        await until(lambda: not node.transport.connected())
+        await until(lambda: node.transport.counts.strangers == 0)
+        ends = {whole - 73, whole - 20, whole}
+        assert node.refused == ({} if size in ends else {Refused.CUT: 1}), size
+        assert len(node.messages) == (size >= whole - 20), size
 
 
-def test_garbage_of_all_kinds(go: Run) -> None:
+async def test_garbage_of_all_kinds(rig: Rig) -> None:
     """Random bytes at every stage never do more than close their own connection."""
-
-    async def work() -> None:
-        chance = random.Random(5)
-        async with Rig() as rig:
-            node = await rig.start(1, limits=PeerLimits(stranger_ms=100))
-            for number in range(60):
-                fake = await rig.dial(1)
-                if number % 3:
-                    await fake.prove(0, 1)
-                if number % 3 == 2:
-                    fake.hello(0)
-                fake.write(chance.randbytes(chance.choice([1, 4, 30, 96, 1000, 300_000])))
-                if chance.random() < 0.7:
-                    fake.writer.write_eof()
-                await fake.closed()
-            await until(lambda: sum(node.refused.values()) == 60)
-            assert not node.messages
-            await still_serves(rig, node)
-
-    go(work())
+    chance = random.Random(5)
+    node = await rig.start(1, limits=PeerLimits(stranger_ms=100))
+    for number in range(60):
+        fake = await rig.dial(1)
+        if number % 3:
+            await fake.prove(0, 1)
+        if number % 3 == 2:
+            fake.hello(0)
+        fake.write(chance.randbytes(chance.choice([1, 4, 30, 96, 1000, 300_000])))
+        if chance.random() < 0.7:
+            fake.writer.write_eof()
+        await fake.closed()
+    await until(lambda: sum(node.refused.values()) == 60)
+    assert not node.messages
+    await still_serves(rig, node)
 
 
-def test_flood_of_strangers(go: Run) -> None:
+async def test_flood_of_strangers(rig: Rig) -> None:
     """So many at once as allowed; the oldest goes first, so a sound peer gets through."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1, limits=PeerLimits(strangers_max=8))
-            for _ in range(100):
-                await rig.dial(1)
-            await still_serves(rig, node)
-            await until(lambda: node.refused.get(Refused.CROWD, 0) >= 92)
-            assert node.transport.counts.strangers_most == 8
-            await until(lambda: node.refused.get(Refused.LATE, 0) == 100 - node.refused["crowd"])
-            await until(lambda: node.transport.counts.strangers == 0)
-
-    go(work())
+    node = await rig.start(1, limits=PeerLimits(strangers_max=8))
+    for _ in range(100):
+        await rig.dial(1)
+    await still_serves(rig, node)
+    await until(lambda: node.refused.get(Refused.CROWD, 0) >= 92)
+    assert node.transport.counts.strangers_most == 8
+    await until(lambda: node.refused.get(Refused.LATE, 0) == 100 - node.refused["crowd"])
+    await until(lambda: node.transport.counts.strangers == 0)
 
 
-def test_a_newer_connection(go: Run) -> None:
+async def test_a_newer_connection(rig: Rig) -> None:
     """Of the same peer: it takes the place of the older one, and both are told in order."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            fakes = []
-            for _ in range(3):
-                fake = await rig.dial(1)
-                fakes.append(fake)
-                await fake.prove(0, 1)
-                fake.hello(0)
-                await fake.receive()
-                count = len(fakes)
-                await until(lambda c=count: len(node.story) == 2 * c - 1)
-            assert node.story == [("up", 0), ("down", 0)] * 2 + [("up", 0)]
-            for fake in fakes[:2]:
-                await fake.closed()
-            assert node.refused == {Refused.REPLACED: 2}
-            node.transport.send(0, ack(9))
-            assert await fakes[2].receive() == [ack(9)]
-            fakes[2].send(ack(8))
-            await until(lambda: node.messages == [(0, ack(8))])
-
-    go(work())
+    node = await rig.start(1)
+    fakes = []
+    for _ in range(3):
+        fake = await rig.dial(1)
+        fakes.append(fake)
+        await fake.prove(0, 1)
+        fake.hello(0)
+        await fake.receive()
+        count = len(fakes)
+        await until(lambda c=count: len(node.story) == 2 * c - 1)
+    assert node.story == [("up", 0), ("down", 0)] * 2 + [("up", 0)]
+    for fake in fakes[:2]:
+        await fake.closed()
+    assert node.refused == {Refused.REPLACED: 2}
+    node.transport.send(0, ack(9))
+    assert await fakes[2].receive() == [ack(9)]
+    fakes[2].send(ack(8))
+    await until(lambda: node.messages == [(0, ack(8))])
 
 
-def test_silent_peer(go: Run) -> None:
+async def test_silent_peer(rig: Rig) -> None:
     """It neither sends nor reads any more, like a stopped process: dead within half a second."""
 
-    async def work() -> None:
-        async with Rig() as rig:
-            node = await rig.start(1)
-            fake = await rig.dial(1)
-            await fake.prove(0, 1)
-            fake.hello(0)
-            await until(lambda: node.story)
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
-            fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: len(node.story) == 2)
-            assert node.refused == {Refused.SILENT: 1}
-            assert loop.time() - begun > 0.45
-
-    go(work())
+    node = await rig.start(1)
+    fake = await rig.dial(1)
+    await fake.prove(0, 1)
+    fake.hello(0)
+    await until(lambda: node.story)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: len(node.story) == 2)
+    assert node.refused == {Refused.SILENT: 1}
+    assert loop.time() - begun > 0.45
 
 
-def test_slow_reader(go: Run) -> None:
+async def test_slow_reader(rig: Rig) -> None:
     """It sends, but reads nothing: what waits for it is bounded."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            limit = 4 << 20
-            node = await rig.start(1, limits=PeerLimits(outgoing_bytes_max=limit))
-            fake = await rig.dial(1)
-            await fake.prove(0, 1)
-            fake.hello(0)
-            await until(lambda: node.story)
-            fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            message = Append(1, 2, 3, 4, 5, EpochTick(), bytes(1 << 20))
-            sent = 0
-            while node.transport.connected():
-                fake.send()
-                node.transport.send(0, message)
-                sent += 1
-                assert sent < 100
-                await asyncio.sleep(0.005)
-            await until(lambda: len(node.story) == 2)
-            assert node.refused == {Refused.SLOW: 1}
-            assert sent > 4
-            await still_serves(rig, node)
-
-    go(work())
+    limit = 4 << 20
+    node = await rig.start(1, limits=PeerLimits(outgoing_bytes_max=limit))
+    fake = await rig.dial(1)
+    await fake.prove(0, 1)
+    fake.hello(0)
+    await until(lambda: node.story)
+    fake.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    message = Append(1, 2, 3, 4, 5, EpochTick(), bytes(1 << 20))
+    sent = 0
+    while node.transport.connected():
+        fake.send()
+        node.transport.send(0, message)
+        sent += 1
+        assert sent < 100
+        await asyncio.sleep(0.005)
+    await until(lambda: len(node.story) == 2)
+    assert node.refused == {Refused.SLOW: 1}
+    assert sent > 4
+    await still_serves(rig, node)
 
 
-def test_one_long_message_is_no_slow_peer(go: Run) -> None:
+async def test_one_long_message_is_no_slow_peer(rig: Rig) -> None:
     """A single message may be longer than what may wait."""
-
-    async def work() -> None:
-        async with Rig() as rig:
-            one, two = await rig.pair(limits=PeerLimits(outgoing_bytes_max=1 << 20))
-            message = Append(1, 2, 3, 4, 5, EpochTick(), bytes(8 << 20))
-            one.transport.send(1, message)
-            await until(lambda: two.messages == [(0, message)])
-            assert not one.refused
-
-    go(work())
+    one, two = await rig.pair(limits=PeerLimits(outgoing_bytes_max=1 << 20))
+    message = Append(1, 2, 3, 4, 5, EpochTick(), bytes(8 << 20))
+    one.transport.send(1, message)
+    await until(lambda: two.messages == [(0, message)])
+    assert not one.refused
