@@ -1,4 +1,8 @@
-"""Replication of the physical log: pure state machines. No sockets, no clock, no asyncio."""
+"""Replication of the physical log: pure state machines without sockets, clock or asyncio.
+
+Imports: storage. Only `raftos_oracle` uses an event loop and a network.
+Begin with `node` (one node of a cluster), then `leading` and `follower`; `wire` has the bytes.
+"""
 
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.disk import MetaStore, ReplicaLog, TickStore

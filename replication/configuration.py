@@ -1,11 +1,11 @@
-"""Who belongs to a cluster, and how many of them decide.
+"""The configuration of a cluster: its voters, learners and removed nodes, and majorities of them.
 
-A configuration is part of the log: every EPOCH_BEGIN frame carries the one of its epoch, so it is
-committed, cut and copied like anything else. It changes as in joint consensus (Ongaro, Ousterhout,
-"In Search of an Understandable Consensus Algorithm", section 6): the epoch of a change needs
-majorities of the voters before and after it, and the epoch behind that one only of those after.
+A configuration is part of the log: every EPOCH_BEGIN frame carries that of its epoch, so it is
+committed, cut and copied like any frame. It changes by joint consensus (Ongaro, Ousterhout, "In
+Search of an Understandable Consensus Algorithm", section 6): the epoch of a change needs majorities
+of the voters before and after it, and the next epoch only a majority of the voters after it.
 
-Version 0 is what the nodes were founded with. It stands in no frame but in each node's meta file.
+Version 0 is the founding configuration. It is in no frame, but in each node's meta file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from delaylog.storage.messages.batch import Block
 
 NODE_MAX: Final = (1 << EPOCH_NODE_BITS) - 1
 CLUSTER_SIZES: Final = (1, 3, 5, 7)
-"""Of a cluster that is founded: an even number costs a node more and survives no more failures."""
+"""Sizes of a new cluster: an even number costs one more node and survives no more failures."""
 VOTERS_MAX: Final = 7
 CLUSTER_ID_SIZE: Final = 16
 
 Contact: TypeAlias = dict[str, str]
-"""How a node is reached, in words of the host: replication only keeps it."""
+"""The addresses of a node, with keys of the host; replication only stores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class Configuration:
     voters: tuple[int, ...]
     """The voting members; one of them leads. Empty while this node knows of no cluster."""
     outgoing: tuple[int, ...] = ()
-    """The voters before, while a change is under way: they decide as well."""
+    """The previous voters, while a change is in progress: a majority of them is needed too."""
     learners: tuple[int, ...] = ()
-    """They get the log and decide nothing."""
+    """Nodes that get the log and do not vote."""
     removed: tuple[int, ...] = ()
     """Former members. Their requests for votes are ignored."""
     version: int = 0
     cluster: bytes = b""
     """The random id of the cluster; empty if it was founded without one."""
     contacts: dict[int, Contact] = field(default_factory=dict, hash=False)
-    """How nodes are reached, by index, for every node that the log has an address of."""
+    """The addresses of nodes by index, for every node whose address is in the log."""
 
     def __post_init__(self) -> None:
         if len(self.cluster) not in (0, CLUSTER_ID_SIZE):
@@ -68,35 +68,35 @@ class Configuration:
 
     @classmethod
     def founding(cls, nodes: Iterable[int]) -> Configuration:
-        """The first one of a cluster. Raises ClusterError."""
+        """The founding configuration of a cluster. Raises ClusterError."""
         voters = tuple(sorted(nodes))
         if len(voters) not in CLUSTER_SIZES:
             sizes = ", ".join(map(str, CLUSTER_SIZES))
             raise ClusterError(f"a cluster has {sizes} nodes, not {len(voters)}")
         return cls(voters)
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ nodes
 
     @property
     def deciding(self) -> tuple[int, ...]:
-        """Voters before and after the change under way."""
+        """All nodes that vote: the voters before and after a change in progress."""
         return tuple(sorted({*self.voters, *self.outgoing}))
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """All who get the log."""
+        """All nodes that get the log."""
         return tuple(sorted({*self.voters, *self.outgoing, *self.learners}))
 
     def others(self, node: int) -> tuple[int, ...]:
-        """All but one who get the log."""
+        """All nodes that get the log, without this one."""
         return tuple(other for other in self.nodes if other != node)
 
-    # ------------------------------------------------------------------ how many
+    # ------------------------------------------------------------------ majorities
 
     def reached(self, values: Mapping[int, int]) -> int | None:
-        """The greatest value that a majority, or that of each side, has reached.
+        """The greatest value that a majority has reached; during a change, a majority of each side.
 
-        `values` holds those of some nodes; None if they are too few.
+        `values` = the values of some nodes. None if they are too few.
         """
         sides = [side for side in (self.voters, self.outgoing) if side]
         lows = []
@@ -109,18 +109,18 @@ class Configuration:
         return min(lows, default=None)
 
     def agree(self, nodes: Collection[int]) -> bool:
-        """Whether these are a majority, or one of each side."""
+        """Whether these nodes are a majority; during a change, of each side."""
         return self.reached(dict.fromkeys(nodes, 0)) is not None
 
     # ------------------------------------------------------------------ changes
 
     @property
     def changing(self) -> bool:
-        """Whether the voters of before still decide too."""
+        """Whether a change is in progress, so that the previous voters are needed too."""
         return bool(self.outgoing)
 
     def with_voters(self, voters: Iterable[int]) -> Configuration:
-        """The first step to other voters: those of both sides decide."""
+        """The first step of a change of voters: majorities of both sides are needed."""
         mine = tuple(sorted(voters))
         learners = tuple(node for node in self.learners if node not in mine)
         return replace(
@@ -133,19 +133,19 @@ class Configuration:
         )
 
     def settled(self) -> Configuration:
-        """The second step: who is no voter any more is removed."""
+        """The second step: the previous voters that are no voters now are removed."""
         gone = {*self.outgoing} - {*self.voters}
         removed = tuple(sorted({*self.removed, *gone}))
         return replace(self, outgoing=(), removed=removed, version=self.version + 1)
 
     def with_learners(self, learners: Iterable[int]) -> Configuration:
-        """Other learners: one step, since they decide nothing."""
+        """A change of learners: one step, since they do not vote."""
         mine = tuple(sorted(learners))
         gone = {*self.removed, *self.learners} - {*mine}
         return replace(self, learners=mine, removed=tuple(sorted(gone)), version=self.version + 1)
 
     def with_contacts(self, contacts: Mapping[int, Contact], cluster: bytes) -> Configuration:
-        """Other contacts, or a cluster id for the first time: one step, as the voters stay."""
+        """A change of contacts, or the first cluster id: one step, as the voters stay the same."""
         return replace(self, contacts=dict(contacts), cluster=cluster, version=self.version + 1)
 
     # ------------------------------------------------------------------ bytes
@@ -156,7 +156,7 @@ class Configuration:
 
     @classmethod
     def decode(cls, payload: Block) -> Configuration | None:
-        """What an EPOCH_BEGIN says; None for version 0. Raises ClusterError."""
+        """The configuration in an EPOCH_BEGIN; None for version 0. Raises ClusterError."""
         if not len(payload):
             return None
         try:

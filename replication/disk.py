@@ -1,8 +1,8 @@
-"""What replication needs of a node's disk: a log of whole frames, the meta file and the tick.
+"""The protocols of a node's disk for replication: a log of whole frames, the meta file, the tick.
 
-The log may be written by others (an engine that leads); replication reads it, adopts and cuts.
-Appending returns at once and becomes durable later, when the host has synced; cutting and
-promising are durable when they return.
+An engine that leads appends to the log too; replication reads it, appends a leader's frames, and
+cuts it. An append becomes durable later, when the host has synced the log; a cut and a promise are
+durable when the call returns.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ class ReplicaLog(Protocol):
 
     @property
     def first_position(self) -> int:
-        """First position that is still held."""
+        """The first position that was not removed."""
 
     @property
     def end(self) -> int:
-        """Position behind the last frame that `read` can give."""
+        """The end of the last frame."""
 
     @property
     def durable_end(self) -> int:
-        """Up to where it has been synced."""
+        """The end of the part that is synced."""
 
     def read(self, start: int, bytes_max: int) -> Block:
-        """Whole frames from the one at `start` on: as many as fit, and at least one."""
+        """Whole frames, the first at `start`: as many as fit, and at least one."""
 
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
-        """Put checked frames behind the last one."""
+        """Append checked frames."""
 
     def append_begin(
         self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
     ) -> None:
-        """Begin the epoch of `tick` with an EPOCH_BEGIN frame that carries both."""
+        """Append an EPOCH_BEGIN frame that begins the epoch of `tick` with this configuration."""
 
     def cut(self, position: int) -> None:
         """Drop everything from `position` on; durable when it returns."""
@@ -57,7 +57,7 @@ class MetaStore(Protocol):
 
     @property
     def meta(self) -> Meta:
-        """As it was last saved."""
+        """The value that was saved last."""
 
     def save(self, meta: Meta) -> None:
         """Replace it; durable when it returns."""
@@ -68,7 +68,7 @@ class TickStore(Protocol):
 
     @property
     def tick(self) -> EpochTick:
-        """As it was last written."""
+        """The value that was written last."""
 
     def write(self, tick: EpochTick) -> None:
-        """Survives a kill when it returns, and a power cut once the host has synced."""
+        """It survives a kill when this returns, and a power cut once the host has synced."""

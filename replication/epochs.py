@@ -1,10 +1,10 @@
-"""Epochs: the numbers of leaderships, and the table of where each begins in a log.
+"""Epochs: the numbers of leaderships, and the table of their first positions in a log.
 
-An epoch is a counter (48 bits) above the index of the node that leads (16 bits), so every epoch
-has one owner and any two are ordered. A log carries its table in itself: each leadership begins
-with an EPOCH_BEGIN frame, and every frame behind it bears the same epoch until the next one. Two
-logs that hold the same epoch are the same up to where the shorter one leaves it, so two tables
-are enough to find what two logs have in common.
+An epoch is a counter (48 bits) above the index of the leader (16 bits), so every epoch has one
+owner and any two are ordered. A log contains its table: each leadership begins with an EPOCH_BEGIN
+frame, and every frame after it has the same epoch until the next one. Two logs with a common epoch
+are equal up to the earlier end of that epoch in them, so two tables are enough to find the common
+prefix of two logs.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ def make_epoch(counter: int, node: int) -> int:
 
 
 def epoch_counter(epoch: int) -> int:
-    """The counter of an epoch: what a promise compares."""
+    """The counter of an epoch, which promises compare."""
     return epoch >> EPOCH_NODE_BITS
 
 
 def epoch_node(epoch: int) -> int:
-    """The node whose leadership it is."""
+    """The node that leads in an epoch."""
     return epoch & NODE_MAX
 
 
 class EpochTable:
-    """Where each epoch begins in one log, and which configuration it has."""
+    """The first position and the configuration of each epoch in one log."""
 
     __slots__ = ("_configurations", "_epochs", "_starts")
 
     def __init__(
         self, entries: Iterable[tuple[int, int]] = (), newest: Configuration | None = None
     ) -> None:
-        """`newest` = the configuration of the last entry, behind which the log is never cut."""
+        """`newest` = the configuration of the last entry, which is never cut."""
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._configurations: list[Configuration | None] = []
@@ -58,7 +58,7 @@ class EpochTable:
             self._configurations[-1] = newest
 
     def begin(self, epoch: int, start: int, configuration: Configuration | None = None) -> None:
-        """A new epoch begins at `start`, behind all others. Raises DivergedError."""
+        """A new epoch begins at `start`, after all others. Raises DivergedError."""
         if self._epochs and not (epoch > self._epochs[-1] and start > self._starts[-1]):
             raise DivergedError("an epoch begins out of order", position=start, epoch=epoch)
         self._epochs.append(epoch)
@@ -71,9 +71,9 @@ class EpochTable:
         del self._epochs[keep:], self._starts[keep:], self._configurations[keep:]
 
     def forget(self, position: int) -> None:
-        """Frames below `position` are gone: drop what speaks of them only.
+        """Frames below `position` were removed: drop the epochs that only they have.
 
-        The epoch of the frame in front of `position` stays, since that is asked for.
+        The epoch of the frame before `position` stays, since `before` asks for it.
         """
         drop = max(bisect_left(self._starts, position) - 1, 0)
         del self._epochs[:drop], self._starts[:drop], self._configurations[:drop]
@@ -84,38 +84,38 @@ class EpochTable:
         return self._epochs[-1] if self._epochs else 0
 
     def configurations(self, version: int) -> list[Configuration]:
-        """Those of a version above this one, oldest first, as far as the table knows them."""
+        """The known configurations with a version above `version`, oldest first."""
         known = (each for each in self._configurations if each is not None)
         return [each for each in known if each.version > version]
 
     @property
     def configuration(self) -> Configuration | None:
-        """That of the newest epoch; None = the cluster's first one, which stands in no log."""
+        """The configuration of the newest epoch; None = the founding one, which is in no log."""
         return self._configurations[-1] if self._configurations else None
 
     def at(self, position: int) -> int:
-        """The epoch of the frame that holds the byte at `position`; 0 if none is known."""
+        """The epoch of the frame with the byte at `position`; 0 if none is known."""
         found = bisect_right(self._starts, position) - 1
         return self._epochs[found] if found >= 0 else 0
 
     def before(self, position: int) -> int:
-        """The epoch of the frame that ends at `position`; 0 at the log's birth."""
+        """The epoch of the frame that ends at `position`; 0 at the start of the log."""
         return self.at(position - 1)
 
     def entries(self) -> EpochEntries:
-        """All of it, oldest first."""
+        """All entries, oldest first."""
         return tuple(zip(self._epochs, self._starts, strict=True))
 
 
 def common_end(mine: EpochEntries, my_end: int, theirs: EpochEntries, their_end: int) -> int | None:
-    """Up to where two logs are the same; None if the tables cannot tell.
+    """The end of the common prefix of two logs; None if the tables cannot tell.
 
-    It follows from the newest epoch that both have. They cannot tell when they share none and one
-    of them has lost its beginning: then only a copy helps. Raises PeerError when one epoch begins
-    in two places, which no sound pair of logs has.
+    It follows from the newest epoch that both have. The tables cannot tell if they share no epoch
+    and one log has lost its beginning: then only a copy helps. Raises PeerError if an epoch begins
+    at two positions, which correct logs never have.
 
-    Example: [(1, 0), (2, 500)] to 700 and [(1, 0), (3, 400)] to 900 share epoch 1; the second left
-    it at 400, so that is where they part.
+    Example: [(1, 0), (2, 500)] to 700 and [(1, 0), (3, 400)] to 900 share epoch 1, which ends at
+    400 in the second log, so the common prefix ends there.
     """
     if my_end == 0 or their_end == 0:
         return 0
@@ -133,7 +133,7 @@ def common_end(mine: EpochEntries, my_end: int, theirs: EpochEntries, their_end:
 
 
 def _leaves(entries: EpochEntries, epoch: int, end: int) -> int:
-    """Where a log leaves an epoch that it has."""
+    """The end of an epoch in a log."""
     for other, start in reversed(entries):
         if other == epoch:
             break

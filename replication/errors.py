@@ -14,7 +14,7 @@ RAFTOS: Final = "raftos==0.2.6"
 
 
 class ReplicationError(Exception):
-    """Base of everything replication raises on purpose."""
+    """Base of all errors of replication."""
 
 
 class ClusterError(ReplicationError):
@@ -22,7 +22,7 @@ class ClusterError(ReplicationError):
 
 
 class ChangeRefusedError(ReplicationError):
-    """The members cannot be changed so, or not now. Nothing was changed; the text says why."""
+    """This change of members is impossible, or not possible now. Nothing was changed."""
 
 
 class RaftosMissingError(ClusterError):
@@ -30,11 +30,11 @@ class RaftosMissingError(ClusterError):
 
     def __init__(self, module: str) -> None:
         self.module = module
-        # `pip` on the path may belong to another environment than the one that lacks the module.
+        # `pip` on the path may belong to another environment.
         pip = f"{shlex.quote(sys.executable or 'python')} -m pip install"
         self.command = f"{pip} --no-deps {RAFTOS}"
         if module != "raftos":
-            # The extra `cluster` is missing, and raftos may be. To install it again is harmless.
+            # The extra `cluster` is missing, raftos perhaps too. Installing it again does no harm.
             self.command = f"{pip} 'cryptography>=42' && {self.command}"
         super().__init__(
             f"a cluster elects its leader by raftos, but {module} is not installed; "
@@ -43,15 +43,15 @@ class RaftosMissingError(ClusterError):
 
 
 class PeerError(ReplicationError):
-    """A peer sent what no sound peer sends. Nothing of it was taken; close the connection."""
+    """A peer sent what no correct peer sends. It was not used; close the connection."""
 
 
 class WireError(PeerError):
-    """Bytes are no message, are cut short or are larger than any. Close the connection."""
+    """Bytes are not a message, or an incomplete or too large one. Close the connection."""
 
 
 class MetaDamagedError(ReplicationError):
-    """What this node has promised cannot be read. It must not vote: it may rejoin as a learner."""
+    """The promises of this node cannot be read. It must not vote: it may rejoin as a learner."""
 
     def __init__(self, path: str, detail: str) -> None:
         self.path = path
@@ -59,9 +59,9 @@ class MetaDamagedError(ReplicationError):
 
 
 class TermFileDamagedError(ReplicationError):
-    """Whom this node voted for cannot be read. Remove the file and start again.
+    """The file with this node's vote cannot be read. Remove the file and start again.
 
-    That may cost an election a second turn and nothing more: who may lead is decided by epochs.
+    At worst an election is repeated: epochs decide which node may lead.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,7 +86,7 @@ class LostCommitError(ReplicationError):
 
 
 class DivergedError(ReplicationError):
-    """Logs differ where they never may. The node must stop before it answers anybody again."""
+    """Logs differ where they must be equal. The node must stop before it answers any peer."""
 
     def __init__(self, what: str, *, position: int, epoch: int) -> None:
         self.position = position

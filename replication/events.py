@@ -1,4 +1,4 @@
-"""What a host has to know of: a node's standing, and the events that change it."""
+"""The role of a node, and the events that its host has to act on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from delaylog.replication.watermark import EpochTick
 
 
 class Role(IntEnum):
-    """What a node does at the moment."""
+    """The roles of a node."""
 
     FOLLOWER = 0
     PREPARING = 1
@@ -19,53 +19,53 @@ class Role(IntEnum):
 
 
 class Serving(NamedTuple):
-    """This node leads: start the engine's dispatch at the tick and let clients in."""
+    """This node leads: start the engine's dispatch at the tick and serve clients."""
 
     epoch: int
     tick: EpochTick
 
 
 class SteppedDown(NamedTuple):
-    """It does not any more. Drop what was in flight and send clients elsewhere."""
+    """This node leads no more: fail the calls in flight and redirect clients."""
 
     epoch: int
     commit: int
-    """Up to where this leadership had committed: what it had appended behind may be lost."""
+    """End of the committed log: frames that this leadership appended after it may be lost."""
 
 
 class Truncated(NamedTuple):
-    """The log was cut: what was applied from there on has to be forgotten."""
+    """The log was cut: frames from `position` on that were applied must be undone."""
 
     position: int
 
 
 class Resigned(NamedTuple):
-    """It could not come to serve in time: let another node be chosen until then."""
+    """This node did not serve in time: have another node elected until `until_ms`."""
 
     until_ms: int
 
 
 class TakeoverAsked(NamedTuple):
-    """The leader hands over to this node, which is a candidate now: tell the oracle to agree."""
+    """The leader hands over to this node, which is a candidate now: the oracle has to follow."""
 
     epoch: int
 
 
 class HandoverFailed(NamedTuple):
-    """Nobody took over. If `resumed`, this node goes on as before; else it tries a new epoch."""
+    """No node took over. If `resumed`, this node goes on in its epoch; else it begins a new one."""
 
     target: int
     resumed: bool
 
 
 class NeedsCopy(NamedTuple):
-    """A node's log lies behind the first position of the one it needs: only a copy helps."""
+    """A node needs frames from before the first position of the other log: only a copy helps."""
 
     node: int
 
 
 class Readmitted(NamedTuple):
-    """This node, a learner until now, is a voter again."""
+    """This node was a learner and is a voter again."""
 
     epoch: int
 

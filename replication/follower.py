@@ -1,9 +1,9 @@
-"""A node that follows: takes frames, tick and commit of the epoch it has promised.
+"""The follower: takes frames, tick and commit of the epoch that the node has promised.
 
-It knows up to where its log is certainly the leader's (`verified`): what may stand behind that is
-a rest of older epochs, so nothing behind it is acknowledged, committed or covered by a tick. The
-log is cut only where a frame of another epoch stands in a frame's place, never because a message
-is old, short or comes twice.
+`verified` is the end of the part of its log that certainly equals the leader's. Frames after it may
+be leftovers of older epochs, so they are not acknowledged, committed or covered by a tick. The log
+is cut only where it has a frame of another epoch than the leader's, never because a message is old,
+short or repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from delaylog.storage.messages.batch import Block
 
 
 class Follower:
-    """What a node knows of the leader it follows, and of what is committed."""
+    """The state of a node as a follower, and its commit position."""
 
     def __init__(self, replica: Replica, *, voter: bool) -> None:
         self._log = replica.log
@@ -28,16 +28,16 @@ class Follower:
         self._cut = replica.cut
         self.voter = voter
         self.epoch = 0
-        """Of the leader it last took something from."""
+        """The epoch of the leader that last sent it frames."""
         self.leader = 0
         self.verified = 0
         self.commit = 0
-        """Known to be committed in this life; never falls."""
+        """End of the log that is known to be committed; never falls in one process."""
         self._seq = 0
         self._acked_end = 0
 
     def enter(self, leader: int, epoch: int) -> None:
-        """A new leader: of its log nothing is known yet."""
+        """Follow a new leader, about whose log nothing is known yet."""
         self.leader = leader
         self.epoch = epoch
         self.verified = 0
@@ -45,7 +45,7 @@ class Follower:
         self._acked_end = 0
 
     def append(self, source: int, message: Append) -> None:
-        """Take an APPEND of the promised epoch and answer it. Raises PeerError."""
+        """Apply an APPEND of the promised epoch and answer it. Raises PeerError."""
         if message.epoch != self.epoch:
             self.enter(source, message.epoch)
         frames = split_frames(message.data, message.prev_offset, message.prev_epoch)
@@ -62,12 +62,12 @@ class Follower:
         self.acknowledge()
 
     def _fits(self, message: Append) -> bool:
-        """Whether the log is the leader's up to where the frames begin."""
+        """Whether the log equals the leader's up to the first frame."""
         at = message.prev_offset
         return at <= self._log.end and self._log.epochs.before(at) == message.prev_epoch
 
     def _take(self, data: Block, position: int, frames: Sequence[RawFrame]) -> None:
-        """Put the frames that are not there yet behind those that are."""
+        """Append the frames that the log does not have yet."""
         skip = 0
         for frame in frames:
             if frame.position >= self._log.end:
@@ -79,7 +79,7 @@ class Follower:
         fresh = frames[skip:]
         if fresh:
             if fresh[0].position != self._log.end:
-                what = "a frame would stand across this log's end"
+                what = "a frame would overlap this log's end"
                 raise DivergedError(what, position=self._log.end, epoch=self.epoch)
             self._log.append_frames(data[fresh[0].position - position :], fresh)
             for frame in fresh:
@@ -94,7 +94,7 @@ class Follower:
             self._seq = max(self._seq, message.seq)
 
     def note_tick(self, tick: EpochTick) -> bool:
-        """A tick counts once the frames it covers are here; whether it does."""
+        """Store a tick if the log has the frames that it covers; returns whether it has."""
         if tick.epoch != self.epoch or tick.position > self.verified:
             return False
         if tick > self._ticks.tick:
@@ -102,12 +102,12 @@ class Follower:
         return True
 
     def acknowledge(self) -> None:
-        """Say what is durable of the leader's log, and which tick was taken."""
+        """Send the durable end of the leader's log here, and the round whose tick was taken."""
         self._acked_end = self._acknowledged()
         self._reply(Ack(self.epoch, self._acked_end, self._seq, self.voter))
 
     def _acknowledged(self) -> int:
-        """Only what is durable, and only what is the leader's."""
+        """The end of the log that is durable and equals the leader's."""
         return min(self._log.durable_end, self.verified)
 
     def note_durable(self) -> None:
@@ -116,13 +116,13 @@ class Follower:
             self.acknowledge()
 
     def holds(self, message: Takeover) -> bool:
-        """Whether this log ends, durably, where a leader that hands over ended."""
+        """Whether this log durably ends where the log of the leader that hands over ends."""
         end = self._log.end
         same = self.epoch == message.epoch and self.verified == end == message.end
         return same and self._log.durable_end == end
 
     def take_over(self, message: Takeover) -> None:
-        """The final tick of a leader that hands over."""
+        """Store the final tick of the leader that hands over."""
         if message.tick > self._ticks.tick:
             self._ticks.write(message.tick)
 

@@ -1,4 +1,4 @@
-"""The clock that never steps and goes on while the process is stopped or the machine sleeps."""
+"""CLOCK_BOOTTIME: never steps, and runs while the process is stopped or the machine sleeps."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def boot_ms() -> int:
-    """Milliseconds by it."""
+    """The clock's time in milliseconds."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -1,4 +1,4 @@
-"""Puts the parts of a member together: files, engine, node, connections and oracle."""
+"""Opens the node of a cluster: makes files, engine, node, member and oracle, and connects them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 LEAVE_TRIES: Final = 2
-"""A hand-over that nobody took is tried again, with another node, before the node just leaves."""
+"""Hand-overs that a leader tries before it leaves without a successor."""
 
 MakeEngine = Callable[[Membership, LoadedKeyspace | None], Engine]
 
@@ -41,18 +41,18 @@ log = logging.getLogger("delaylog.cluster")
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node and its membership."""
+    """A broker's node and its membership of a cluster."""
 
     node: ServingNode
     member: ClusterMember
 
     @property
     def files(self) -> MemberFiles:
-        """What the member stands on."""
+        """The member's open files."""
         return self.member.files
 
     async def start(self) -> None:
-        """Take part. Raises ConfigError if the peers' address cannot be listened on."""
+        """Take part. Raises ConfigError if this node cannot listen on its peer address."""
         try:
             await self.member.start()
         except OSError as error:
@@ -60,13 +60,13 @@ class ClusterNode:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
     def note_damage(self, error: CorruptionError) -> None:
-        """The node ends for this: its next start sets the folder aside, if others have the data."""
+        """Record the damage that ends the node: its next start sets the folder aside if it can."""
         if self.member.config.others:
             with suppress(OSError, StorageError):
                 note_damage(OsFileSystem(), self.node.engine.folder, error)
 
     async def leave(self) -> None:
-        """Before an end: have another node lead, if this one does."""
+        """Hand over before the node ends, if it leads."""
         for _ in range(LEAVE_TRIES):
             if not self.member.leading or not self.member.config.others:
                 return
@@ -75,7 +75,7 @@ class ClusterNode:
                     return
             except NotLeadingError:
                 return
-        log.warning("nobody took over; the others will find out by themselves")
+        log.warning("no node took over; the others elect a leader once this node is gone")
 
 
 async def open_cluster_node(
@@ -84,7 +84,7 @@ async def open_cluster_node(
     make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
 ) -> ClusterNode:
-    """Open the folder of a member; what is damaged makes room for a copy, if somebody has one.
+    """Open the folder of a member. Damaged data is set aside if another voter can give a copy.
 
     Raises ClusterError, CorruptionError and OSError.
     """

@@ -18,29 +18,29 @@ from delaylog.storage.files.file_system import FileSystem
 
 
 class OnlyNode(StaticOracle):
-    """A cluster of one."""
+    """The election of a cluster of one node."""
 
     failure: Exception | None = None
     refused: Mapping[str, int] = MappingProxyType({})
 
     async def start(self) -> None:
-        """There is nothing to do."""
+        """Nothing to start."""
 
     async def stop(self) -> None:
-        """There is nothing to do."""
+        """Nothing to stop."""
 
     def change_members(self, members: Mapping[int, Address]) -> bool:
-        """Others take another oracle."""
+        """False when other nodes join: they need another election."""
         return len(members) == 1
 
 
 def require_election() -> None:
-    """Raise RaftosMissingError if a cluster of several nodes could not elect here."""
+    """Raise RaftosMissingError if raftos, which several nodes need, is not installed."""
     import delaylog.replication.raftos_oracle  # noqa: F401
 
 
 def require_port(address: Address) -> None:
-    """Raise ClusterError if elections cannot listen there; a lone node has not tried so far."""
+    """Raise ClusterError if elections cannot listen on this address, which one node never tries."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind(address)
@@ -52,7 +52,7 @@ def require_port(address: Address) -> None:
 
 
 def require_oracle(config: ClusterConfig) -> None:
-    """Raise RaftosMissingError now if `make_oracle` would: before a folder is changed."""
+    """Raise RaftosMissingError, before a folder is changed, if `make_oracle` would raise it."""
     if config.others:
         require_election()
 
@@ -63,7 +63,7 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOra
 
 
 def electors(member: ClusterMember) -> dict[int, Address]:
-    """Who elects: the nodes that decide, and this one, which may be a learner."""
+    """UDP addresses of the nodes that elect: the voters, and this node, which may be a learner."""
     deciding = {*member.members.deciding, member.config.node}
     return {each.node: each.election for each in member.config.members if each.node in deciding}
 
@@ -73,7 +73,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
     members = electors(member)
     if len(members) == 1:
         return OnlyNode(config.node, config.node)
-    # Only who runs a cluster needs raftos.
+    # Imported here, since a broker without a cluster needs no raftos.
     from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle, Standing
 
     def tick() -> EpochTick | None:

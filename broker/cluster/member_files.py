@@ -1,7 +1,7 @@
-"""Opens the files of a cluster member that exist before its engine: log, epochs, meta and tick.
+"""Opens the files that a member's replication and engine share: log, epochs, meta and tick slots.
 
-The engine starts from the newest checkpoint and applies only committed frames. Replication needs
-the whole log and the epochs in it. Both share the files that are opened here.
+The engine starts from the newest checkpoint and applies only committed frames; replication needs
+the whole log and its epochs. The files are opened here, before either of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20
-"""The cache of recent frames, which are still to be sent to followers or applied here."""
+"""Size of the cache of recent frames, which followers and this node's engine read soon."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -47,11 +47,11 @@ class MemberFiles:
     start: int
     """Position of the newest checkpoint: all frames before it are committed."""
     committed: int
-    """End of the frames that are known to be committed, by a checkpoint or the tick."""
+    """End of the frames that a checkpoint or the tick shows to be committed."""
     before_last_ms: int
-    """Time of the last frame but one."""
+    """Leader time of the second-to-last frame."""
     fresh: bool
-    """Whether there was no meta file: this folder is not part of the cluster yet."""
+    """Whether there was no meta file: the folder is not part of the cluster yet."""
 
     @property
     def log_end(self) -> int:
@@ -66,17 +66,16 @@ class MemberFiles:
     def history(self, members: tuple[int, ...]) -> bytes:
         """Identifies the history of this log; see `FolderIdentity`."""
         entries = self.replica.epochs.entries()
-        # A node that takes part forgets what lies in front of its log: see `EpochTable.forget`.
+        # A joined node forgets epochs from before its log: see `EpochTable.forget`.
         gone = sum(start < self.physical.first_position for _, start in entries)
         return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
 
     def begin_alike(self, cluster: bytes) -> None:
-        """Replace the leadership that a restore has begun by one that all founders of this cluster,
-        which has this id, begin alike.
+        """Give the epoch that a restore has begun the number that all founders give it.
 
-        Each node's restore draws an epoch, and a log that ends in the greatest counts as the newest
-        one: what a majority without its node had committed would be lost. After a kill in here the
-        next start does it again.
+        `cluster` = the cluster's id. Each restore draws a random epoch, and the log with the
+        greatest epoch counts as the newest: what a majority without that node has committed would
+        be lost. After a kill in here the next start does it again.
         """
         (led, _), (_, begin) = ((0, 0), (0, 0), *self.replica.epochs.entries())[-2:]
         bare = self.replica.end - begin == FRAME_HEADER_SIZE and begin >= self.committed
@@ -90,12 +89,12 @@ class MemberFiles:
 
     @property
     def last_begin(self) -> tuple[int, int]:
-        """The newest epoch in the log, and where it begins there; zeros in an empty log."""
+        """The newest epoch in the log and its first position; zeros for an empty log."""
         entries = self.replica.epochs.entries()
         return entries[-1] if entries else (0, 0)
 
     def close(self) -> None:
-        """Close the files. Frames that were appended and not written are lost."""
+        """Close the files. Appended frames that are not written yet are lost."""
         self.physical.close()
         self.slots.close()
 
@@ -116,7 +115,7 @@ def open_member(
         fs.mkdir(folder)
         fs.sync_folder(parent_of(folder))
     if install(fs, folder):
-        log.warning("a copy of the leader's folder has taken the place of this one")
+        log.warning("a copy of the leader's folder has replaced the data of this one")
     meta, fresh = _open_meta_on(fs, folder, config, incarnation)
     saved = load_newest(fs, folder)
     start = 0 if saved is None else saved[1]
@@ -139,11 +138,11 @@ def open_member(
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
         before_last_ms, last_ms = last_ms, frame.header.leader_time_ms
-    # A learner without a log, whose data were set aside, is told the members by the log to come.
+    # A learner without a log, whose data was set aside, reads the members from the log to come.
     if replica.epochs.configuration is None and not fresh and (meta.meta.voter or replica.end):
         _check_founders(meta.meta, config, f"{folder}/{META}")
     ticks = SlotTicks(slots, physical)
-    # A tick covers committed frames only, and outlives the process that took it.
+    # A tick covers committed frames only.
     committed = max(start, min(ticks.tick.position, replica.end))
     return MemberFiles(
         physical, replica, slots, ticks, meta, start, committed, before_last_ms, fresh
@@ -151,9 +150,9 @@ def open_member(
 
 
 def new_learner(config: ClusterConfig) -> Meta:
-    """The meta of a learner: a node that knows of no promise that it may have given.
+    """The meta of a learner: a node that may have given promises which it does not know.
 
-    It has the members of the cluster file only if their number allows to found a cluster.
+    It names the members of the cluster file only if a cluster can be founded with that number.
     """
     members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
     if len(members) not in CLUSTER_SIZES:
@@ -162,7 +161,7 @@ def new_learner(config: ClusterConfig) -> Meta:
 
 
 def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
-    """While no log says who is a member, the cluster file must name the founders."""
+    """Raise ClusterError unless the cluster file names the founders; no log has members yet."""
     said = {member.node for member in config.members}
     if meta.members and meta.members.keys() != said:
         raise ClusterError(
@@ -175,7 +174,7 @@ def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
 def _open_meta_on(
     fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
 ) -> tuple[MetaFile, bool]:
-    """Open the meta file, from the reserve if the disk is full: no engine holds that yet."""
+    """Open the meta file; on a full disk with space from the reserve, which no engine uses yet."""
     path = f"{folder}/{META}"
     try:
         return _open_meta(fs, path, config, incarnation)
@@ -194,11 +193,11 @@ def _open_meta(
     try:
         meta = load_meta(fs, path)
     except MetaDamagedError as error:
-        # It may have promised anything: it must not vote before it is let in again.
+        # The node may have promised anything: it must not vote until it is readmitted.
         log.error("%s; this node goes on as a learner", error)
         return MetaFile.make(fs, path, learner), False
     if meta is None:
-        # On the disk only once it is known what it is: see joining.py.
+        # Written once the node has joined: see joining.py.
         return MetaFile(fs, path, learner), True
     if meta.cluster_id != config.cluster_id:
         raise ClusterError(
@@ -210,5 +209,5 @@ def _open_meta(
             f"{path} is that of node {meta.node_id}, not of node {config.node}: serve the folder "
             f"with --node {meta.node_id}, or give node {config.node} its own one"
         )
-    # Before anybody is told of it.
+    # The new incarnation is durable before any peer is told of it.
     return MetaFile.make(fs, path, meta.reborn(incarnation)), False

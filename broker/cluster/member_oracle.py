@@ -24,27 +24,27 @@ class RunningOracle(LeaderOracle, Protocol):
 
     @property
     def failure(self) -> Exception | None:
-        """Why it takes no part any more."""
+        """The error that has ended its part, if any."""
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many datagrams were refused, by reason."""
+        """Numbers of refused datagrams, by reason."""
 
 
 class Election(RunningOracle, Protocol):
-    """One that elects among members that may change."""
+    """An oracle that elects among members that may change."""
 
     def change_members(self, members: Mapping[int, Address]) -> bool:
-        """Elect among these from now on; False if that takes another oracle."""
+        """Elect among these nodes from now on; False if that needs another `Election`."""
 
 
 class MemberOracle:
-    """Elects among the members that decide, however they change; a lone node elects itself."""
+    """Elects among the present voters; a lone node elects itself."""
 
     def __init__(
         self, make: Callable[[], Election], members: Callable[[], dict[int, Address]]
     ) -> None:
-        """`members` = the UDP addresses of those who elect, this node included."""
+        """`members` = the UDP addresses of the nodes that elect, including this one."""
         self._make = make
         self._members = members
         self._inner = make()
@@ -66,7 +66,7 @@ class MemberOracle:
         await self._inner.stop()
 
     def look(self) -> None:
-        """The members may be others. Nothing happens while an earlier change is under way."""
+        """Follow a change of members, unless an earlier change is in progress."""
         members = self._members()
         if members == self._among or self._changing is not None or not self._started:
             return
@@ -81,33 +81,33 @@ class MemberOracle:
             if self._started:
                 await self._inner.start()
         except Exception as error:
-            # The node stops for it at its next look.
+            # The next poll ends the node for it.
             self.failure_of_change = error
         finally:
             self._changing = None
 
     @property
     def failure(self) -> Exception | None:
-        """Why it takes no part any more."""
+        """The error that has ended its part, if any."""
         return self.failure_of_change or self._inner.failure
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many datagrams were refused, by reason."""
+        """Numbers of refused datagrams, by reason."""
         return self._inner.refused
 
     def suggests(self, now_ms: int) -> bool:
-        """Whether this node is chosen."""
+        """Whether this node should lead."""
         return self._inner.suggests(now_ms)
 
     def leader(self, now_ms: int) -> int | None:
-        """Who is chosen, as far as is known."""
+        """The node that was elected, if known."""
         return self._inner.leader(now_ms)
 
     def resign(self, now_ms: int, until_ms: int) -> None:
-        """Let others be chosen."""
+        """Give up an election and stay out until then."""
         self._inner.resign(now_ms, until_ms)
 
     def transfer(self, target: int, now_ms: int) -> None:
-        """Have another one chosen."""
+        """Have the target elected."""
         self._inner.transfer(target, now_ms)

@@ -1,7 +1,7 @@
-"""What a member's node may do at the moment, and whom it tells of what it did.
+"""What a member's node may do at the moment: its `Standing` towards the host.
 
-It decides nothing: who leads is `Succession`'s word and `LeaderSight`'s, when messages may be
-handed out is `Pace`'s, and what is safe is replication's.
+It only asks the parts that decide: `Succession` and `LeaderSight` who leads, `Pace` whether
+messages may be handed out, replication what is safe.
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ class MemberStanding:
         return self._succession.leading
 
     def leader_url(self) -> str | None:
-        """Where clients find the leader, if it is another node and known."""
+        """The HTTP address of the leader, if it is known and another node."""
         other = self._sight.other
         return None if other is None else self._member.config.member(other).http_url
 
     def leader_resp(self) -> tuple[str, int] | None:
-        """Where the leader, this node too, takes Redis clients; None if that is not known."""
+        """The Redis address of the leader, which may be this node; None if not known."""
         leader = self._sight.leader
         return None if leader is None else self._member.config.member(leader).resp
 
     @property
     def settled(self) -> bool:
-        """Whether it is clear who answers: not while one leads no more and no other one yet."""
+        """Whether a leader is known; False during a change of leaders."""
         return self.may_turn() or (not self._succession.leading and self._sight.other is not None)
 
     async def until_settled(self, seconds: float) -> None:
-        """Wait for that, so long at most: calls come through a change of leaders that is short."""
+        """Wait until a leader is known, at most `seconds`, so that calls survive a short change."""
         await self._sight.wait(seconds)
 
     def check(self) -> None:
-        """Raise NotLeadingError unless changes are taken at this moment."""
+        """Raise NotLeadingError unless this node takes changes at this moment."""
         if not self.may_turn():
             raise NotLeadingError("this node does not take changes at the moment; try again")
 
     def may_turn(self) -> bool:
-        """Not while handing over either: the tick stays."""
+        """Whether the wheel may turn. Not during a hand-over: the tick must not advance."""
         return self._succession.leading and self._member.may_append()
 
     def may_hand_out(self) -> bool:
-        """Whether the gate is open: a majority has taken a tick a moment ago."""
+        """Whether the gate is open: a majority has taken a tick recently."""
         return self._pace.gate_open()
 
     async def until_may_hand_out(self, seconds: float) -> bool:
-        """Wait for the gate: a majority has taken a tick a moment ago."""
+        """Wait for the gate; False if the time is up."""
         return await self._pace.until_gate_open(seconds)
 
     def appended(self, *, at_once: bool = False) -> None:
-        """Ship what was appended, to those at least who wait for nothing else."""
+        """Ship appended frames; without `at_once` a peer that has not synced gets them later."""
         replication = self._member.replication
         if replication is not None and replication.leader is not None and self._succession.leading:
             self._member.take_input(lambda: replication.note_appended(at_once=at_once))
@@ -102,12 +102,12 @@ class MemberStanding:
             self._member.take_input(lambda: replication.note_durable(self._pace.now()))
 
     def turned(self) -> None:
-        """The wheel has turned: the tick follows with the next round."""
+        """The wheel has turned; the next round carries the new tick."""
         self._pace.note_busy()
 
     def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
-        """Call back once the log is as safe up to `position` as is asked for (None = as
-        configured), with NotLeadingError or NotEverywhereError if it cannot be said.
+        """Call back once the log up to `position` is as safe as `acks` states, or with
+        NotLeadingError or NotEverywhereError. None = the configured `acks`.
         """
         acks = acks or self._member.config.acks
         if acks is Acks.QUORUM:
@@ -122,5 +122,5 @@ class MemberStanding:
         self._safe_sends.add(leader, position, acks, call)
 
     async def safe(self, position: int, acks: Acks | None) -> None:
-        """The same, waited for."""
+        """Wait until the log is as safe; see `when_safe`."""
         await told(lambda call: self.when_safe(position, acks, call))

@@ -1,5 +1,5 @@
-"""How a node comes to lead, and what it does while it leads.
+"""How a node becomes leader, and what it does as the leader.
 
-Imports: replication.
-Begin with `leader`.
+Imports: replication, but not `node`, which uses this folder.
+Begin with `leader` (ships and counts) and `leadership` (what is allowed), then `campaign`.
 """

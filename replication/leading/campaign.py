@@ -1,9 +1,8 @@
-"""How a node comes to lead: the oracle's word, a candidate, refusals, another try, giving up.
+"""How a node becomes leader: the oracle's suggestion, candidacies, retries, and giving up.
 
-The oracle's word lasts until it is taken back or somebody else is seen to lead. A refused
-candidate waits a random moment before it tries a new epoch; who has promised another one gives
-it time to begin; a node that does not come to serve in time stays out for a while, so that the
-oracle may choose better.
+A suggestion holds until it is withdrawn or another node leads. A refused candidate waits a random
+time before it tries a new epoch. A node that has promised another candidate gives it time to begin.
+A node that does not serve in time stays out for a while, so that the oracle can choose another one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from delaylog.replication.voter import Voter
 
 
 class Campaign:
-    """One node's tries to lead."""
+    """The candidacies of one node."""
 
     def __init__(
         self,
@@ -35,8 +34,8 @@ class Campaign:
         random: Random,
         begin: Callable[[Candidate, Now], None],
     ) -> None:
-        """`configuration` gives the log's newest; `begin` is called when a candidate's log is
-        complete.
+        """`configuration` returns the newest one of the log; `begin` is called when a candidate's
+        log is complete.
         """
         self._node = replica.node
         self._configuration = configuration
@@ -52,16 +51,16 @@ class Campaign:
         self._counter_seen = 0
         self._wanted = False
         self._since_ms: int | None = None
-        """Since when it tries, or None if it need not."""
+        """Since when it tries to lead; None while it does not."""
         self._retry_ms: int | None = None
         self._quiet_until_ms: int | None = None
-        """Until when another candidate is given its time."""
+        """Until when it waits for another candidate to begin."""
         self._out_until_ms: int | None = None
 
-    # ------------------------------------------------------------------ the word
+    # ------------------------------------------------------------------ suggestions
 
     def want(self, now: Now) -> bool:
-        """The oracle wants this node; False while another one has its turn."""
+        """The oracle suggests this node; False while another node has precedence."""
         for until_ms in (self._out_until_ms, self._quiet_until_ms):
             if until_ms is not None and now.boot_ms < until_ms:
                 return False
@@ -69,17 +68,17 @@ class Campaign:
         return True
 
     def be_asked(self) -> None:
-        """A leader that goes wants this node, or nobody else is left: whose turn it was is past."""
+        """Try to lead whichever node has precedence: a leader hands over, or no other is left."""
         self._out_until_ms = self._quiet_until_ms = None
         self._wanted = True
 
     @property
     def waits(self) -> bool:
-        """Whether a try is already set."""
+        """Whether a retry is scheduled."""
         return self._retry_ms is not None
 
     def drop(self) -> None:
-        """Another one is wanted, or leads."""
+        """Give up trying: another node is suggested, or leads."""
         self._wanted = False
         self._since_ms = self._retry_ms = self._quiet_until_ms = self.candidate = None
 
@@ -88,7 +87,7 @@ class Campaign:
         self._since_ms = None
 
     def back_off(self, now: Now) -> None:
-        """Refused: if it is still wanted, try again a little later."""
+        """The candidacy was refused: try again a little later if the suggestion still holds."""
         self.candidate = None
         if self._wanted:
             if self._since_ms is None:
@@ -96,24 +95,24 @@ class Campaign:
             self._retry_ms = now.boot_ms + self._span_ms()
 
     def follow(self, now: Now) -> None:
-        """Another one begins to lead: words that come at once may be from before."""
+        """Another node begins to lead: suggestions right after that may be outdated."""
         self.drop()
         self._quiet_until_ms = now.boot_ms + self._timing.yield_ms + self._span_ms()
 
     def give_way(self, now: Now) -> None:
-        """Another candidate was promised: let it begin, then try if it has not."""
+        """Another candidate was promised: give it time to begin, then try."""
         self.candidate = self._since_ms = None
         self._quiet_until_ms = now.boot_ms + self._timing.yield_ms + self._span_ms()
         self._retry_ms = self._quiet_until_ms if self._wanted else None
 
     def stay_out(self, now: Now) -> int:
-        """Whatever the oracle says, it is somebody else's turn; returns until when."""
+        """Ignore suggestions for a while, so that another node leads; returns until when."""
         self.drop()
         self._out_until_ms = now.boot_ms + self._timing.resign_ms
         return self._out_until_ms
 
     def resign(self, now: Now) -> None:
-        """It does not work out here."""
+        """Give up, and report it to the host."""
         self._tell(Resigned(self.stay_out(now)))
 
     def _need_copy(self, now: Now) -> None:
@@ -123,7 +122,7 @@ class Campaign:
     # ------------------------------------------------------------------ time
 
     def next_timer_ms(self) -> list[int]:
-        """When something is to be done."""
+        """The times at which `timer` has something to do."""
         times = [] if self._retry_ms is None else [self._retry_ms]
         if self.candidate is not None:
             times.append(self.candidate.ask_ms)
@@ -132,7 +131,7 @@ class Campaign:
         return times
 
     def late(self, now: Now) -> bool:
-        """Whether it should serve by now and does not."""
+        """Whether the deadline to serve has passed."""
         since_ms = self._since_ms
         return since_ms is not None and now.boot_ms >= since_ms + self._timing.serve_deadline_ms
 
@@ -147,7 +146,7 @@ class Campaign:
         return self._random.randint(self._timing.retry_min_ms, self._timing.retry_max_ms)
 
     def _ask_again(self, candidate: Candidate, now: Now) -> None:
-        """Messages may be lost; and a best log that does not answer must not hold up the rest."""
+        """Repeat requests that may be lost; give up a best log that does not answer."""
         candidate.ask_ms = now.boot_ms + self._span_ms()
         if not candidate.adopting:
             for peer in candidate.missing():
@@ -160,9 +159,9 @@ class Campaign:
     # ------------------------------------------------------------------ preparing
 
     def stand(self, now: Now, change: Change | None = None) -> None:
-        """Try to lead, in an epoch that is new to everybody. This node leads not at the moment.
+        """Become a candidate, in an epoch that is new to all nodes. This node does not lead now.
 
-        `change` = with other members, if that is still possible by then.
+        `change` = the change of members to begin the epoch with, if it is still valid then.
         """
         if self._node not in self._configuration().voters:
             self.drop()
@@ -187,16 +186,16 @@ class Campaign:
         self._decide(candidate, now)
 
     def refuse(self, message: Nack) -> bool:
-        """A NACK came; whether it ends this candidacy."""
+        """A NACK came; returns whether it refuses the present candidacy."""
         self.note_counter(message.promised)
         return self.candidate is not None and self.candidate.epoch == message.epoch
 
     def note_counter(self, epoch: int) -> None:
-        """Somebody has promised this epoch: a try must be beyond it."""
+        """A node has promised this epoch: the next candidacy must be above it."""
         self._counter_seen = max(self._counter_seen, epoch_counter(epoch))
 
     def take_promise(self, source: int, message: Promise, now: Now) -> None:
-        """A promise came; once it is decided, others are too late."""
+        """A promise came; later ones than the decision are ignored."""
         candidate = self.candidate
         if candidate is None or candidate.epoch != message.epoch or candidate.adopting:
             return
@@ -221,8 +220,8 @@ class Campaign:
         self._fill(candidate, best.end, now)
 
     def _fill(self, candidate: Candidate, end: int, now: Now) -> None:
-        """Fetch what the best log holds up to its end; then begin, if those may say so who decide
-        by then.
+        """Fetch the best log up to its end; then begin, if a majority by the configuration that the
+        log has then has promised.
         """
         if self._log.end < end:
             self._fetch(candidate)
@@ -254,11 +253,11 @@ class Campaign:
         best = candidate.promises[source]
         frames = split_frames(message.data, log.end, log.epochs.last_epoch)
         if message.end != best.end or not frames or frames[-1].end > best.end:
-            raise PeerError(f"node {source} does not hold what it has promised")
+            raise PeerError(f"the log of node {source} differs from what it has promised")
         candidate.heard_ms = now.boot_ms
         log.append_frames(message.data, frames)
         self._fill(candidate, best.end, now)
 
     def _uses(self, candidate: Candidate, source: int, message: Fetched) -> bool:
-        """Only what was answered in this epoch: in another one that log was not frozen for us."""
+        """Whether the frames answer this candidacy: for another one the log was not frozen."""
         return message.epoch == candidate.epoch and candidate.best == source

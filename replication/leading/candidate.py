@@ -1,10 +1,10 @@
-"""A node that wants to lead: collects promises and decides whose log and which tick to go on from.
+"""A candidate: collects promises, and decides from which log and which tick to go on.
 
-Among the promises of a majority is every log that holds all that was ever committed; the one with
-the newest last epoch, and the longest of those, is such a log. The tick is the newest of the same
-promises, by epoch first. The candidate's own log is cut to what it shares with the best one and
-filled from there before it may begin. That log may hold a newer configuration: then a majority of
-that one is asked for too, before the candidate goes on.
+Any majority includes a node with all committed frames. The log with the newest last epoch, and the
+longest of those, has all of them. The tick is the newest of the same promises, by epoch first. The
+candidate's own log is cut to the common prefix with the best log and filled from there before the
+epoch begins. The best log may have a newer configuration: then a majority of that one has to
+promise too.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from delaylog.replication.watermark import EpochTick
 
 
 class Change(NamedTuple):
-    """Other members, with which an epoch is to begin."""
+    """A change of members, with which an epoch is to begin."""
 
     behind: int
-    """The epoch that knew of none newer: it is the log's last, or nothing is changed."""
+    """The epoch that the change was made in: if the log ends in another one, it is void."""
     configuration: Configuration
 
 
 class Candidate:
-    """One try to lead, in one epoch."""
+    """One candidacy, in one epoch."""
 
     def __init__(
         self, node: int, configuration: Configuration, promise: Promise, *, now_ms: int, ask_ms: int
     ) -> None:
-        """`promise` is what the node says of itself; it asks the others again at `ask_ms`."""
+        """`promise` = the node's own; it asks the others again at `ask_ms`."""
         self._node = node
         self._configuration = configuration
         self.epoch = promise.epoch
         self.change: Change | None = None
-        """What a leader that begins anew wants to begin with."""
+        """The change of members to begin the epoch with."""
         self.promises: dict[int, Promise] = {node: promise}
         self.best: int | None = None
         self.ask_ms = ask_ms
@@ -45,11 +45,11 @@ class Candidate:
 
     @property
     def adopting(self) -> bool:
-        """Whether it has been decided whose log to go on from."""
+        """Whether the best log is decided."""
         return self.best is not None
 
     def missing(self) -> list[int]:
-        """Who has not promised yet."""
+        """The voters that have not promised yet."""
         return [node for node in self._configuration.deciding if node not in self.promises]
 
     def enough(self) -> bool:
@@ -57,11 +57,13 @@ class Candidate:
         return self._configuration.agree(self.promises)
 
     def adopted(self, configuration: Configuration, promise: Promise) -> bool:
-        """The own log is the best one now, and has this configuration: whether a majority of it has
-        promised. If not, others are asked, and it is decided anew.
+        """The own log equals the best one now, and has this configuration.
 
-        Promises of before a newer configuration was known count no more: a node may have given its
-        one and been wiped, removed and let in again since, with frames that it then acknowledged.
+        Returns whether a majority of it has promised; if not, the others are asked, and the best
+        log is decided again.
+
+        With a newer configuration all earlier promises are void: a node may have promised, then
+        been wiped, removed and added again, and have acknowledged frames since.
         """
         if configuration.version != self._configuration.version:
             self.promises = {}
@@ -72,7 +74,7 @@ class Candidate:
         return self.adopting
 
     def decide(self, now_ms: int) -> Promise:
-        """Whose log it is; the own one if no other is better."""
+        """Decide the best log; the own one if no other is better."""
         self.best = self._best()
         self.heard_ms = now_ms
         return self.promises[self.best]
@@ -86,19 +88,21 @@ class Candidate:
         return max(promises, key=rank)
 
     def begins_with(self, last_epoch: int, configuration: Configuration) -> Configuration:
-        """What its epoch begins with, behind a log that ends in `last_epoch`, with its
-        configuration: a change was made for one log, and another may hold a newer configuration.
+        """The configuration that the epoch begins with.
+
+        `last_epoch` and `configuration` are those of the log: a change is valid only for the log
+        that it was made for.
         """
         if self.change is None or self.change.behind != last_epoch:
             return configuration
         return self.change.configuration
 
     def tick(self) -> EpochTick:
-        """From where dispatch goes on."""
+        """The tick from which dispatch goes on."""
         return max(promise.tick for promise in self.promises.values())
 
     def shared_end(self, own: Promise) -> int | None:
-        """Up to where the own log, as it is now, is the best one's; None if that is unknown."""
+        """The end of the common prefix of the own log and the best one; None if unknown."""
         assert self.best is not None, "it is decided first"
         best = self.promises[self.best]
         return common_end(own.table, own.end, best.table, best.end)

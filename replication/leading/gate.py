@@ -1,10 +1,10 @@
-"""The gate: a leader dispatches only while it knows that it was followed a moment ago.
+"""The gate: a leader dispatches only while a majority has followed it recently.
 
-Every round of a leader carries its tick. The newest round whose tick a majority has taken was sent
-at some time; for 50 ms from then on, by the clock that does not stop with the process, the leader
-may hand out. A majority that takes a tick will show it to every later leader, so what is handed
-out and not covered by the tick that a successor starts from was handed out in those 50 ms. No two
-clocks are compared, and a leader that was stopped or cut off finds the gate closed by itself.
+Every round of a leader carries its tick. The gate is open for 50 ms after the newest round whose
+tick a majority has taken was sent, by a clock that runs while the process is stopped. Every later
+leader gets the tick of such a majority, so a hand-out that a successor's tick does not cover
+happened in those 50 ms. No two clocks are compared, and the gate of a leader that is stopped or
+partitioned closes by itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from delaylog.replication.configuration import Configuration
 
 ROUNDS_REMEMBERED: Final = 64
-"""An answer to an older round is too late to open anything: 64 rounds of 10 ms are 640 ms."""
+"""An answer to an older round is too late to open the gate: 64 rounds of 10 ms are 640 ms."""
 
 
 class Gate:
-    """Numbers the rounds of one leadership and remembers who took which."""
+    """Numbers the rounds of one leadership, and records which voter took which tick."""
 
     def __init__(self, node: int, configuration: Configuration, gate_ms: int) -> None:
         """`node` leads."""
@@ -44,15 +44,15 @@ class Gate:
             self._taken_ms[peer] = max(sent_ms, self._taken_ms.get(peer, sent_ms))
 
     def forget(self, peer: int) -> None:
-        """This peer does not count any more."""
+        """Do not count this peer any more."""
         self._taken_ms.pop(peer, None)
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long ago the newest round went out whose tick a majority took; None if none was."""
+        """The age of the newest round whose tick a majority took; None without one."""
         taken_ms = self._configuration.reached({self._node: now_ms, **self._taken_ms})
         return None if taken_ms is None else now_ms - taken_ms
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether something may be handed out at this moment."""
+        """Whether messages may be handed out at this moment."""
         age_ms = self.age_ms(now_ms)
         return age_ms is not None and age_ms < self._gate_ms

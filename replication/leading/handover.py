@@ -1,12 +1,12 @@
-"""A planned hand-over, seen from the leader that wants to go.
+"""A planned hand-over, on the leader that hands over.
 
-    holding   no intake, no advance of the tick; what is committed and due by it still goes out
+    paused    no appends, and the tick stays; messages that are committed and due by it go out
     ready     log end = commit = position of the tick; target and a majority have both
     given     TAKEOVER was sent: this leader never dispatches in its epoch again
-    over      a higher epoch has come
+    over      a higher epoch has begun
 
-Until TAKEOVER is sent the leader may change its mind and go on. Afterwards it may not, whatever
-happens to the target: the way back is a new epoch of its own.
+Until TAKEOVER is sent the leader may resume. Afterwards it may not, whatever happens to the target:
+it has to begin a new epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Handover:
         self.given = False
 
     def ready(self, leader: Leader, log: ReplicaLog) -> bool:
-        """Whether the target can go on without a gap or a repeat."""
+        """Whether the target can go on without a gap and without a repeated hand-out."""
         end = log.end
         if not (end == leader.commit == leader.order.tick.position):
             return False
@@ -36,10 +36,10 @@ class Handover:
         return leader.agree(filter(leader.has_tick, voters))
 
     def give(self, leader: Leader, log: ReplicaLog) -> Takeover:
-        """The word to the target; from here on there is no way back into this epoch."""
+        """The TAKEOVER for the target; from here on this leader cannot resume its epoch."""
         self.given = True
         return Takeover(leader.epoch, log.end, leader.order.tick)
 
     def may_resume(self) -> bool:
-        """Whether the leader may go on in its epoch when the deadline has passed."""
+        """Whether the leader may resume its epoch after the deadline."""
         return not self.given

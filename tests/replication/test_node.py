@@ -249,7 +249,7 @@ def test_a_best_log_that_lost_what_it_promised_is_refused() -> None:
     cluster.turn()
     end = BEGIN + FRAME
     data = bytes(cluster.disks[1].log.data[BEGIN:end])
-    with pytest.raises(PeerError, match="does not hold"):
+    with pytest.raises(PeerError, match="differs from what it has promised"):
         node.receive(1, Fetched(node.promised, BEGIN, end, data), cluster.now)
     assert cluster.disks[0].log.end == BEGIN
 

@@ -1,7 +1,7 @@
-"""The secret of a cluster: where it comes from, what is refused, and a key of its own per use.
+"""The secret of a cluster: reads it, refuses weak ones, and derives a key for each use.
 
-It is never used itself: each use gets a key derived by HKDF (RFC 5869) with HMAC-SHA256, salted
-with the cluster's id, so that what leaks or is misused in one place is worth nothing in another.
+The secret itself is never used as a key. HKDF (RFC 5869) with HMAC-SHA256, salted with the
+cluster's id, derives a key for each use, so a leaked key is worth nothing for another use.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SECRET_BYTES_MIN: Final = 32
 SECRET_FILE_BYTES_MAX: Final = 4096
 MAKE_ONE: Final = "make one with: (umask 077; openssl rand -hex 32 > cluster.secret)"
 _DISTINCT_MIN: Final = 10
-"""32 random bytes have fewer different values than this once in 10^25."""
+"""32 random bytes have fewer distinct values than this with a probability of 10^-25."""
 _SAMPLES: Final = (b"raftos sample secret key", b"raftos sample salt")
-"""Published by raftos as its defaults: a datagram of anybody would be believed."""
+"""Published by raftos as its defaults: anybody could forge a datagram."""
 
 
 class KeyUse(Enum):
@@ -34,7 +34,7 @@ class KeyUse(Enum):
 
 
 def derive_key(secret: bytes, cluster_id: bytes, use: KeyUse) -> bytes:
-    """32 bytes for this use in this cluster."""
+    """The 32-byte key for this use in this cluster."""
     extracted = hmac.digest(cluster_id, secret, "sha256")
     return hmac.digest(extracted, use.value + b"\x01", "sha256")
 
@@ -53,20 +53,20 @@ def read_secret(path: Path) -> bytes:
 
 
 def check_private(path: Path, name: str) -> None:
-    """Refuses a missing file, and one that everybody on the machine can read or change."""
+    """Raise ClusterError for a missing file, and for one that others can read or change."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         raise ClusterError(f"{name}: cannot read {path}: {error.strerror}") from None
     if not stat.S_ISREG(mode):
-        raise ClusterError(f"{name}: {path} is no file")
+        raise ClusterError(f"{name}: {path} is not a regular file")
     if mode & stat.S_IRWXO:
         text = f"{name}: everybody may read or change {path} (mode {mode & 0o777:o})"
         raise ClusterError(f"{text}; say: chmod 600 {path}")
 
 
 def parse_secret(text: str, where: str) -> bytes:
-    """The bytes of a secret in hex or base64. Raises ClusterError; never repeats the text."""
+    """The bytes of a secret in hex or base64. Raises ClusterError, which never quotes the text."""
     text = "".join(text.split())
     if not text:
         raise ClusterError(f"{where}: the secret is empty; {MAKE_ONE}")
@@ -88,7 +88,7 @@ def parse_secret(text: str, where: str) -> bytes:
 
 
 def _decoded(text: str) -> bytes | None:
-    """Hex first: 64 digits of it are base64 as well."""
+    """Decode hex or base64. Hex is tried first, since 64 hex digits are valid base64 as well."""
     if re.fullmatch(r"([0-9A-Fa-f]{2})+", text):
         return bytes.fromhex(text)
     padded = text.rstrip("=").translate(str.maketrans("-_", "+/"))

@@ -1,8 +1,8 @@
-"""The side of a copy that has the data: one at a time, while the leader goes on.
+"""The sender of copies: one at a time, while the leader serves.
 
-A thread reads the folder as `delaylog backup` does and waits whenever the receiver is a window
-behind, so that what replication says is never far back. Files are held meanwhile and, until the
-receiver's log has come to the copy's end, the log behind it; all of that with a deadline.
+A thread reads the folder as `delaylog backup` does. It waits whenever the receiver is a window
+behind, so that messages of replication never queue behind much data. Retention is held off while
+the folder is read and until the receiver's log reaches the copy's end; both have a deadline.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class CopyStopped(Exception):
-    """The copy is given up: whoever reads for it has to end."""
+    """The copy was given up, so the thread that reads for it has to end."""
 
 
 class Gift:
-    """One copy on its way; also the `Target` that it is written to."""
+    """One copy being sent; also the `Target` that the backup code writes to."""
 
     def __init__(
         self, peer: int, offer: CopyOffer, tell: Callable[[CopyPart], None], limits: CopyLimits
@@ -57,26 +57,26 @@ class Gift:
         self.progress_at = time.monotonic()
         self.thread: asyncio.Task[None] | None = None
         self.end: int | None = None
-        """Of its log, once all of it was read and sent."""
+        """End of the copy's log, once the whole copy was read and sent."""
 
     # ------------------------------------------------------------------ the loop's side
 
     def take(self, taken: int) -> None:
-        """The receiver has written so much."""
+        """The receiver has written this many bytes."""
         with self._room:
             self.taken = max(self.taken, taken)
             self.progress_at = time.monotonic()
             self._room.notify()
 
     def stop(self, why: str) -> None:
-        """Nothing more of it is sent."""
+        """Send no more of it."""
         with self._room:
             self._stopped = why
             self._room.notify()
 
     @property
     def stopped(self) -> str:
-        """Why it was given up; empty if it was not."""
+        """Why the copy was given up; empty while it was not."""
         return self._stopped
 
     # ------------------------------------------------------------------ the thread's side
@@ -105,7 +105,7 @@ class Gift:
 
 
 class GiftFile:
-    """A file that the other node writes."""
+    """A file that the receiver writes."""
 
     def __init__(self, gift: Gift, name: str) -> None:
         self._gift = gift
@@ -119,13 +119,13 @@ class GiftFile:
         return len(data)
 
     def fdatasync(self) -> None:
-        """Nothing is kept here."""
+        """The receiver makes the file durable."""
 
     def truncate(self, size: int) -> None:
-        """The manifest says how long it is."""
+        """The manifest states the size."""
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Nothing is open on this side."""
 
 
 class CopyGiver:
@@ -163,7 +163,7 @@ class CopyGiver:
 
     @property
     def peer(self) -> int | None:
-        """Who gets a copy at the moment."""
+        """The peer that gets a copy at the moment."""
         return None if self._gift is None else self._gift.peer
 
     # ------------------------------------------------------------------ what the member says
@@ -187,7 +187,7 @@ class CopyGiver:
             self._send(gift.peer, part)
 
     def receive(self, peer: int, message: CopyTaken | CopyEnd) -> None:
-        """The receiver answers. One that speaks of another copy is late."""
+        """The receiver has answered. An answer about another copy is ignored, as it is late."""
         gift = self._gift
         if gift is None or gift.peer != peer:
             return
@@ -198,13 +198,15 @@ class CopyGiver:
             return
         gift.take(message.taken)
         if gift.thread is None:
-            log.warning("a copy of this folder goes to node %d, which lies too far behind", peer)
+            log.warning(
+                "a copy of this folder is sent to node %d, whose log is too far behind", peer
+            )
             gift.thread = self._loop.create_task(self._give(gift))
             self._tasks.add(gift.thread)
             gift.thread.add_done_callback(self._tasks.discard)
 
     def note_match(self, peer: int, match: int) -> None:
-        """A peer holds the log up to `match`: once it has the copy's end, nothing is kept."""
+        """A peer has the log up to `match`: at the copy's end no log is kept for it any more."""
         gift = self._gift
         if gift is not None and gift.peer == peer and gift.end is not None and match >= gift.end:
             log.info("node %d goes on from the copy", peer)
@@ -212,7 +214,7 @@ class CopyGiver:
             self._pause_seconds = self._limits.pause_seconds
 
     def look(self) -> None:
-        """From time to time: is there progress?"""
+        """Give the copy up if it makes no progress; called by the poll."""
         gift = self._gift
         if gift is not None:
             limits = self._limits
@@ -221,24 +223,24 @@ class CopyGiver:
                 self._give_up("there was no progress")
 
     def lost(self, peer: int) -> None:
-        """The connection of a peer is gone; one that has all of the copy comes back with it."""
+        """The connection to a peer was lost; a peer that has the whole copy comes back with it."""
         gift = self._gift
         if gift is not None and gift.peer == peer and gift.end is None:
             self._give_up("the connection was lost", tell=False)
 
     def met(self, peer: int, end: int) -> None:
-        """A peer has connected with a log up to `end`: does it stand on the copy it had?"""
+        """A peer has connected with a log up to `end`: give up if it does not use the copy."""
         gift = self._gift
         if gift is not None and gift.peer == peer and gift.end is not None and end < gift.end:
-            self._give_up("the receiver came back without it", tell=False)
+            self._give_up("the receiver came back without the copy", tell=False)
 
     def abort(self, why: str) -> None:
-        """This node leads no more, or ends: what its log holds is not certain."""
+        """Give up: this node leads no more, or ends, so its log may be cut."""
         if self._gift is not None:
             self._give_up(why)
 
     async def stop(self) -> None:
-        """End; nothing of a copy runs any more."""
+        """Stop; nothing of a copy runs when this returns."""
         self.abort("this node stops")
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -271,15 +273,15 @@ class CopyGiver:
             return
         except Exception as error:
             if self._gift is not gift:
-                # Given up meanwhile, maybe by a node that leads no more and whose log was cut: what
-                # was read then says nothing about the disk.
+                # The copy was given up meanwhile, perhaps because this node leads no more and its
+                # log was cut: then a bad read says nothing about the disk.
                 log.warning("a copy that was given up could not be read on: %s", error)
                 return
-            # Its own files cannot be read: it must not go on from them either.
+            # The leader cannot read its own files, so it must not serve from them either.
             self._give_up(str(error))
             self._on_fatal(error)
             return
-        # A part that was handed over by the thread is sent before this.
+        # The thread's parts were scheduled before this, so they are sent first.
         if self._gift is gift:
             self.given += 1
             gift.end = manifest.end_position

@@ -1,9 +1,9 @@
-"""A member whose files are damaged: they are set aside, and a copy takes their place.
+"""Sets the files of a damaged member aside, so that a copy from the leader can replace them.
 
-Nothing is deleted and nothing damaged is served. The node may have forgotten what it acknowledged,
-so it goes on as a learner that keeps its promise; a leader sends it a copy and lets it in again.
-That is done only when another voter is there that holds data: the last copy of a cluster's data
-is an operator's affair.
+Nothing is deleted, and nothing damaged is served. The node may have lost frames that it has
+acknowledged, so it goes on as a learner that keeps its promise, until a leader readmits it. This
+happens only while another voter with data is reachable: only an operator decides about the last
+copy of a cluster's data.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.whole_files import read_file, write_file
 
 ASK_SECONDS: Final = 10.0
-"""How long a start waits for somebody who holds the data."""
+"""How long a start waits for another voter with data."""
 
 log = logging.getLogger("delaylog.cluster")
 
 
 def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
-    """For the next start: what was found now may lie where no start looks."""
+    """Record damage for the next start, which may not read the damaged place by itself."""
     path = f"{folder}/{MARK}"
     if fs.exists(path):
         return
@@ -43,12 +43,12 @@ def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
 
 
 def noted_damage(fs: FileSystem, folder: str) -> CorruptionError | None:
-    """What the life before has noted."""
+    """The damage that the previous process has recorded."""
     path = f"{folder}/{MARK}"
     if not fs.exists(path):
         return None
     text = read_file(fs, path).decode(errors="replace").strip()
-    return CorruptionError("damage was met before", path=path, position=0, detail=text)
+    return CorruptionError("damage was found before", path=path, position=0, detail=text)
 
 
 async def heal(
@@ -59,33 +59,33 @@ async def heal(
     *,
     seconds: float = ASK_SECONDS,
 ) -> None:
-    """Make room for a copy, or raise `error` when nobody could give one."""
+    """Set the data aside to make room for a copy; raise `error` if no node could give one."""
     if not config.others:
         raise error
-    log.error("this folder is damaged: %s; looking for a node that holds the data", error)
+    log.error("this folder is damaged: %s; looking for another voter with the data", error)
     meta = _meta_of(fs, folder, config)
     if not await _somebody_has_it(config, meta, seconds):
-        log.error("no other voter that holds data answers, so nothing is changed here")
+        log.error("no other voter with data answers, so nothing is changed here")
         raise error
     note_damage(fs, folder, error)
     aside = set_aside(fs, folder, meta)
     log.error(
-        "what this folder held is in %s; the node goes on as a learner and gets a copy. Nothing "
-        "was deleted: remove that folder when you have no more use for it",
+        "the data of this folder was moved to %s; the node goes on as a learner and gets a copy. "
+        "Nothing was deleted: remove that folder when you do not need it any more",
         aside,
     )
 
 
 def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
-    """Move the damaged data away; returns where. Cut short, it is done again.
+    """Move the damaged data away; returns the path. After a kill the next start does it again.
 
-    The node is a learner before anything is gone, and the mark goes last. If the folder was an old
-    copy, what it remembers of the others' folders is old, too: it must not speak against them.
+    The node becomes a learner before any file is moved, and the mark is moved last. If the folder
+    was an old copy, the incarnations that it remembers are old too, so they are forgotten.
     """
     MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False, met={}, learners={}))
     aside = _free_name(fs, folder)
     fs.mkdir(aside)
-    # What is moved into a folder that is lost would be lost with it.
+    # Durable first: files moved into a folder that a power cut removes would be lost.
     fs.sync_folder(folder)
     for name in contents_of(fs, folder):
         fs.rename(f"{folder}/{name}", f"{aside}/{name}")
@@ -117,7 +117,7 @@ def _meta_of(fs: FileSystem, folder: str, config: ClusterConfig) -> Meta:
 async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) -> bool:
     """Whether another voter with a log can be reached.
 
-    The node says that it has a log too: others must not take it for one of a new cluster.
+    HELLO states a log of one byte: the others must not take this node for one of a new cluster.
     """
     hello = Hello(config.cluster_id, config.node, False, meta.promised_epoch, 1)
     found = asyncio.Event()

@@ -1,11 +1,11 @@
-"""The folder that a copy is written to, and how it takes the place of what the node held.
+"""The folder that a copy is written to, and how it replaces the node's data.
 
-    incoming/   being written: worth nothing, removed at a start
-    copied/     all there, checked, durable: what the node held is being removed
-    placing/    what the node held is gone: the copy's files are being moved out
+    incoming/   being written; removed at the next start
+    copied/     complete, checked and durable; the old data is being removed
+    placing/    the old data is removed; the copy's files are being moved into place
 
-Each step can be done again, so a kill at any moment leaves the old folder, or a copy that
-`install` finishes at the next start. `meta` and `vote` are not part of it: promises stand.
+Each step is idempotent, so a kill at any moment leaves either the old data, or a copy that
+`install` finishes at the next start. `meta` and `vote` are not part of a copy: promises are kept.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ INCOMING: Final = "incoming"
 COPIED: Final = "copied"
 PLACING: Final = "placing"
 MARK: Final = "damaged"
-"""A file that says what damage a node met while it served."""
+"""A file that records the damage that a node found while it served."""
 ASIDE: Final = "damaged-"
-"""Folders that hold what was set aside."""
+"""Prefix of the folders with data that was set aside."""
 FOLDERS: Final = ("log", "hours", KEYSPACE, "ids", "ready")
-"""Of a data folder: what is derived from its log, and the log."""
+"""The parts of a data folder that are its log, or derived from it."""
 TICK: Final = "tick"
 CHECKPOINT: Final = "checkpoint-"
 
 
 def contents_of(fs: FileSystem, folder: str) -> list[str]:
-    """Names of all that a data folder holds of the cluster's data; promises are none of it."""
+    """Names in a data folder that are the cluster's data; promises are not."""
     return [
         name
         for name in fs.listdir(folder)
@@ -54,35 +54,35 @@ def contents_of(fs: FileSystem, folder: str) -> list[str]:
 
 
 def copy_unfinished(folder: str) -> bool:
-    """Whether a copy has begun to take the place of what this folder held."""
+    """Whether a copy has begun to replace the data of this folder."""
     return any(os.path.lexists(f"{folder}/{name}") for name in (COPIED, PLACING))
 
 
 class IncomingFolder:
-    """A copy in the making inside a data folder. Blocks: for a thread that may wait."""
+    """A copy that is being written inside a data folder. Its methods block on the disk."""
 
     def __init__(self, fs: FileSystem, folder: str) -> None:
         self._fs = fs
         self._folder = folder
-        self._place = f"{folder}/{INCOMING}"
+        self._path = f"{folder}/{INCOMING}"
         self._file: File | None = None
         self._name = ""
         self._names: set[str] = set()
         self._unsynced = 0
 
     def begin(self) -> None:
-        """An empty folder."""
+        """Make an empty folder."""
         self.remove()
-        self._fs.mkdir(f"{self._place}/log")
-        self._fs.mkdir(f"{self._place}/hours")
+        self._fs.mkdir(f"{self._path}/log")
+        self._fs.mkdir(f"{self._path}/hours")
         self._fs.sync_folder(self._folder)
 
     def remove(self) -> None:
-        """What was written is of no use."""
+        """Remove everything that was written."""
         self.close()
         self._names.clear()
-        if self._fs.exists(self._place):
-            self._fs.remove_tree(self._place)
+        if self._fs.exists(self._path):
+            self._fs.remove_tree(self._path)
 
     def close(self) -> None:
         """Close the file that is being written."""
@@ -91,7 +91,7 @@ class IncomingFolder:
         self._file, self._name = None, ""
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Bytes of one file. Raises BackupError for a name that no copy has."""
+        """Write bytes of one file. Raises BackupError for a name that no copy has."""
         file = self._open(name)
         file.pwritev([data], offset)
         self._unsynced += len(data)
@@ -103,29 +103,31 @@ class IncomingFolder:
         if self._file is not None and self._name == name:
             return self._file
         if name != MANIFEST and not is_backup_file(name):
-            raise BackupError(f"a copy cannot hold {name!r}")
+            raise BackupError(f"a copy cannot contain {name!r}")
         self.close()
-        path = f"{self._place}/{name}"
+        path = f"{self._path}/{name}"
         self._fs.mkdir(parent_of(path))
         self._file, self._name = self._fs.open(path, create=True), name
         self._names.add(name)
         return self._file
 
     def finish(self) -> Manifest:
-        """All has come: check every file and make it durable. Raises BackupError."""
+        """Check every file of the complete copy and make it durable. Raises BackupError."""
         self.close()
-        manifest = read_manifest(self._fs, self._place)
+        manifest = read_manifest(self._fs, self._path)
         strange = self._names - {entry.path for entry in manifest.files} - {MANIFEST}
         if strange:
-            raise BackupError(f"the copy holds {min(strange)!r}, which it does not name")
+            raise BackupError(
+                f"the copy contains {min(strange)!r}, which its manifest does not name"
+            )
         for entry in manifest.files:
             self._check(entry)
-        for name in self._fs.listdir(f"{self._place}/hours"):
-            self._fs.sync_folder(f"{self._place}/hours/{name}")
+        for name in self._fs.listdir(f"{self._path}/hours"):
+            self._fs.sync_folder(f"{self._path}/hours/{name}")
         for name in ("hours", "log", KEYSPACE):
-            if self._fs.exists(f"{self._place}/{name}"):
-                self._fs.sync_folder(f"{self._place}/{name}")
-        self._fs.sync_folder(self._place)
+            if self._fs.exists(f"{self._path}/{name}"):
+                self._fs.sync_folder(f"{self._path}/{name}")
+        self._fs.sync_folder(self._path)
         return manifest
 
     def _check(self, entry: FileEntry) -> None:
@@ -138,17 +140,18 @@ class IncomingFolder:
             crc = crc32c(part, crc)
             at += len(part)
         if crc != entry.crc32c:
-            raise BackupError(f"{entry.path} of the copy does not hold the bytes that were read")
+            raise BackupError(
+                f"{entry.path} of the copy differs from the bytes that the leader read"
+            )
         self.close()
 
     def keep(self, tick: TickRecord) -> None:
-        """From here on the copy is what the node holds: `install` goes on.
+        """Commit to the copy: from here on `install` finishes the replacement.
 
-        `tick` is the node's own: what it knows of the leaders' ticks it still knows, and its log
-        is durable up to where the copy's ends.
+        `tick` is the node's own newest tick, with the end of the copy's log as its durable end.
         """
         assert self._file is None, "it is finished"
-        path = f"{self._place}/{TICK}"
+        path = f"{self._path}/{TICK}"
         if self._fs.exists(path):
             self._fs.unlink(path)
         with closing(self._fs.open(path, create=True)) as file:
@@ -156,16 +159,15 @@ class IncomingFolder:
             assert len(slot) == TICK_SLOT_SIZE, "the first of two slots"
             file.pwritev([slot], 0)
             file.fdatasync()
-        self._fs.unlink(f"{self._place}/{MANIFEST}")
-        self._fs.sync_folder(self._place)
-        self._fs.rename(self._place, f"{self._folder}/{COPIED}")
+        self._fs.unlink(f"{self._path}/{MANIFEST}")
+        self._fs.sync_folder(self._path)
+        self._fs.rename(self._path, f"{self._folder}/{COPIED}")
         self._fs.sync_folder(self._folder)
 
 
 def install(fs: FileSystem, folder: str) -> bool:
-    """Finish what a copy began, and drop one that is not whole; whether the folder is another one.
-
-    Nobody has a file of the folder open.
+    """Finish the replacement by a complete copy, and remove an incomplete one. Returns whether the
+    data was replaced. No file of the folder may be open.
     """
     if fs.exists(f"{folder}/{INCOMING}"):
         fs.remove_tree(f"{folder}/{INCOMING}")

@@ -1,8 +1,8 @@
-"""The side of a copy that lacks the data: writes what comes aside, checks it, and says it is there.
+"""The receiver of copies: writes a copy beside the data, checks it, and reports it.
 
-Nothing of the folder changes here. Files are written by another thread, one part after the other,
-and the giver is told how far that has got. Whatever goes wrong ends this copy only: the leader
-offers another.
+The data of the folder does not change here. Another thread writes the parts in order, and the
+sender is told how many bytes are written. Any failure ends this copy only: the leader offers
+another one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class Intake:
-    """One copy that comes in."""
+    """One copy that is being received."""
 
     def __init__(self, peer: int, offer: CopyOffer) -> None:
         self.peer = peer
@@ -62,8 +62,8 @@ class CopyReceiver:
         *,
         limits: CopyLimits | None = None,
     ) -> None:
-        """`on_copied` is called when a whole copy lies there, checked and durable; it says whether
-        that is of any use still.
+        """`on_copied` is called with a complete copy, checked and durable; it returns whether the
+        copy is used.
         """
         self._fs = fs
         self._folder = folder
@@ -74,29 +74,29 @@ class CopyReceiver:
         self._intake: Intake | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self.taken = 0
-        """Whole copies."""
+        """Complete copies that were used."""
         self.failed = 0
 
     @property
     def receiving(self) -> bool:
-        """Whether a copy comes in."""
+        """Whether a copy is being received."""
         return self._intake is not None
 
     @property
     def peer(self) -> int | None:
-        """Whose copy comes in."""
+        """The peer that sends a copy at the moment."""
         return None if self._intake is None else self._intake.peer
 
     def accept(self, peer: int, offer: CopyOffer) -> None:
-        """Take what a leader offers; a newer offer ends the copy before."""
+        """Accept a leader's offer; a newer offer ends the previous copy."""
         if self._intake is not None:
             self._give_up("another one is offered", tell=False)
-        log.warning("node %d sends a copy of its folder: this log lies too far behind", peer)
+        log.warning("node %d sends a copy of its folder: this log is too far behind", peer)
         intake = self._intake = Intake(peer, offer)
         intake.task = asyncio.get_running_loop().create_task(self._run(intake, [*self._ending]))
 
     def receive(self, peer: int, message: CopyPart | CopyEnd) -> None:
-        """A part, or the end. Raises PeerError for what no sound giver sends."""
+        """A part or the end of a copy came. Raises PeerError for what no correct sender sends."""
         intake = self._intake
         if intake is None or intake.peer != peer:
             return
@@ -115,30 +115,30 @@ class CopyReceiver:
             raise PeerError(f"a part of a copy at {message.at}, not at {intake.received}")
         intake.received += len(message.data)
         if intake.received - intake.taken > 2 * self._limits.window_bytes:
-            self._give_up("it comes faster than it is taken")
-            raise PeerError("a copy comes faster than it is taken")
+            self._give_up("the sender exceeds the window")
+            raise PeerError("a copy exceeds its window")
         intake.parts.put_nowait(message)
 
     def look(self) -> None:
-        """From time to time: is there progress?"""
+        """Give the copy up if it makes no progress; called by the poll."""
         intake = self._intake
         if intake is not None and not intake.ended:
             if time.monotonic() - intake.progress_at > self._limits.stall_seconds:
                 self._give_up("there was no progress")
 
     def lost(self, peer: int) -> None:
-        """The connection of a peer is gone; a copy that has come whole is good all the same."""
+        """The connection to a peer was lost; a copy that has ended is still good."""
         intake = self._intake
         if intake is not None and intake.peer == peer and not intake.ended:
             self._give_up("the connection was lost", tell=False)
 
     def abort(self, why: str) -> None:
-        """Give up whatever comes in."""
+        """Give up the copy that is being received."""
         if self._intake is not None:
             self._give_up(why)
 
     async def stop(self) -> None:
-        """End; nothing is written any more."""
+        """Stop; nothing is written when this returns."""
         self.abort("this node stops")
         await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -158,7 +158,7 @@ class CopyReceiver:
     # ------------------------------------------------------------------ writing
 
     async def _run(self, intake: Intake, before: list[asyncio.Task[None]]) -> None:
-        # Two of them would write to one folder.
+        # Two tasks must not write to one folder.
         await asyncio.gather(*before, return_exceptions=True)
         incoming = IncomingFolder(self._fs, self._folder)
         try:
@@ -187,7 +187,7 @@ class CopyReceiver:
             self.taken += 1
 
     def _note(self, intake: Intake, size: int) -> None:
-        """So much more is written: there is room for the next."""
+        """Tell the sender that `size` more bytes are written."""
         intake.taken += size
         intake.progress_at = time.monotonic()
         if self._intake is intake:
@@ -196,7 +196,7 @@ class CopyReceiver:
 
 
 async def _whole(call: Callable[[], T]) -> T:
-    """Run a call in another thread, to its end even if whoever waits is cancelled."""
+    """Run a call in another thread, to its end even if the caller is cancelled."""
     job = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(job)

@@ -50,7 +50,7 @@ class Fitness:
     unapplied_bytes: int = 0
     """Committed log that the engine has not applied."""
     clock_off: bool = False
-    """The node's clock is far from the middle one of all; see clock_watch.py."""
+    """The node's clock is far from the median of all clocks; see watch/clock_watch.py."""
 
 
 class Latch:
@@ -103,7 +103,7 @@ class Judge:
             good=(mine.sync_fresh or not mine.sync_ms)
             and not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
         )
-        # Whoever measured the clocks has added hysteresis.
+        # The clock watch has added hysteresis already.
         self._clock_off = mine.clock_off
         return self.unfit
 

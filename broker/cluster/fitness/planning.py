@@ -20,7 +20,7 @@ RETRY_MS: Final = 5_000
 RETRY_MS_MAX: Final = 60_000
 PRIORITY_EVERY_MS: Final = 30_000
 PRIORITY_AFTER_MS: Final = 10_000
-"""A voter of higher priority has been able to lead for that long without a break."""
+"""How long a voter of higher priority has to be able to lead without a break."""
 
 
 class Reason(StrEnum):
@@ -62,7 +62,7 @@ class Planner:
         """Voters of higher priority -> since when they have been able to lead."""
 
     def look(self, me: Me, peers: Sequence[Peer], now_ms: int) -> Move | None:
-        """The move to begin now, if there is one; `ended` must follow it. Called while it leads."""
+        """The move to begin now, if any; `ended` must follow it. Called while this node leads."""
         self._note_better(me, peers, now_ms)
         if self._under_way:
             return None
@@ -95,7 +95,7 @@ class Planner:
 
     def _note_better(self, me: Me, peers: Sequence[Peer], now_ms: int) -> None:
         if now_ms - self._seen_ms > GAP_MS:
-            # It did not lead, or was stopped: nothing is known of the time in between.
+            # The node did not lead, or was stopped: the time in between is unknown.
             self._better_since.clear()
         self._seen_ms = now_ms
         better = [peer.node for peer in able(peers) if peer.priority > me.priority]

@@ -1,8 +1,8 @@
-"""When a node lets others be elected first: while it is unfit, or of lower priority.
+"""When a node lets others be elected first: while it is unfit, or has a lower priority.
 
 It stands back for a bounded time after the leader has fallen silent, and only while an able voter
-is connected. So a preference costs a fail-over at most that time, and a cluster in which every disk
-is full elects somebody at once.
+is connected. So a preference delays a failover by at most that time, and a cluster in which every
+disk is full elects a leader at once.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from delaylog.broker.cluster.fitness.planning import Me
 from delaylog.broker.cluster.fitness.targets import Peer, able
 
 LEADER_MS: Final = 200
-"""A leader sends a round every 50 ms. While it is heard a node always stands: only a transfer asks
-it to then."""
+"""A leader sends a round every 50 ms. While it is heard, a node never stands back: then only a
+transfer asks it to stand."""
 UNFIT_MS: Final = 2_000
-"""An unfit node stands once the leader has been silent that long."""
+"""How long the leader has to be silent until an unfit node stands."""
 PRIORITY_MS: Final = 600
-"""A node of lower priority does: each voter has stood once by then (election timers of at most
-500 ms)."""
+"""The same for a node of lower priority: each voter has stood once by then (election timers of at
+most 500 ms)."""
 
 
 def stands_back(me: Me, peers: Sequence[Peer], silent_ms: int) -> bool:
-    """Whether this node does not stand at present.
+    """Whether this node stands back now.
 
-    `peers` = the other members but the last leader; `silent_ms` = how long no leader was heard.
+    `peers` = the other members without the last leader; `silent_ms` = time without a leader.
     """
     if not LEADER_MS <= silent_ms < UNFIT_MS:
         return False

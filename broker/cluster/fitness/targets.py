@@ -1,8 +1,8 @@
 """Who can take the leadership, and who should.
 
 `refusal` says in one line why a node cannot take it, with the figure; `best` ranks those that can.
-A node of a release that tells no status is judged by its connection and log alone, and is never
-chosen automatically.
+A node of a release without statuses is judged by its connection and log alone, and is never chosen
+automatically.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 from delaylog.broker.cluster.fitness.judging import Unfit
 
 SILENT_MS_MAX: Final = 1_500
-"""Three statuses missed on a connection that is open: the process is stopped, or its loop is."""
+"""Three statuses are missing on an open connection: the process, or its event loop, is stopped."""
 LAG_BYTES_MAX: Final = 8 << 20
-"""What a target may lack: nothing is taken while a hand-over runs, and its deadline is a second."""
+"""Most log that a target may lack: a hand-over refuses sends, and its deadline is one second."""
 PRIORITY_MAX: Final = 100
 PRIORITY: Final = 50
 
@@ -73,7 +73,7 @@ def refusal(peer: Peer) -> str | None:
 
 
 def able(peers: Iterable[Peer]) -> list[Peer]:
-    """Those that can take the leadership and have said how they are."""
+    """The peers that send statuses and can take the leadership."""
     return [peer for peer in peers if peer.tells and refusal(peer) is None]
 
 

@@ -1,7 +1,7 @@
-"""The fitness of one member: collects its figures and those of the others, and acts on them.
+"""The fitness of one member: collects the figures of all nodes, and acts on them.
 
-It tells the others how this node is, moves the leadership when the planner says so, and answers
-who can take it. What a hand-over is stays the member's affair.
+It fills in this node's status, moves the leadership when the planner decides so, and answers which
+node can take it. The hand-over itself is carried out by the member.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from delaylog.storage.work import Work
 
 LOOK_EVERY_MS: Final = 100
 OUT_MS: Final = 3_000
-"""How long a node that has let the leadership go takes no part in elections."""
+"""How long a node that has given up the leadership stays out of elections."""
 ROOM_EVERY_MS: Final = 200
 VOTE_WITHOUT_SPACE: Final = "disk_full"
-"""How an oracle counts what it could not do for lack of space."""
+"""The oracle's reason for votes that it could not store for lack of space."""
 RESULTS: Final = ("handed_over", "let_go", "failed")
 
 log = logging.getLogger("delaylog.cluster")
@@ -57,7 +57,7 @@ class FitnessMember(MemberView, Protocol):
 
 
 class FitnessWatch:
-    """One member's. All methods belong to the loop's thread."""
+    """The fitness watch of one member. All methods belong to the loop's thread."""
 
     def __init__(self, member: FitnessMember, node: Node, sight: LeaderSight, now_ms: int) -> None:
         self._member = member
@@ -68,14 +68,14 @@ class FitnessWatch:
         self._heard_ms: dict[int, int] = {}
         """Connected peers -> when their last status came, or the connection."""
         self._led_ms = now_ms
-        """When this node led last; when it joined, if it has not."""
+        """When this node led last; if it never has, when the watch was made."""
         self._has_led = False
         self._now_ms = now_ms
         self._look_ms = self._room_ms = 0
         self._votes_lost = 0
-        """Datagrams of the election that found no space for a vote."""
+        """Datagrams of the election for which there was no space to store a vote."""
         self._alone = False
-        """It is unfit, leads, and the log says already that nobody can take over."""
+        """The node leads and is unfit, and it is logged already that no node can take over."""
         self._moving: asyncio.Task[None] | None = None
         self.mine = Fitness()
         """The newest figures of this node."""
@@ -94,7 +94,7 @@ class FitnessWatch:
         self._heard_ms[peer] = now_ms
 
     def said(self) -> dict[str, Any]:
-        """The members of this node's status that tell its fitness."""
+        """The fields of this node's status about its fitness."""
         me = self._member.config.me
         return {
             "full": self.mine.full,
@@ -108,7 +108,7 @@ class FitnessWatch:
         }
 
     def peer(self, node: int) -> Peer:
-        """Another member, as it is known now."""
+        """Another member, as this node knows it now."""
         member = self._member
         config, replication = member.config.member(node), member.replication
         connected = node in member.transport.connected()
@@ -149,30 +149,30 @@ class FitnessWatch:
     # ------------------------------------------------------------------ questions
 
     def target(self) -> int | None:
-        """Whom to hand over to by default; None if nobody can take over."""
+        """The default target of a hand-over; None if no node can take over."""
         found = best(self.peers(), away_from=self._zone if self.unfit is not None else "")
         return None if found is None else found.node
 
     def refusal(self, target: int | None) -> str | None:
-        """Why the target (None = whoever is fittest) cannot take over; None if it can."""
+        """Why the target (None = the fittest node) cannot take over; None if it can."""
         if target is not None:
             return refusal(self.peer(target))
         refusals = [refusal(peer) for peer in self.peers()]
         if None in refusals:
             return None
-        return f"nobody can take over: {'; '.join(filter(None, refusals))}"
+        return f"no node can take over: {'; '.join(filter(None, refusals))}"
 
     def stands_back(self, now_ms: int) -> bool:
         """Whether this node lets others be elected first."""
         last, followed_ms = self._sight.followed
         silent_ms = now_ms - max(followed_ms, self._led_ms)
         if last is None and not self._has_led:
-            # No leader was ever heard, so none can ask this node to stand.
+            # No leader was ever heard, so no transfer can ask this node to stand.
             silent_ms = max(silent_ms, LEADER_MS)
         return stands_back(self._me(), [p for p in self.peers() if p.node != last], silent_ms)
 
     def shown(self, node: int) -> dict[str, Any]:
-        """What the status of the cluster says of a member's fitness."""
+        """The fields of a member's row about its fitness."""
         if node == self._member.config.node:
             unfit = None if self.unfit is None else self.unfit.value
             sync_ms: int | None = self.mine.sync_ms or None
@@ -185,10 +185,10 @@ class FitnessWatch:
             not peer.unfit, peer.unfit or None, peer.sync_ms or None, peer.priority, peer.zone
         )
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ checking
 
     def look(self, now_ms: int) -> None:
-        """See how things stand, and move the leadership if it is time; called all the time."""
+        """Update the judgement, and begin a move if it is time; called by the poll."""
         self._now_ms = now_ms
         self._has_led |= self._member.leading
         if self._member.leading or self._member.replication is None:
@@ -219,13 +219,13 @@ class FitnessWatch:
         elif self.unfit is not None and not self._alone and best(peers) is None:
             self._alone = True
             why = "; ".join(filter(None, map(refusal, peers)))
-            log.error("this node is not fit to lead, and leads on: nobody can take over: %s", why)
+            log.error("this node is not fit to lead, and leads on: no node can take over: %s", why)
 
     def make_room(self) -> None:
-        """The log, a vote or a promise found no space: give a step of the reserve for it.
+        """Free a step of the reserve, as there was no space for the log, a vote or a promise.
 
-        They are written past the engine's file system, which would do so itself, and without votes
-        and promises a cluster whose disks are all full could not elect anybody.
+        They are not written through the engine's file system, which would do this itself. Without
+        votes and promises, a cluster with full disks could not elect a leader.
         """
         if self._now_ms >= self._room_ms and self._node.engine.reserve.size_bytes:
             if self._node.spawn("room", self._give_room):
@@ -276,7 +276,7 @@ class FitnessWatch:
     # ------------------------------------------------------------------ moving
 
     async def _move(self, move: Move) -> None:
-        """Hand over, or let the leadership go where that cannot end."""
+        """Hand over; give up the leadership if a hand-over cannot succeed."""
         result = "failed"
         try:
             result = await self._try(move)
@@ -296,24 +296,24 @@ class FitnessWatch:
             Reason.PRIORITY: f"{target.name} has the higher priority ({target.priority})",
         }[move.reason]
         if not member.may_append():
-            # Somebody else has asked for a hand-over, or a new epoch is about to begin.
+            # An operator has requested a hand-over, or a new epoch is about to begin.
             return "failed"
         log.warning("this node hands over to %d (%s): %s", target.node, target.name, why)
         if self._can_hand_over() and await member.hand_over(target.node) is not None:
             return "handed_over"
         if move.reason is Reason.PRIORITY or not member.leading or best(self.peers()) is None:
             return "failed"
-        log.warning("a hand-over cannot end here: this node lets the leadership go")
+        log.warning("a hand-over cannot succeed: this node gives up the leadership")
         member.let_go(OUT_MS)
         return "let_go"
 
     def _can_hand_over(self) -> bool:
-        """The final tick covers only what is durable here too, so the log has to come to an end."""
+        """Whether the log can become durable here, which the final tick requires."""
         files = self._member.files
         return not self._node.disk_full or files.durable_end == files.log_end
 
     def stop(self) -> None:
-        """Move nothing any more."""
+        """Begin no move any more, and cancel the present one."""
         if self._moving is not None:
             self._moving.cancel()
 

@@ -1,7 +1,7 @@
-"""What an election's word means to a member: to ask for the lead, or to let it go.
+"""Turns the oracle's suggestion into a candidacy, and lets learners vote again.
 
-The oracle is asked again and again, so all here does nothing when it is said twice. A leader that a
-majority follows lets nothing go because another one was chosen: that one will ask for the lead.
+The oracle is polled, so every method is idempotent. A leader that a majority still follows does not
+step down when the oracle suggests another node: that node will become a candidate itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class Candidacy:
-    """One member's."""
+    """The candidacy of one member."""
 
     def __init__(self, counts: MemberCounts) -> None:
         self._counts = counts
@@ -29,8 +29,8 @@ class Candidacy:
         self._readmit_ms = 0
 
     def look(self, replication: ReplicationNode, now: Now, *, chosen: bool) -> None:
-        """Pass on whether the oracle has chosen this node."""
-        # Who is chosen instead will ask for the lead; until then there is nobody better.
+        """Tell replication whether the oracle has chosen this node."""
+        # The node that was chosen instead becomes a candidate; until then this leader goes on.
         suggested = chosen or (self._suggested and _is_followed(replication, now))
         if suggested:
             self._counts.chosen += not self._suggested
@@ -46,7 +46,7 @@ class Candidacy:
     ) -> None:
         """Let learners vote again as soon as that is safe.
 
-        `all_have_met` = whether all other voters know the folder that a node has now.
+        `all_have_met` = whether all other voters remember the present folder of a node.
         """
         leader = replication.leader
         if leader is None or now.boot_ms < self._readmit_ms:
@@ -55,11 +55,11 @@ class Candidacy:
         for peer, one in leader.progress.items():
             learns = not one.counts and not one.voter
             if learns and all_have_met(peer) and replication.readmit(peer):
-                log.warning("node %d holds the log and may be counted as a voter", peer)
+                log.warning("node %d has the log and may vote again", peer)
 
 
 def _is_followed(replication: ReplicationNode, now: Now) -> bool:
-    """Whether this node leads, and a majority has answered a moment ago."""
+    """Whether this node leads, and a majority has answered recently."""
     leader = replication.leader
     age_ms = None if leader is None else leader.gate.age_ms(now.boot_ms)
     return age_ms is not None and age_ms < FOLLOWED_MS

@@ -1,7 +1,6 @@
-"""Who waits for a moment that comes for all at once.
+"""Calls that wait for one event and are released together.
 
-Messages are ready, and no majority has taken a tick for a moment; or a leader goes and another one
-comes.
+They wait for the gate to open (a majority has not taken a tick recently), or for the next leader.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 
 
 class GateWaiters:
-    """Calls that are let through together."""
+    """The waiting calls."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
@@ -19,7 +18,7 @@ class GateWaiters:
         return len(self._waiting)
 
     async def wait(self, seconds: float) -> bool:
-        """True when let through, False if the time is up."""
+        """Wait to be released; False if the time is up."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
@@ -32,7 +31,7 @@ class GateWaiters:
         return True
 
     def open(self) -> None:
-        """Let everybody through; whoever comes too late looks at the gate again."""
+        """Release all waiting calls. A call that starts to wait later is not released by this."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():

@@ -1,7 +1,7 @@
-"""A hand-over on purpose, from the asking to its end.
+"""A planned hand-over, from the request to its end.
 
-The final tick goes out first; once replication has given the lead away, the oracle is told, once,
-whom to elect.
+The final tick goes out first. Once replication has given the leadership away, the oracle is told
+once whom to elect.
 """
 
 from __future__ import annotations
@@ -12,29 +12,27 @@ from delaylog.replication.leading.leader import Leader
 
 
 def furthest(leader: Leader) -> int | None:
-    """The voter that holds most of the log; None if there is no other one."""
+    """The other voter with the longest log; None if there is no other voter."""
     able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
     return max(able)[1] if able else None
 
 
 class Handover:
-    """The hand-over of one member, while there is one."""
+    """The hand-over of one member, if one is in progress."""
 
     def __init__(self) -> None:
         self._ended: asyncio.Future[bool] | None = None
         self.target: int | None = None
-        """To whom, until the lead was given away."""
+        """The node to hand over to, until the leadership was given away."""
 
     def begin(self, target: int) -> asyncio.Future[bool]:
-        """It is under way; the future is True once this node leads no more, False if nobody took
-        over.
-        """
+        """Begin; the future is True once this node leads no more, False if no node took over."""
         self.target = target
         self._ended = asyncio.get_running_loop().create_future()
         return self._ended
 
     def give(self) -> int:
-        """Replication has given the lead away; returns to whom, once."""
+        """Replication has given the leadership away; returns the target, once."""
         assert self.target is not None, "a hand-over is under way"
         target, self.target = self.target, None
         return target

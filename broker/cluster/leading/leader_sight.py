@@ -1,7 +1,8 @@
-"""Who leads, as far as this node sees it: for clients that are to be sent there.
+"""Which node leads, as far as this node knows: clients are sent there.
 
-Whose frames were taken a moment ago leads; the oracle may be told by an election later, or think
-so of a node that has not come to serve. Calls wait through a change of leaders that is short.
+The node whose frames were taken most recently leads. The oracle is asked only without one: it may
+learn of an election later, or name a node that does not serve yet. Calls wait through a short
+change of leaders.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
 
 FOLLOWED_MS: Final = 250
-"""So long after its last message a leader is taken for one; it has rounds every 50 ms. And so long
-after the last answers of a majority it takes itself for one."""
+"""How long a leader counts as such after its last message (it sends a round every 50 ms), and how
+long it counts itself as followed after a majority's last answers."""
 
 
 class LeaderSight:
-    """What one node sees."""
+    """The view of one node."""
 
     def __init__(
         self,
@@ -28,8 +29,8 @@ class LeaderSight:
         chosen: Callable[[], int | None],
         knows: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """`leads` = whether this node does; `chosen` = whom the oracle thinks to lead; `knows` =
-        whether a node is a known member: who is behind in the log may not know the leader yet.
+        """`leads` = whether this node leads; `chosen` = the oracle's choice; `knows` = whether a
+        node is a known member: one that is behind in the log may not know the leader yet.
         """
         self._node = node
         self._knows = knows
@@ -40,17 +41,17 @@ class LeaderSight:
         self._waiters = GateWaiters()
 
     def follow(self, leader: int) -> None:
-        """Frames of the promised epoch came from this node."""
+        """Frames of the promised epoch came from `leader`."""
         self._followed, self._followed_ms = leader, boot_ms()
 
     @property
     def followed(self) -> tuple[int | None, int]:
-        """Whose frames of the promised epoch came last, and when."""
+        """The node whose frames of the promised epoch came last, and when."""
         return self._followed, self._followed_ms
 
     @property
     def leader(self) -> int | None:
-        """Who leads, if anybody is known to."""
+        """The index of the leader; None if none is known."""
         if self._leads():
             return self._node
         recent = boot_ms() - self._followed_ms < FOLLOWED_MS
@@ -61,19 +62,19 @@ class LeaderSight:
 
     @property
     def other(self) -> int | None:
-        """Another node that leads."""
+        """The leader, if it is another node."""
         leader = self.leader
         return None if leader == self._node else leader
 
     async def wait(self, seconds: float) -> None:
-        """Wait until `settle` is called, so long at most."""
+        """Wait until `settle` is called, at most `seconds`."""
         await self._waiters.wait(seconds)
 
     @property
     def waited_for(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a call waits."""
         return len(self._waiters) > 0
 
     def settle(self) -> None:
-        """It is clear now who answers."""
+        """Release the waiting calls: a leader is known."""
         self._waiters.open()

@@ -1,8 +1,8 @@
-"""When a leader's rounds go out, what they say of dispatch, and who waits for their answers.
+"""How often a leader sends rounds, what they state of dispatch, and calls that wait for the gate.
 
-Messages are handed out while the gate is open: a majority has taken a tick a moment ago. So rounds
-go out more often from a little before anything is due until a little after something was handed
-out, and the gate never closes by itself then.
+Messages are handed out while the gate is open, which is while a majority has taken a tick recently.
+Rounds are more frequent from shortly before a message is due until shortly after a hand-out, so
+that the gate stays open in that time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 
 BUSY_AHEAD_MS: Final = 100
-"""Rounds go out more often from so long before anything is due, for the gate to be open then."""
+"""How long before the next due message rounds become frequent, so that the gate is open then."""
 BUSY_AFTER_MS: Final = 200
-"""And for so long after something was handed out: more may come."""
+"""How long rounds stay frequent after a hand-out: more may follow."""
 
 
 class Pace:
@@ -35,8 +35,8 @@ class Pace:
         committed: Callable[[], int],
         rearm: Callable[[], None],
     ) -> None:
-        """`serving` = replication while the engine leads, else None; `rearm` is called when rounds
-        go out more, or less, often than before.
+        """`serving` = replication while the engine leads, else None; `rearm` is called when the
+        interval of rounds changes.
         """
         self._node = node
         self._serving = serving
@@ -59,7 +59,7 @@ class Pace:
         return replication.leadership.may_dispatch(self.now())
 
     async def until_gate_open(self, seconds: float) -> bool:
-        """Wait for that; False if the time is up. Raises NotLeadingError."""
+        """Wait until the gate is open; False if the time is up. Raises NotLeadingError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while not self.gate_open():
@@ -71,7 +71,7 @@ class Pace:
                 return False
             waiting = self._gate.wait(left)
             if not replication.leadership.busy:
-                # A round now: somebody waits for its answer.
+                # Send a round now: a call waits for its answers.
                 replication.leadership.busy = True
                 self._rearm()
             await waiting
@@ -79,18 +79,18 @@ class Pace:
         return True
 
     def look(self) -> None:
-        """The gate may be open now."""
+        """Release the waiting calls if the gate is open now."""
         if len(self._gate) and self.gate_open():
             self._gate.open()
 
     def let_go(self) -> None:
-        """The leadership has ended: who waits is told."""
+        """The leadership has ended: wake the waiting calls, which then raise."""
         self._gate.open()
 
     # ------------------------------------------------------------------ rounds
 
     def note_busy(self) -> None:
-        """See whether rounds are to go out more often."""
+        """Set whether rounds are frequent."""
         replication = self._serving()
         if replication is None:
             return
@@ -103,16 +103,16 @@ class Pace:
             self._rearm()
 
     def publish(self) -> None:
-        """Say how far the wheel has got, and what it covers."""
+        """Put the position of the wheel, and the log that it covers, into the tick."""
         replication = self._serving()
         leader = None if replication is None else replication.leader
         if replication is None or leader is None or not leader.serving:
             return
         state, order = self._node.engine.state, leader.order
         if replication.leadership.may_append():
-            place = (state.tick.second, state.tick.local_index)
-            if place > (order.tick.second, order.tick.local_index):
-                order.begin(*place)
+            reached = (state.tick.second, state.tick.local_index)
+            if reached > (order.tick.second, order.tick.local_index):
+                order.begin(*reached)
                 order.finish(self._node.clock.now_ms())
         if not state.exposures:
             _, end = order.take(min(leader.commit, self._committed()))

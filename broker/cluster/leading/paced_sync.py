@@ -1,4 +1,4 @@
-"""Syncs of a follower's log: together with what comes within a moment, since each costs as much."""
+"""Group commit on a follower: one sync covers all frames that arrive within 3 ms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SYNC_EVERY_SECONDS: Final = 0.003
 
 
 class PacedSync:
-    """Asks for a sync at most so often."""
+    """Requests syncs, at most one in `SYNC_EVERY_SECONDS`."""
 
     def __init__(self, kick: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -19,7 +19,7 @@ class PacedSync:
         self._kicked_at = 0.0
 
     def soon(self) -> None:
-        """There is something to sync."""
+        """Frames were appended: request a sync, now or when the interval is over."""
         if self._due is None:
             wait = SYNC_EVERY_SECONDS - (self._loop.time() - self._kicked_at)
             if wait <= 0:
@@ -33,7 +33,7 @@ class PacedSync:
         self._kick()
 
     def cancel(self) -> None:
-        """No more: the log is about to be closed."""
+        """Request no sync any more: the log is about to be closed."""
         if self._due is not None:
             self._due.cancel()
             self._due = None

@@ -1,8 +1,7 @@
-"""How much log a leader keeps for others, beyond what it needs itself.
+"""How much log a leader keeps for its followers, beyond what it needs itself.
 
-A follower that is a little behind goes on by itself as long as its place is still held; one that
-is further behind gets a copy of the folder, so nothing is held for it. Nobody can make a leader
-hold more than `LOG_KEPT_BYTES`.
+A follower that is less than `LOG_KEPT_BYTES` behind catches up from the log, so the log from its
+position on is kept. A follower that is further behind gets a copy of the folder instead.
 """
 
 from __future__ import annotations
@@ -13,34 +12,35 @@ from typing import Final
 from delaylog.replication.leading.leader import Leader
 
 LOG_KEPT_BYTES: Final = 1 << 30
-"""Log that a checkpoint has made superfluous is kept for slower followers up to this."""
+"""Most log that is kept for followers after a checkpoint has made it superfluous."""
 
 
 def log_needed(
-    places: Iterable[int], *, first: int, end: int, kept_bytes: int = LOG_KEPT_BYTES
+    positions: Iterable[int], *, first: int, end: int, kept_bytes: int = LOG_KEPT_BYTES
 ) -> int:
-    """From where on others need a log that is held from `first` to `end`.
+    """The first position that followers need of a log from `first` to `end`.
 
-    `places` = up to where each of them is known to hold it.
+    `positions` = the known end of each follower's log.
     """
-    near = (at for at in places if first <= at and end - at <= kept_bytes)
+    near = (at for at in positions if first <= at and end - at <= kept_bytes)
     return min(near, default=end)
 
 
 class FollowerPositions:
-    """Up to where others are thought to hold the log: as they said, until a leader knows better."""
+    """The assumed ends of the followers' logs: from HELLO, until a leader knows better."""
 
     def __init__(self, first: int) -> None:
-        """`first` = where this node's log begins: the place of those who have not been heard."""
+        """`first` = first position of this node's log, assumed of nodes that have not connected."""
         self._first = first
-        self._said: dict[int, int] = {}
+        self._stated: dict[int, int] = {}
 
     def heard(self, peer: int, end: int) -> None:
         """A node has said where its log ends."""
-        self._said[peer] = end
+        self._stated[peer] = end
 
     def of(self, leader: Leader) -> list[int]:
-        """The places of all followers."""
+        """The positions of all followers."""
         return [
-            one.match or self._said.get(peer, self._first) for peer, one in leader.progress.items()
+            one.match or self._stated.get(peer, self._first)
+            for peer, one in leader.progress.items()
         ]

@@ -1,7 +1,8 @@
-"""Who waits for a send to be safe in another way than on a majority: on this disk, or everywhere.
+"""Sends that wait for another safety than a majority: this disk (acks=leader) or all voters
+(acks=all).
 
-What waits for a majority waits for the commit, like everything else. `all` has a deadline, since
-one node that is away would hold every such send for ever; what is known then is said.
+acks=quorum waits for the commit, as everything else does. acks=all has a deadline, since one voter
+that is away would block every such send; the error then states which voters are missing.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ ALL_SECONDS: Final = 5.0
 
 
 class NotEverywhereError(EngineError):
-    """The message is stored, and some voter did not say in time that it has it. `facts["missing"]`
-    names those, `facts["committed"]` says whether a majority has it. Send it again under its
-    sequence, or let it be.
+    """The message is stored, and some voters did not confirm it in time. `facts["missing"]` names
+    them, `facts["committed"]` tells whether a majority has the message. Send it again with the same
+    sequence, or accept that.
     """
 
     code = "not_ready"
 
 
 class SafeSends:
-    """The waits of one node."""
+    """The waiting sends of one node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name_of: Callable[[int], str]) -> None:
         self._loop = loop
@@ -37,7 +38,7 @@ class SafeSends:
         self._all = PositionWaiters()
 
     def add(self, leader: Leader, position: int, acks: Acks, call: Told) -> None:
-        """Call back once it is as safe as that, at once if it is."""
+        """Call back once the log is that safe up to `position`, at once if it is already."""
         if leader.safe_end(acks) >= position:
             call(None)
         elif acks is Acks.LEADER:
@@ -73,13 +74,13 @@ class SafeSends:
         )
 
     def progress(self, leader: Leader) -> None:
-        """The leader's log is safe further than before."""
+        """Call back for what has become safe."""
         if len(self._leader):
             self._leader.reach(leader.safe_end(Acks.LEADER))
         if len(self._all):
             self._all.reach(leader.safe_end(Acks.ALL))
 
     def fail_all(self, error: BaseException) -> None:
-        """The leadership has ended."""
+        """Fail all waiting sends: the leadership has ended."""
         self._leader.fail_all(error)
         self._all.fail_all(error)

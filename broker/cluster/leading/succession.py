@@ -1,9 +1,9 @@
-"""Whether the engine leads or follows, and every way from one to the other.
+"""Whether the engine leads or follows, and the transitions between the two.
 
-One task applies what is committed while the node follows, and lets the engine lead once all of
-the log is applied. When a leadership ends, an engine that has applied what may never be committed
-is dropped: the next one stands on the newest checkpoint and follows. One that has seen nothing
-but committed frames follows as it is.
+One task applies committed frames while the node follows, and makes the engine lead once the whole
+log is applied. When a leadership ends, an engine that has applied frames which may never be
+committed is discarded, and a new one starts from the newest checkpoint. An engine that has applied
+committed frames only follows as it is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from delaylog.replication.events import Serving
 
 LAG_BYTES_MAX: Final = 512 << 10
 """A node that was just started replays its log before it can lead: a second or two for a megabyte
-of small frames, while another one may serve at once. Under load a follower lies less than this
-behind, and makes up for it in milliseconds when the leader is gone."""
+of small frames, while another node may serve at once. Under load a follower is less than this
+behind, and catches up in milliseconds when the leader is gone."""
 FOLLOW_EVERY_SECONDS: Final = 0.02
-"""Frames that are committed meanwhile are applied together: a wake for each costs more than they
-do, and so much is made up for at once when this node is to lead."""
+"""Frames that are committed in this time are applied together: one wake-up for each would cost
+more than the frames, and this much is caught up at once when this node has to lead."""
 
 
 class Succession:
-    """The engine's place. All methods belong to the loop's thread."""
+    """The succession of one node. All methods belong to the loop's thread."""
 
     def __init__(
         self,
@@ -36,40 +36,40 @@ class Succession:
         committed: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`make_engine` makes one that follows, with a keyspace that was loaded for it."""
+        """`make_engine` makes an engine that follows, with the keyspace that was loaded for it."""
         self._node = node
         self._make_engine = make_engine
         self._committed = committed
         self._on_fatal = on_fatal
         self.leading = False
         self._serving: Serving | None = None
-        """The leadership that replication has and the engine has not taken up yet."""
+        """The leadership that replication has and the engine has not begun yet."""
         self._fallen = False
-        """The engine led."""
+        """The leadership of the engine has ended, and the engine does not follow yet."""
         self._is_committed = False
-        """Nothing that it had applied can be lost."""
+        """Whether everything that it had applied is committed."""
         self._looking: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def lags(self) -> bool:
-        """Whether so much is committed and not applied that another node had better lead."""
+        """Whether so much committed log is not applied that another node should lead."""
         if self._fallen and self._node.suspended:
-            # What is loaded for the next engine ends at a checkpoint, however far this one was.
+            # The next engine starts from a checkpoint, however far the previous one was.
             return True
         return self._committed() - self._node.engine.state.position > LAG_BYTES_MAX
 
     def start(self) -> None:
-        """Begin to follow, also after `stop`, with another engine.
+        """Begin to follow; also after `stop`, with another engine.
 
-        Replication may lead by now: a leader hands over as soon as a node is connected.
+        Replication may lead already: a leader may hand over as soon as a node is connected.
         """
         self._wake.set()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End where it stands."""
+        """Stop applying; the engine stays as it is."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -78,13 +78,13 @@ class Succession:
             await asyncio.gather(self._task, return_exceptions=True)
         settled = self._is_committed and not self._node.engine.state.keyspace.is_ahead
         if self._fallen and settled:
-            # It has led until now; as a follower it takes a last checkpoint like any other.
+            # As a follower it writes a last checkpoint like any other engine.
             async with self._node.background.halted():
                 self._node.engine.stand_down()
         self._serving, self._fallen = None, False
 
     def look(self) -> None:
-        """More may be committed."""
+        """Apply what may have been committed since."""
         if self._serving is not None:
             self._wake.set()
         elif self._looking is None and self._committed() > self._node.engine.state.position:
@@ -96,18 +96,18 @@ class Succession:
         self._wake.set()
 
     def serve(self, event: Serving) -> None:
-        """Replication leads: the engine is to follow suit."""
+        """Replication leads: the engine has to lead as well."""
         self._serving = event
         self._wake.set()
 
     def step_down(self, commit: int) -> None:
-        """Replication leads no more; `commit` = what stays."""
+        """Replication leads no more; frames before `commit` stay."""
         self._serving = None
         if self.leading:
             self.leading = False
             self._fallen = True
             state = self._node.engine.state
-            # Effects that are not in the log can be lost like frames that are not committed.
+            # Effects that are not in the log yet can be lost, like frames that are not committed.
             self._is_committed = state.position <= commit and not state.keyspace.is_ahead
             state.retire(min(commit, state.log.durable_position))
         self._wake.set()

@@ -1,8 +1,8 @@
-"""Addresses on which two sources disagree: what the cluster knows of its members, the options of
-`serve`, and the cluster files of the other nodes.
+"""Warnings about addresses that differ between the cluster's configuration, the options of `serve`
+and the cluster files of the nodes.
 
-Only warnings come of it: a host may be mapped, and a new file may still be on its way to some of
-the nodes. Clients and nodes are always told what the cluster knows.
+They are only warnings, since a host may be mapped, and a new file may not be on all nodes yet.
+Clients and nodes are always given the addresses of the cluster's configuration.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from delaylog.broker.cluster.members.node_status import Status
 
 
 def peer_text(member: Member) -> str:
-    """Where the others reach a member, as the cluster file writes it."""
+    """The peer address of a member, as a cluster file writes it."""
     return "{}:{}".format(*member.peer)
 
 
 def announced(me: Member) -> dict[str, Any]:
-    """The members of a status that say where this node is found, by its own file."""
+    """The fields of a status with this node's addresses, from its own cluster file."""
     return {"http": me.http_url, "peer": peer_text(me)}
 
 
 def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, str]]:
-    """By key, where a node says that it is found and where the cluster has it, if these differ."""
+    """By key, the address in a node's own file and the one in the configuration, if they differ."""
     pairs = {
         "http": (status.http, member.http_url),
         "peer": (status.peer, peer_text(member)),
@@ -35,7 +35,8 @@ def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, 
 
 
 def unlike_options(me: Member, http_port: int, resp_port: int | None) -> Iterator[str]:
-    """What is to be said of ports that this node listens on and that the cluster does not have.
+    """Warnings about ports that this node listens on and that differ from the configuration.
+
     Hosts may differ: 0.0.0.0, or a name behind a mapping.
     """
     named = urlsplit(me.http_url).port

@@ -1,4 +1,4 @@
-"""Whose folder it is: the node that a data folder belongs to, for who reads it from outside."""
+"""The cluster and node that a data folder belongs to, for tools that read it from outside."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from delaylog.replication.meta import load_meta
 from delaylog.storage.files.file_system import FileSystem
 
 META: Final = "meta"
-"""The file in a member's data folder that says what it has promised, and who it is."""
+"""The file in a member's data folder with its identity and its promises."""
 
 
 def cluster_of(fs: FileSystem, folder: str) -> bytes:
-    """The random id of its cluster; nothing without one, or where the file cannot be read."""
+    """The random id of its cluster; empty without one, or if the file cannot be read."""
     try:
         meta = load_meta(fs, f"{folder}/{META}")
     except MetaDamagedError:
@@ -22,10 +22,10 @@ def cluster_of(fs: FileSystem, folder: str) -> bytes:
 
 
 def node_of(fs: FileSystem, folder: str) -> int:
-    """Its index in its cluster; 0 without a cluster, and where the file cannot be read.
+    """Its index in its cluster; 0 without a cluster, or if the file cannot be read.
 
-    Frames say what was synced on the disk of the node that made them, so a log tells a torn tail
-    from rot only to who knows which frames are its own.
+    A frame records what was synced on the disk of the node that made it. So a reader needs the
+    node's index to tell a torn tail from corruption.
     """
     try:
         meta = load_meta(fs, f"{folder}/{META}")

@@ -1,13 +1,13 @@
-"""Whether a data folder is the one that its node last served with.
+"""Detects stale data folders: a folder must be the one that its node last served with.
 
-Every start on a folder draws a random incarnation. The folder remembers the last 256 of them, and
-those that other nodes remember. Nodes tell each other their incarnations when they connect, and
-remember the newest one of each other. A folder whose list lacks what another node remembers is not
-the newest one of its node: it is an old copy, it belongs to a second process with the same index,
-or it was made anew. It may have forgotten promises and acknowledged frames, so its node takes no
-part until it has joined as a learner, with a fresh copy.
+Every start on a folder draws a random incarnation. The folder stores its last 256 incarnations, and
+those that other nodes remember. Nodes exchange incarnations when they connect, and remember the
+newest one of each other. A folder whose list lacks the incarnation that another node remembers is
+stale: it is an old copy, belongs to a second process with the same index, or was made anew. It may
+lack promises and acknowledged frames, so its node takes no part until it has joined as a learner
+with a new copy of the data.
 
-An old copy that was made after the last time that a node met this one cannot be recognised by it.
+A node cannot detect an old copy that was made after it last connected with the copy's node.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Folders:
         replication: Callable[[], ReplicationNode | None],
         on_stale: Callable[[StaleFolderError], None],
     ) -> None:
-        """`history` = see `FolderIdentity`; `version` = of the configuration that is followed, by
-        which folders of removed nodes were forgotten. `on_stale` is called at most once for each
-        connection.
+        """`history` = see `FolderIdentity`; `version` = version of the configuration in force, as
+        the folders of nodes that it removes are forgotten. `on_stale` is called at most once for
+        each connection.
         """
         self._meta_file = meta
         self._hello = hello
@@ -63,7 +63,7 @@ class Folders:
 
     @property
     def seen(self) -> dict[int, int]:
-        """The newest incarnation of each other node's folder, be it a voter's or a learner's."""
+        """The newest incarnation of each other node's folder, of voters and learners."""
         return {**self._meta.met, **self._meta.learners}
 
     @property
@@ -71,7 +71,7 @@ class Folders:
         return self._meta_file().meta
 
     def identity(self, peer: int) -> FolderIdentity:
-        """What to tell a peer."""
+        """The identity to send to a peer."""
         leads, acknowledged = self._acknowledged(peer)
         return (
             Visitor(self._meta)
@@ -85,8 +85,8 @@ class Folders:
         )
 
     def _acknowledged(self, peer: int) -> tuple[int, int]:
-        """The epoch in which this node leads, and how much log a voter has acknowledged in it;
-        zeros for what does not apply.
+        """The epoch in which this node leads, and the log that a voter has acknowledged in it;
+        zero for a value that does not apply.
         """
         replication = self._replication()
         leader = None if replication is None else replication.leader
@@ -98,16 +98,15 @@ class Folders:
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
-        """Refuse a folder that must not be dealt with, and remember one that may.
+        """Refuse a stale folder, and remember an accepted one. Raises HandshakeError.
 
-        `connected` = what the peer that is connected with the same index has said. Raises
-        HandshakeError.
+        `connected` = the identity of the peer that is connected with the same index already.
         """
         self._check_cluster(peer, theirs)
         self._check_own(peer, hello, theirs)
         self._check_peer(peer, hello, theirs, connected)
-        # A learner has promised and acknowledged nothing with its folder: should its node come back
-        # with the folder of before, such as when a disk was not mounted, that is the right one.
+        # A learner has promised and acknowledged nothing with its folder. If its node returns with
+        # its previous folder, as after a disk was not mounted, that folder is accepted.
         after = self._meta.has_met(peer, theirs.incarnation, voter=hello.voter)
         if after != self._meta and not self._unsaved:
             try:
@@ -118,13 +117,13 @@ class Folders:
 
     @property
     def _unsaved(self) -> bool:
-        """Whether it is not known yet what this folder becomes; see joining.py."""
+        """Whether this folder has not joined yet; see joining.py."""
         return self._replication() is None
 
     @property
     def _only_copies(self) -> bool:
-        """Whether this node decides nothing: it follows whomever the voters follow, and may have
-        been away while another one lost its disk and was let in again.
+        """Whether this node is a learner: it follows the voters' leader, and may have
+        been away while another node lost its disk and was readmitted.
         """
         replication = self._replication()
         return replication is not None and (
@@ -142,7 +141,7 @@ class Folders:
             )
 
     def _check_own(self, peer: int, said: Hello, theirs: FolderIdentity) -> None:
-        """The peer may know that this folder is not the newest of its node."""
+        """Refuse the peer if it knows that this folder is stale; then this node has to end."""
         hello, meta = self._hello(), self._meta
         if not hello.voter:
             return
@@ -173,12 +172,12 @@ class Folders:
             raise HandshakeError(Refused.FOLDER, error.detail)
 
     def _knows_less(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:
-        """Whether a peer that takes this folder for an old one has an old one itself.
+        """Whether the peer considers this folder stale only because its own data is old.
 
-        It remembers the folder that this node had before it lost its disk. This one counts since
-        then, so it has promised an epoch that was begun later. Of two nodes that take each other
-        for old and have promised the same epoch neither ends. Or the peer has not heard yet that
-        this node was removed and let in again.
+        It remembers the folder that this node had before it lost its disk. This node was readmitted
+        since then, so it has promised a later epoch. If two nodes consider each other stale and
+        have promised the same epoch, neither ends. Or the peer does not know yet that this node was
+        removed and added again.
         """
         mine, replication = self._hello().promised, self._replication()
         if replication is not None and theirs.version < replication.configuration.version:
@@ -186,7 +185,7 @@ class Folders:
         return said.promised < mine or (said.promised == mine and self._is_old(peer, said, theirs))
 
     def _is_old(self, peer: int, said: Hello, theirs: FolderIdentity) -> bool:
-        """Whether a peer's folder is not the newest one that this node has met."""
+        """Whether a peer's folder lacks the incarnation that this node remembers."""
         meta = self._meta
         known = {meta.met.get(peer, 0), meta.learners.get(peer, 0)}
         return said.voter and peer in meta.met and not known & {*theirs.incarnations}
@@ -215,13 +214,13 @@ class Folders:
 
 
 class Visitor:
-    """The folders of a node that only looks who is there."""
+    """The identity of a node that only connects to see which nodes are there."""
 
     def __init__(self, meta: Meta) -> None:
         self._meta = meta
 
     def identity(self, peer: int) -> FolderIdentity:
-        """What to tell a peer."""
+        """The identity to send to a peer."""
         meta = self._meta
         return FolderIdentity(
             cluster=meta.cluster or UNKNOWN,
@@ -242,10 +241,10 @@ class Visitor:
 
 
 def history_of(entries: tuple[tuple[int, int], ...], end: int, members: tuple[int, ...]) -> bytes:
-    """16 bytes that are the same for two logs only if they have the same frames, the newest
-    leadership left out, and their nodes have the same members.
+    """A 16-byte hash that two logs share only if they have the same frames, apart from the newest
+    epoch, and their nodes have the same members.
 
-    A restored backup ends in a leadership of its own, at the same place in each copy.
+    The newest epoch is left out because each restore of a backup begins its own, at one position.
     """
     begin = entries[-1][1] if entries else 0
     said = repr((entries[:-1], begin, end, members)).encode()

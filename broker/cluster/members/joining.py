@@ -1,9 +1,9 @@
-"""What a folder that is not part of the cluster yet becomes: a voter of a new one, or a learner.
+"""How a new folder joins: as a voter of a new cluster, or as a learner.
 
-A node whose disk is blank may have been wiped, and have promised and acknowledged anything before.
-Only an operator knows that a cluster is new, and says so on every node (`--new-cluster`); even
-then a node believes it only when all others are there and hold what it holds, which is nothing
-or the same copy. Otherwise it joins as a learner, and a leader lets it in.
+A node with a blank disk may have been wiped, after promises and acknowledgements that it does not
+know. Only an operator knows that a cluster is new, and states it on every node (`--new-cluster`).
+Even then a node becomes a voter only if all other nodes are connected and have the same data, which
+is none or copies of one backup. Otherwise it joins as a learner, and a leader readmits it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class Heard(NamedTuple):
-    """What another node has said when it connected."""
+    """The greeting of another node."""
 
     hello: Hello
     folder: FolderIdentity | None
-    """None from a node of feature level 1."""
+    """None for a node of feature level 1."""
 
 
 def is_new(mine: Heard, others: Iterable[int], heard: Mapping[int, Heard]) -> bool | None:
-    """Whether this node begins as a voter; None while somebody has not been heard."""
+    """Whether this node joins as a voter; None until all other nodes have connected."""
     for node in others:
         one = heard.get(node)
         if one is None:
@@ -40,24 +40,24 @@ def is_new(mine: Heard, others: Iterable[int], heard: Mapping[int, Heard]) -> bo
         elif one.hello.end != mine.hello.end or (
             mine.hello.end and one.hello.promised != mine.hello.promised
         ):
-            # Logs of one length may still be different ones: the newest epoch tells, as long as
-            # nobody has begun another.
+            # Logs of one length may differ: the newest epoch tells, as long as no node has begun
+            # another one.
             return False
     return True
 
 
 class Joining:
-    """How one node comes to be part of its cluster: what the others said, and what it becomes."""
+    """How one node joins, by the greetings of the other nodes."""
 
     def __init__(self, node: int, others: Sequence[int], *, new_cluster: bool) -> None:
-        """`new_cluster` = an operator says that the cluster is new."""
+        """`new_cluster` = an operator states that the cluster is new."""
         self._node = node
         self._others = others
         self._new_cluster = new_cluster
         self._heard: dict[int, Heard] = {}
 
     def hear(self, peer: int, heard: Heard) -> None:
-        """Another node has said what it holds."""
+        """Another node has connected, with this greeting."""
         self._heard[peer] = heard
 
     def waits_for(self) -> str:
@@ -72,23 +72,23 @@ class Joining:
         )
 
     def enter_blank(self, meta: MetaFile) -> bool:
-        """Be a learner with a blank folder, unless the cluster is said to be new; whether it is."""
+        """Join as a learner, unless the cluster is stated to be new. Returns whether it joined."""
         if self._new_cluster:
             return False
         log.warning(
-            "this folder is blank, so the node joins as a learner until a leader lets it in; "
+            "this folder is blank, so the node joins as a learner until a leader readmits it; "
             "if the cluster is new, start all its nodes with --new-cluster"
         )
         meta.save(meta.meta)
         return True
 
     def enter_known(self, mine: Heard, files: MemberFiles, make_id: Callable[[], bytes]) -> bool:
-        """In a cluster that is said to be new, become a voter or a learner by what the others hold.
+        """Join a cluster that is stated to be new, as a voter or a learner.
 
-        False while a node has not been heard.
+        Returns whether it joined; False until all other nodes have connected.
 
-        The node with the smallest index draws the cluster's id, unless another has one already; the
-        others take over what they hear.
+        The node with the smallest index draws the cluster's id, unless a node has one already; the
+        others use the id that they receive.
         """
         meta = files.meta
         new = is_new(mine, self._others, self._heard) if self._new_cluster else None
@@ -96,7 +96,7 @@ class Joining:
             return False
         if not new:
             log.warning(
-                "another node holds a different log, or its cluster file has other members: this "
+                "another node has a different log, or its cluster file has other members: this "
                 "node joins as a learner"
             )
             meta.save(meta.meta)
@@ -111,13 +111,13 @@ class Joining:
             files.begin_alike(cluster)
         meta.save(replace(meta.meta.readmitted(), cluster=cluster))
         log.info(
-            "all members hold the same: this node begins as a voter of the new cluster %s",
+            "all members have the same data: this node begins as a voter of the new cluster %s",
             cluster.hex() or "without an id",
         )
         return True
 
     def _known_id(self) -> bytes:
-        """The cluster id that another node has taken over or drawn; nothing if nobody has one."""
+        """The cluster id that another node has; empty if none has one."""
         for _, one in sorted(self._heard.items()):
             if one.folder is not None and any(one.folder.cluster):
                 return one.folder.cluster

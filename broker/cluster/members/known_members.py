@@ -1,8 +1,8 @@
-"""Who belongs to the cluster, as one node knows it: the cluster file at first, then the log.
+"""The members of the cluster as one node knows them: from the cluster file first, then the log.
 
-A node goes by the newest configuration that its log holds, committed or not. Connections, elections
-and names follow it. The leader puts the founding members and the cluster's id into a log that has
-none, once all nodes can read them.
+The newest configuration in the log is in force, committed or not. Connections, elections and names
+follow it. The leader writes the founding members and the cluster's id into a log without them,
+once all nodes can read them.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class KnownMembers:
         """`file` = the cluster file."""
         self._member = member
         self.config = file
-        """The cluster file with the members of the log in the place of its own."""
+        """The cluster file with the members of the log instead of its own."""
         self.removed = False
-        """Another node has said that this one is no member any more."""
+        """Whether another node has stated that this one was removed."""
         self._removed_by = 0
-        """The version of the configuration that says so."""
+        """The version of the configuration that removed it."""
         self._parted = True
-        """Whether those that the newest configuration removes were told and dropped."""
+        """Whether the nodes that the newest configuration removes were notified and dropped."""
         self._followed: Configuration | None = None
         self._addresses = {**file.peers}
-        """Of the nodes that this one connects to."""
+        """Addresses of the nodes that this one connects to."""
 
     @property
     def version(self) -> int:
-        """Of the configuration that is followed."""
+        """The version of the configuration in force."""
         return 0 if self._followed is None else self._followed.version
 
     @property
@@ -69,11 +69,11 @@ class KnownMembers:
         return known or self.nodes
 
     def name_of(self, node: int) -> str:
-        """What people call a node."""
+        """The name of a node."""
         return self.config.name_of(node)
 
     def follow(self, replication: ReplicationNode) -> None:
-        """Go by the newest configuration of the log."""
+        """Put the newest configuration of the log into force."""
         configuration = replication.configuration
         if configuration is self._followed:
             return
@@ -81,13 +81,13 @@ class KnownMembers:
         self._followed = configuration
         self.config = self.config.following(configuration)
         # A removed node is dropped once its removal is committed. A node that is behind in the log
-        # keeps the connections that it has: it catches up over one of them.
+        # keeps its connections, since it catches up over one of them.
         known, now = self._addresses, self.config.peers
         self._addresses = now | known if self._is_behind(configuration) else known | now
         self._member.transport.set_addresses(self._addresses)
         self._parted = False
         if configuration.version < before.version:
-            # The log was cut: the others would take this node's word for a later configuration.
+            # The log was cut: the peers assume that this node knows the later configuration.
             for peer in self._member.transport.connected():
                 self._member.transport.drop(peer, "the change of members was not committed")
         if configuration.version > self._removed_by and self.config.node in configuration.nodes:
@@ -103,10 +103,11 @@ class KnownMembers:
             )
 
     def _part(self, replication: ReplicationNode) -> None:
-        """Once a configuration is committed, tell the nodes that it removes, and drop them. Nodes
-        that are away are told when they connect.
+        """Once a configuration is committed, notify the nodes that it removes, and drop them. Nodes
+        that are away are notified when they connect.
 
-        A node that is behind in the log drops nobody: who is no member yet may lead by now.
+        A node that is behind in the log drops none, since a node that it does not know as a member
+        may lead already.
         """
         configuration, transport = replication.configuration, self._member.transport
         if self._is_behind(configuration):
@@ -129,14 +130,14 @@ class KnownMembers:
         transport.set_addresses(self._addresses)
 
     def said(self) -> dict[str, Any]:
-        """The members of this node's status that tell which folders it has met."""
+        """The fields of this node's status with the folders that it remembers."""
         return {"met": self._member.folders.seen}
 
     def all_have_met(self, node: int) -> bool:
-        """Whether every other voter that is connected has met the folder that this node has met.
+        """Whether every other connected voter remembers the folder that this node remembers.
 
-        A voter that lost its folder is counted again only then: nobody will deal with the lost
-        folder, should it come back.
+        Only then a voter that lost its folder is counted again: if the lost folder comes back, all
+        of them refuse it.
         """
         member = self._member
         incarnation = member.folders.seen.get(node)
@@ -151,7 +152,7 @@ class KnownMembers:
         return True
 
     def _forget_folders(self, passed: Sequence[Configuration]) -> None:
-        """A node that was removed comes back with an empty folder, if at all, and perhaps soon."""
+        """Forget the folders of removed nodes, which may be added again with empty folders."""
         meta = self._member.files.meta
         known = [{*each.nodes} for each in passed if each.version]
         met = {*meta.meta.met, *meta.meta.learners}
@@ -166,21 +167,21 @@ class KnownMembers:
         return any(each and each.version > configuration.version for each in folders)
 
     def hear(self, status: Status) -> None:
-        """Another node has told its status."""
+        """Another node has sent its status."""
         if status.removed and not self.removed:
             replication = self._member.replication
             known = 0 if replication is None else replication.configuration.version
             if 0 < status.version <= known:
-                # It is behind: it has not heard yet that this node was let in again.
+                # That node is behind: it does not know yet that this node was added again.
                 return
             self.removed, self._removed_by = True, status.version
             log.error(
-                "this node was removed from the cluster: stop it. To let it in again, empty its "
-                "data folder and add it by `delaylog cluster add`"
+                "this node was removed from the cluster: stop it. To add it again, empty its "
+                "data folder and run `delaylog cluster add`"
             )
 
     def look(self, replication: ReplicationNode) -> None:
-        """Do what is due: follow the log, keep the cluster's id, complete the log."""
+        """Follow the log, store the cluster's id, and complete the log; called by the poll."""
         self._raise_level()
         self.follow(replication)
         self._part(replication)
@@ -188,7 +189,7 @@ class KnownMembers:
         self._identify(replication)
 
     def _raise_level(self) -> None:
-        """Raise the log's level to what all members know, while all of them are connected."""
+        """Raise the log's level to the lowest that the members know, if all are connected."""
         member = self._member
         node = member.node
         if not member.leading or node.engine.state.level >= KNOWN_LEVEL:
@@ -204,10 +205,10 @@ class KnownMembers:
             node.log_commits.kick()
 
     def _keep_id(self, replication: ReplicationNode) -> None:
-        """Once it is committed which cluster this is, the folder remembers it.
+        """Store the cluster's id in the folder once it is committed.
 
-        A log that was restored, and then cut, may end in the configuration of the cluster that was
-        backed up; that one's id is never taken over.
+        A restored log that was cut may end in the configuration of the cluster that was backed up,
+        whose id must not be stored.
         """
         cluster, meta = replication.configuration.cluster, self._member.files.meta
         if cluster and not meta.meta.cluster and self._is_committed(replication):
@@ -217,7 +218,7 @@ class KnownMembers:
         return replication.commit > self._member.files.last_begin[1]
 
     def _identify(self, replication: ReplicationNode) -> None:
-        """Put members and cluster id into a log that has none, as soon as all can read them."""
+        """Write members and cluster id into a log without them, once all nodes can read them."""
         member, configuration = self._member, replication.configuration
         if configuration.version or not member.leading or not member.may_append():
             return

@@ -1,8 +1,8 @@
-"""Changes of a cluster's members, asked of its leader by an operator.
+"""Changes of a cluster's members that an operator requests of the leader.
 
-Each call makes one change of the configuration in the log (replication/configuration.py) and is
-answered once the cluster goes on with the new one. What cannot end well is refused before anything
-is changed, with what to do instead.
+Each call changes the configuration in the log (replication/configuration.py) and is answered once
+the new one is in force and committed. A change that cannot succeed is refused before anything is
+changed, and the error states what to do instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delaylog.replication.errors import ChangeRefusedError, ClusterError
 from delaylog.replication.node import ReplicationNode
 
 DONE_SECONDS: Final = 10.0
-"""How long a change may take until all of it is committed: two short elections of the leader."""
+"""How long a change may take until it is committed; the leader begins two new epochs for it."""
 _LOOK_SECONDS: Final = 0.01
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,4}")
 
@@ -35,18 +35,18 @@ class NotChangedError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an operator asks for."""
+    """A change as an operator requests it."""
 
     action: str
     """`add`, `promote`, `remove`, `replace` or `move`."""
     nodes: Sequence[str]
-    """Indexes or names: of the nodes to change; for `replace` the old one, then the new one."""
+    """Indexes or names of the nodes to change; for `replace` the old one, then the new one."""
     contact: Mapping[str, Any]
     """For `add` and `move`: keys of a member in a cluster file."""
 
 
 def not_leading(member: ClusterMember) -> ConflictError:
-    """The refusal of a call that only the leader carries out; it says where the leader is."""
+    """The refusal of a call that only the leader carries out; it states the leader's URL."""
     other, url = member.leader, None
     if other is not None and other != member.config.node:
         url = member.config.member(other).http_url
@@ -55,13 +55,13 @@ def not_leading(member: ClusterMember) -> ConflictError:
 
 
 class MemberChanges:
-    """The changes that are asked of one member. Errors are EngineErrors."""
+    """The changes that are requested of one member. Errors are EngineErrors."""
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member
 
     async def change(self, wanted: Wanted) -> dict[str, Any]:
-        """Make a change; answers the configuration that the cluster goes on with."""
+        """Make a change; returns the configuration that is in force then."""
         replication = self._leading()
         before = self._newest(replication)
         if not before.version:
@@ -99,7 +99,7 @@ class MemberChanges:
             )
         return None
 
-    # ------------------------------------------------------------------ what is asked for
+    # ------------------------------------------------------------------ the new configuration
 
     def _after(
         self, before: Configuration, wanted: Wanted, replication: ReplicationNode
@@ -192,7 +192,7 @@ class MemberChanges:
             raise ConflictError("voters and learners are removed by calls of their own")
         return after
 
-    # ------------------------------------------------------------------ what would end badly
+    # ------------------------------------------------------------------ refusals
 
     def _check(self, before: Configuration, after: Configuration) -> None:
         member = self._member
@@ -210,10 +210,10 @@ class MemberChanges:
                 f"{', '.join(away)}"
             )
 
-    # ------------------------------------------------------------------ when it is done
+    # ------------------------------------------------------------------ waiting for the commit
 
     async def _done(self, after: Configuration) -> None:
-        """Wait until the cluster goes on with this configuration, or the one that settles it."""
+        """Wait until this configuration, or the one that settles it, is committed."""
         try:
             async with asyncio.timeout(DONE_SECONDS):
                 while True:
@@ -241,10 +241,10 @@ class MemberChanges:
         known = configuration.version >= version and not configuration.changing
         return known and committed and self._member.leader is not None
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ helpers
 
     def _newest(self, replication: ReplicationNode) -> Configuration:
-        """The newest configuration; the members' names are those that it gives."""
+        """The newest configuration; its names of members are used from now on."""
         self._member.members.follow(replication)
         return replication.configuration
 

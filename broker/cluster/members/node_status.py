@@ -1,8 +1,8 @@
-"""What the nodes of a cluster tell each other about themselves, twice a second.
+"""The status that every node of a cluster sends to the others twice a second.
 
-A status is a msgpack map with the fields of `Status`. A node ignores members that it does not know
-and takes the default for those that are missing, so a field may be added without a new format.
-Only nodes of feature level 2 get one.
+A status is a msgpack map with the fields of `Status`. A receiver ignores unknown fields and uses
+the default for missing ones, so a field may be added without a new format. Only nodes of feature
+level 2 get a status.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ STATUS_EVERY_MS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One node's. Each field has a default, and a value of that type."""
+    """The status of one node. Each field has a default, whose type is the type of the field."""
 
     wall_us: int = 0
     """The sender's wall clock when it sent this."""
     echo_wall_us: int = 0
-    """`wall_us` of the newest status that the sender got from the receiver; 0 = it got none."""
+    """`wall_us` of the newest status that the sender got from the receiver; 0 = none."""
     echo_heard_us: int = 0
-    """The sender's wall clock when it got that."""
+    """The sender's wall clock when it got that status."""
     http: str = ""
-    """Where clients find the sender, by its own cluster file."""
+    """The sender's HTTP address for clients, in its own cluster file."""
     peer: str = ""
-    """Where nodes find it, HOST:PORT, likewise."""
+    """Its peer address, HOST:PORT, likewise."""
     release: str = ""
-    """The release that it runs."""
+    """The delaylog release of the sender."""
     full: bool = False
     """The sender refuses sends for lack of space."""
     free_bytes: int = 0
-    """What is free for messages on its disk."""
+    """Bytes free for messages on its disk."""
     unfit: str = ""
-    """Its judgement on itself (`fitness/judging.py`): why it should not lead; empty = it can."""
+    """Why it should not lead, by its own judgement (`fitness/judging.py`); empty = it is fit."""
     sync_ms: int = 0
-    """Median of its recent syncs of the log; 0 = there was none."""
+    """Median time of its recent syncs of the log; 0 = none."""
     sync_max_ms: int = 0
     unapplied_bytes: int = 0
     """Committed log that it has not applied."""
     priority: int = 50
     zone: str = ""
     met: dict[int, int] = field(default_factory=dict)
-    """The newest incarnation of each node's folder that the sender has met."""
+    """The newest incarnation of each node's folder that the sender remembers."""
     removed: bool = False
-    """The receiver is no member any more; the connection ends with this."""
+    """The receiver was removed from the cluster; the sender closes the connection."""
     version: int = 0
-    """Of the configuration that says so; 0 from a node that does not tell it."""
+    """Version of the configuration that removed it; 0 from a node of an older release."""
 
 
 _TYPES: Final = {name: type(value) for name, value in asdict(Status()).items()}
 
 
 def encode_status(status: Status) -> NodeStatus:
-    """The message that carries it."""
+    """The message that carries a status."""
     return NodeStatus(msgpack.packb(asdict(status)))
 
 
 def decode_status(message: NodeStatus) -> Status:
-    """What the message carries. Raises PeerError."""
+    """The status in a message. Raises PeerError."""
     try:
         members = msgpack.unpackb(message.members, strict_map_key=False)
     except ValueError as error:
@@ -95,11 +95,11 @@ class Statuses:
         self._heard.pop(peer, None)
 
     def of(self, peer: int) -> Status | None:
-        """What a peer said last; None if it said nothing, or is not connected."""
+        """The newest status of a peer; None if it sent none, or is not connected."""
         return self._heard[peer][0] if peer in self._heard else None
 
     def echo(self, peer: int) -> dict[str, Any]:
-        """The members of a status that answer the newest one of its receiver."""
+        """The fields of a status that answer the newest status of its receiver."""
         if peer not in self._heard:
             return {}
         status, heard_us = self._heard[peer]

@@ -1,7 +1,7 @@
-"""What operators see of a cluster and do to it, through any of its nodes.
+"""The calls of operators: status, hand-over and changes of members.
 
-A node tells what it knows, and null for what only the leader can know. Handing over is asked of
-the leader, and answered when the next one serves.
+Any node answers with its status, with null for what only the leader can know. A hand-over is
+requested of the leader and answered once the next leader serves.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ROLES: Final = (
     "quarantined",
 )
 SUCCESSOR_SECONDS: Final = 2.0
-"""How long the next leader may take until it serves, beyond the deadline of the hand-over."""
+"""How long the next leader may take to serve, after the deadline of the hand-over."""
 _LOOK_SECONDS: Final = 0.002
 
 
 class NotTakenOverError(EngineError):
-    """Nobody took over: the node leads on, or another one was elected. Look at the status."""
+    """No node took over: this one leads on, or another one was elected. Look at the status."""
 
     code = "not_ready"
 
@@ -51,11 +51,11 @@ class OperatorCalls:
     def _config(self) -> ClusterConfig:
         return self._member.config
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ status
 
     @property
     def role(self) -> str:
-        """What this node is at the moment."""
+        """The role of this node: one of `ROLES`."""
         replication = self._member.replication
         if self._member.leading:
             return "leader"
@@ -70,7 +70,7 @@ class OperatorCalls:
         return "follower" if replication.role is Role.FOLLOWER else "candidate"
 
     def not_ready(self) -> str | None:
-        """Why calls are of no use here at the moment; None if they are."""
+        """Why this node cannot answer calls at the moment; None if it can."""
         member, replication = self._member, self._member.replication
         if member.quarantined is not None:
             return member.quarantined
@@ -79,7 +79,7 @@ class OperatorCalls:
         if replication is None:
             return member.waits_for
         if not replication.votes and not member.files.log_end:
-            return "this node is a learner and holds nothing yet"
+            return "this node is a learner and has no data yet"
         if member.leader is not None:
             return None
         missing = member.watch.missing_voters()
@@ -87,7 +87,7 @@ class OperatorCalls:
         return f"this node knows no leader{names}"
 
     def status(self) -> dict[str, Any]:
-        """What this node knows."""
+        """The status of the cluster as this node knows it."""
         member, replication = self._member, self._member.replication
         leader = None if member.leader is None else self._config.member(member.leader)
         return {
@@ -109,7 +109,7 @@ class OperatorCalls:
         }
 
     def _member_status(self, each: Member) -> dict[str, Any]:
-        """A member: of itself a node knows all, of the others what it leads them to."""
+        """The row of a member. The leader knows the progress of the others; other nodes do not."""
         member, replication = self._member, self._member.replication
         me = each.node == self._config.node
         known = None if replication is None else replication.configuration
@@ -138,7 +138,7 @@ class OperatorCalls:
     # ------------------------------------------------------------------ handing over
 
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
-        """Have another node lead. Raises EngineErrors."""
+        """Hand over to another node. Raises EngineErrors."""
         member = self._member
         target = None if to is None else self._find(to)
         self._check(target)
@@ -154,7 +154,7 @@ class OperatorCalls:
         epoch = None if taken is None else await self._successor(before)
         if epoch is None:
             raise NotTakenOverError(
-                "nobody took over in time; look at the status to see who leads, and try again"
+                "no node took over in time; look at the status to see who leads, and try again"
             )
         return {
             **_named(self._config.member(epoch_node(epoch))),
@@ -167,11 +167,11 @@ class OperatorCalls:
     async def change_members(
         self, action: str, nodes: list[str], contact: dict[str, Any]
     ) -> dict[str, Any]:
-        """Change who belongs to the cluster. Raises EngineErrors."""
+        """Change the members of the cluster. Raises EngineErrors."""
         return await MemberChanges(self._member).change(Wanted(action, nodes, contact))
 
     def _find(self, to: int | str) -> int:
-        """A member by index or name."""
+        """The index of a member, by index or name."""
         for each in self._config.members:
             if to in (each.node, each.name, str(each.node)):
                 return each.node
@@ -188,7 +188,7 @@ class OperatorCalls:
         if replication.leadership.hands_over:
             raise ConflictError("a hand-over is under way")
         if not self._config.others:
-            raise ConflictError("there is nobody to hand over to: the cluster has one node")
+            raise ConflictError("there is no node to hand over to: the cluster has one node")
         if target == self._config.node:
             raise ConflictError(f"{self._config.member(target).name} leads already")
         why = member.fitness.refusal(target)
@@ -196,7 +196,7 @@ class OperatorCalls:
             raise ConflictError(why)
 
     async def _successor(self, before: int) -> int | None:
-        """The epoch of another node that has come to serve after the epoch `before`."""
+        """The epoch in which another node serves after the epoch `before`; None if none does."""
         member = self._member
         replication = member.replication
         assert replication is not None, "it has led"

@@ -1,9 +1,9 @@
-"""`delaylog cluster recover`: one node goes on alone after most of its cluster was lost for ever.
+"""`delaylog cluster recover`: one node goes on alone after a majority was lost permanently.
 
-A majority that is lost may have acknowledged what no other node holds, so this is never done
-without an operator's word. The folder becomes that of a new cluster with one voter: it gets another
-random id, so that the lost nodes are refused should they come back, and an epoch far ahead, so
-that ids and receipts that they gave out never name other messages.
+The lost majority may have acknowledged frames that no other node has, so only an operator may
+decide this. The folder becomes that of a new cluster with one voter. It gets a new random id, so
+that the lost nodes are refused if they come back, and an epoch far ahead, so that ids and receipts
+that they gave out never name other messages.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from delaylog.storage.log.levels import IDENTITIES
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """What one folder holds; of several, the one with the greatest `epoch` and then `end`."""
+    """The data of one folder. Of several folders the greatest `epoch`, then `end`, is the best."""
 
     node: int
     epoch: tuple[int, int]
-    """Counter and node of the log's newest leadership."""
+    """Counter and node of the log's newest epoch."""
     end: int
     """Position where the log ends."""
     committed: int
-    """All in front of this position was on a majority, and is here."""
+    """The log before this position was committed, and is complete here."""
     told_ms: int
-    """Unix time up to which the leader had handed out, as this node was last told."""
+    """Unix time up to which the leader had handed out, by the newest tick here."""
     lost: tuple[int, ...]
-    """The other nodes that have a say; they are shut out."""
+    """The other voters, which are excluded."""
 
 
 def look_at_survivor(
     fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int
 ) -> Survivor:
-    """See what a folder holds. Raises ClusterError, CorruptionError and OSError."""
+    """Read what a folder has. Raises ClusterError, CorruptionError and OSError."""
     with closing(_open(fs, folder, config, incarnation)) as files:
         return _survivor(files, config.node)
 
@@ -55,7 +55,7 @@ def recover_alone(
     now_ms: int,
     random: Random,
 ) -> Survivor:
-    """Make the node the only voter of a new cluster. Raises as `look_at_survivor`."""
+    """Make the node the only voter of a new cluster. Raises what `look_at_survivor` raises."""
     with closing(_open(fs, folder, config, random.getrandbits(63) | 1)) as files:
         found = _survivor(files, config.node)
         before = _members(files)
@@ -70,7 +70,7 @@ def recover_alone(
             cluster=cluster,
             contacts={config.node: config.me.contact},
         )
-        # The others are shut out before the log says that this node leads.
+        # The others are excluded before the log states that this node leads.
         promised = replace(files.meta.meta, promised_epoch=epoch, voter=True, cluster=cluster)
         files.meta.save(promised)
         tick = files.ticks.tick._replace(epoch=epoch, wall_ms=now_ms)
@@ -86,9 +86,9 @@ def _open(fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int) 
     files = open_member(fs, folder, config, incarnation=incarnation)
     problem = None
     if files.fresh:
-        problem = f"{folder} is not the data folder of a cluster's node"
+        problem = f"{folder} is not the data folder of a node of a cluster"
     elif not files.log_end:
-        problem = f"{folder} holds no log: recover from a node that has data"
+        problem = f"{folder} has no log: recover from a node with data"
     elif files.replica.level < IDENTITIES and files.replica.epochs.configuration is None:
         problem = (
             f"{folder} was last served by a release that cannot be recovered alone: restore a "

@@ -1,4 +1,8 @@
-"""The connections between the nodes of a cluster."""
+"""Authenticated connections between the nodes of a cluster, over TCP or TLS.
+
+Imports: replication (messages), storage (feature levels), `broker.host.accepting`.
+Begin with `seams` (what a node gives and gets), then `transport`, `connection`, `handshake`.
+"""
 
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Levels

@@ -1,7 +1,7 @@
 """One connection to one peer: the handshake, HELLO, then messages until either side ends it.
 
-It is closed on the first thing that is not as it must be, with the reason told to its host once,
-and nothing of a bad record is taken. Who may connect and what messages mean is its host's affair.
+The first invalid input closes it; its host is told the reason once, and nothing of a bad record is
+used. The host decides who may connect and what messages mean.
 
     CHALLENGE -> (listener only) PROOF -> HELLO -> FOLDER -> OPEN -> CLOSED
 
@@ -56,7 +56,7 @@ assert HELLO_BYTES > HEADER_SIZE
 
 
 class Stage(IntEnum):
-    """How far a connection is."""
+    """The stages of a connection."""
 
     CHALLENGE = 1
     PROOF = 2
@@ -67,29 +67,29 @@ class Stage(IntEnum):
 
 
 _PROVEN: Final = (Stage.HELLO, Stage.FOLDER, Stage.OPEN)
-"""Both sides know the secret: records go both ways."""
+"""Stages in which both sides have proven the secret, and records are exchanged."""
 
 
 class Host(Protocol):
-    """Who owns connections."""
+    """The owner of connections."""
 
     def made(self, connection: Connection) -> None:
-        """The system has it: until `lost` is done, something of it is left."""
+        """The socket is connected; it stays in use until `lost` is done."""
 
     def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
-        """The peer has said which folder it serves. Raises HandshakeError."""
+        """The peer has sent the identity of its folder. Raises HandshakeError."""
 
     def opened(self, connection: Connection) -> None:
-        """The peer is proven, and has said HELLO and which folder it serves."""
+        """The peer is authenticated, and has sent HELLO and the identity of its folder."""
 
     def received(self, connection: Connection, message: Message) -> None:
         """A message came. May raise PeerError."""
 
     def turn_ended(self) -> None:
-        """All that had come was told: send what that caused."""
+        """All received messages were passed on: send the answers."""
 
     def closed(self, connection: Connection, reason: Refused | None, detail: str) -> None:
-        """It is over; None = the peer ended it, in between records."""
+        """The connection is closed; None = by the peer, between two records."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -105,8 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         limits: PeerLimits,
         expected: int | None = None,
     ) -> None:
-        """`folder` = what to say to a peer of the own folder; `expected` = the peer that is
-        dialled, None = this side listens.
+        """`folder` = the identity of this node's folder to send to a peer; `expected` = the peer
+        that is dialled, None = this side listens.
         """
         self._host = host
         self._identity = identity
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._side = Side.LISTENS if expected is None else Side.DIALS
         self._handshake = Handshake(identity, self._side, secrets.token_bytes(NONCE_SIZE))
         self._raw = bytearray()
-        """What came of the handshake."""
+        """Received bytes of the handshake."""
         self._space = bytearray(_due(self._side, Stage.CHALLENGE))
         self._reader: RecordReader | None = None
         self._outgoing: Outgoing | None = None
@@ -126,23 +126,23 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.stage = Stage.CHALLENGE
         self.hello: Hello | None = None
-        """What the peer said; None until the connection is open."""
+        """The peer's HELLO; None until the connection is open."""
         self._heard: Hello | None = None
         self.folder: FolderIdentity | None = None
-        """Which folder the peer serves; None for a peer of feature level 1."""
+        """The identity of the peer's folder; None for a peer of feature level 1."""
         self.traffic = PeerTraffic()
-        """The host puts the peer's own here."""
+        """The host replaces it by the counters of the peer."""
         self.heard_at = self.sent_at = self._loop.time()
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection is open, or closed before it was."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing of it is left."""
+        """Done when the socket is closed."""
 
-    # ------------------------------------------------------------------ what the host does
+    # ------------------------------------------------------------------ calls of the host
 
     @property
     def peer(self) -> int:
-        """Who is at the other end."""
+        """The index of the peer."""
         assert self._handshake.peer is not None
         return self._handshake.peer
 
@@ -153,13 +153,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def bytes_waiting(self) -> int:
-        """Sent, and not taken by the system yet."""
+        """Bytes sent and not taken by the kernel yet."""
         waiting = 0 if self._outgoing is None else self._outgoing.bytes_waiting
         transport = self._transport
         return waiting if transport is None else waiting + transport.get_write_buffer_size()
 
     def send(self, message: Message) -> None:
-        """Queue a message. A peer for which too much waits already is given up."""
+        """Queue a message. A peer with too many waiting bytes is disconnected."""
         if self.stage != Stage.OPEN:
             return
         assert self._outgoing is not None
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(self._outgoing.ping())
 
     def close(self, reason: Refused | None, detail: str = "", *, gently: bool = False) -> None:
-        """End it; once. `gently` = what the system has not taken yet may still go out."""
+        """Close it, once. `gently` = send first what the kernel has not taken yet."""
         if self.stage == Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
@@ -205,16 +205,16 @@ class Connection(asyncio.BufferedProtocol):
         self._host.closed(self, reason, detail)
 
     def abort(self) -> None:
-        """Wait for nothing any more."""
+        """Close the socket at once."""
         if self._transport is not None:
             self._transport.abort()
 
     @contextmanager
     def made_or_lost(self) -> Iterator[None]:
-        """Around the call that connects it.
+        """Wrap the call that connects it, so that `lost` is always set.
 
-        uvloop drops a connection whose maker gives up in the turn in which it was made, and does
-        not tell its protocol that it is lost.
+        uvloop drops a connection if the call that makes it is cancelled in the turn in which it
+        was made, and does not call `connection_lost` then.
         """
         try:
             yield
@@ -222,10 +222,10 @@ class Connection(asyncio.BufferedProtocol):
             self._lose()
             raise
 
-    # ------------------------------------------------------------------ what the loop does
+    # ------------------------------------------------------------------ calls of the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A connection, over TLS if that is asked for; nobody has proven anything."""
+        """The socket is connected, with TLS if configured; nothing is authenticated yet."""
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._host.made(self)
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write(self._handshake.challenge(self._expected))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever ended it, it is over."""
+        """The socket is closed, by either side."""
         if isinstance(exc, ssl.SSLError):
             self.close(Refused.TLS, tls_failure(exc, host_of(self._transport)))
         elif self.stage == Stage.CHALLENGE and answers_in_tls(self._raw):
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lose()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 -- asyncio names it
-        """Where to put what comes."""
+        """The buffer for the next received bytes."""
         if self._reader is not None:
             return self._reader.space()
         return memoryview(self._space)[: max(1, len(self._space) - len(self._raw))]
@@ -268,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.traffic.bytes_in += nbytes
                 self._take_records(self._reader)
         except HandshakeError as error:
-            # What was said of the own folder may let the peer see what is wrong with its own.
+            # The identity that was sent may tell the peer that its own folder is stale.
             self.close(error.reason, str(error), gently=self.stage is Stage.FOLDER)
         except RecordError as error:
             self.close(Refused.RECORD, str(error))
@@ -278,16 +278,16 @@ class Connection(asyncio.BufferedProtocol):
         except PeerError as error:
             self.close(Refused.MESSAGE, str(error))
         except Exception as error:
-            # A fault of our own, such as a disk that fails: the loop's handler says so.
+            # A fault of this node, such as a disk error: the loop's exception handler logs it.
             self.close(Refused.FAILED, repr(error))
             raise
         finally:
             self._host.turn_ended()
 
-    # ------------------------------------------------------------------ proving
+    # ------------------------------------------------------------------ handshake
 
     def _shake(self, nbytes: int) -> None:
-        """Exactly as many bytes are read as the handshake has: records follow in a later read."""
+        """Read exactly the bytes of the handshake; records follow in a later read."""
         self._raw += self._space[:nbytes]
         if self.stage == Stage.CHALLENGE and opens_with_tls(self._raw):
             self._write(ANSWER_IN_PLAIN)
@@ -340,12 +340,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._host.received(self, message)
 
     def _meet(self, reader: RecordReader, hello: Message) -> None:
-        """The peer's HELLO: it must be who has proven itself."""
+        """The peer's HELLO: it must name the peer of the handshake."""
         assert isinstance(hello, Hello), "the decoder lets nothing else through"
         if hello.cluster_id != self._identity.cluster_id or hello.node != self.peer:
             text = f"node {self.peer} says it is node {hello.node} of another cluster or place"
             raise HandshakeError(Refused.HELLO, text)
-        # The log may have risen since the challenge was made.
+        # The level of the log may have risen since the challenge was made.
         self._handshake.check_levels()
         self._heard = hello
         if self._has_identity:
@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
             self._open(reader)
 
     def _meet_folder(self, reader: RecordReader, folder: Message) -> None:
-        """The peer says which folder it serves."""
+        """The identity of the peer's folder."""
         assert isinstance(folder, FolderIdentity), "the decoder lets nothing else through"
         assert self._heard is not None, "HELLO came before"
         self.folder = folder
@@ -373,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _has_identity(self) -> bool:
-        """Whether both sides say which folder they serve."""
+        """Whether both sides send the identity of their folder."""
         own = self._identity.levels()
         return min(self.levels.known, own.known) >= IDENTITIES
 
@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _due(side: Side, stage: Stage) -> int:
-    """So many bytes come next of the handshake."""
+    """The number of bytes that the handshake receives next."""
     if stage == Stage.PROOF:
         return PROOF_SIZE
     return CHALLENGE_SIZE + (PROOF_SIZE if side is Side.DIALS else 0)

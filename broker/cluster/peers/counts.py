@@ -1,4 +1,4 @@
-"""What the connections between nodes have carried and refused, for metrics and for people."""
+"""Counters of the connections between nodes: traffic, and refusals by reason."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ class Refused(StrEnum):
     """Why a connection was closed by this node, or counted as bad."""
 
     GARBAGE = "garbage"
-    """It does not begin like a node of any cluster."""
+    """The first bytes are not those of a node of any cluster."""
     VERSION = "version"
-    """It speaks another version."""
+    """The peer uses another version of the protocol."""
     CLUSTER = "other_cluster"
     FOLDER = "stale_folder"
-    """Its data folder, or this node's, is not the newest that the node has served with."""
+    """The peer's data folder, or this node's, is stale."""
     NODE = "wrong_node"
-    """Not the node that is expected at that end, or meant for another one."""
+    """Not the expected node, or a connection for another node."""
     KEY = "wrong_key"
-    """It does not know the secret."""
+    """The peer does not know the secret."""
     TLS = "tls"
     LATE = "late"
-    """It did not prove itself in time."""
+    """The peer did not authenticate itself in time."""
     CROWD = "crowd"
-    """Too many that have not proven themselves; it was the oldest."""
+    """Too many connections are not authenticated yet; this was the oldest of them."""
     RECORD = "record"
-    """A record was altered, repeated, out of order or injected, or is longer than any."""
+    """A record was altered, repeated, reordered or injected, or is too long."""
     WIRE = "wire"
-    """The bytes of a proven peer are no messages."""
+    """An authenticated peer sent bytes that are no messages."""
     HELLO = "hello"
-    """HELLO is missing, comes twice or names somebody else."""
+    """HELLO is missing, comes twice or names another node."""
     MESSAGE = "message"
-    """A message that no sound peer sends."""
+    """A message that no correct peer sends."""
     CUT = "cut"
-    """The connection ended inside a record or before the peer had proven itself."""
+    """The connection ended inside a record or before the peer was authenticated."""
     SILENT = "silent"
-    """No byte came for too long."""
+    """No byte came for `silent_ms`."""
     SLOW = "slow"
-    """It reads so slowly that too much waits for it."""
+    """The peer reads so slowly that too many bytes wait for it."""
     REPLACED = "replaced"
-    """The same peer has come again on a newer connection."""
+    """The same peer has opened a newer connection."""
     HOST = "host"
-    """The broker asked for it."""
+    """The member closed it."""
     FAILED = "failed"
-    """This node failed on a message; that is an error of its own."""
+    """This node failed while it processed a message; it logs its own error."""
 
 
 @dataclass(slots=True)
 class PeerTraffic:
-    """One peer, since the start. Bytes are those of records, as they stand in the TCP stream."""
+    """Counters of one peer since the start. Bytes are those of records in the TCP stream."""
 
     connects: int = 0
     bytes_in: int = 0
@@ -60,16 +60,16 @@ class PeerTraffic:
     messages_dropped: int = 0
     """Sent while the peer was not connected."""
     dials_failed: int = 0
-    """Nobody listened, or not in time."""
+    """Attempts to connect that failed or were too late."""
 
 
 @dataclass(slots=True)
 class PeerCounts:
-    """All of a transport."""
+    """Counters of a transport."""
 
     refused: Counter[Refused] = field(default_factory=Counter)
     peers: dict[int, PeerTraffic] = field(default_factory=dict)
     strangers: int = 0
-    """Connections now that have not proven themselves."""
+    """Connections that are not authenticated at the moment."""
     strangers_most: int = 0
-    """The most of them at any time."""
+    """The highest value of `strangers` so far."""

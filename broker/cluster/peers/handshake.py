@@ -1,10 +1,10 @@
-"""How two nodes prove to each other that they know the cluster's secret, before anything else.
+"""The handshake: two nodes prove to each other that they know the cluster's secret.
 
     challenge, 64 bytes, both ways
      0 magic 4s "DLPR" | 4 version u8 | 5 side u8: 1 dials, 2 listens | 6 sender u16 | 8 target u16
     10 zero u16 | 12 zero u32 | 16 cluster_id 16s | 32 nonce 32s
 
-    who dials                                      who listens
+    dialler                                        listener
     challenge 1                          ->
                                          <-        challenge 2, proof 2
     proof 1                              ->
@@ -18,17 +18,17 @@
      0 magic 6s "DLlevl" | 6 known u8 | 7 reached u8
 
 A nonce ends in an announcement: the highest feature level that the node knows, and the level that
-its log has reached (storage/log/levels.py). Release 0.1.0 takes it for more random bytes; a nonce
-without one comes from a node that knows level 1. Each side refuses the other when the log of one
-has reached what the other does not know, before any frame is sent.
+its log has reached (storage/log/levels.py). Release 0.1.0 reads it as random bytes; a nonce without
+an announcement comes from a node that knows level 1. Each side refuses the other, before any frame
+is sent, if the log of one has reached a level that the other does not know.
 
-All numbers are little-endian. Who dials has the smaller index; a node without a majority dials all,
-since it may have been removed, which any member tells it. A proof covers both nonces, both
-indexes, both sides, the cluster and the version, and its label says who gives it: sent back to
-where it came from, or on another connection, it proves nothing. The first record of each side
-carries its HELLO alone; until it has come, nothing else is taken.
+All numbers are little-endian. The dialler has the smaller index; a node without a majority dials
+all, since it may have been removed, which any member tells it. A proof covers both nonces, both
+indexes, both sides, the cluster and the version, and its label names the side that gives it: sent
+back to its sender, or on another connection, it proves nothing. The first record of each side
+carries only its HELLO; nothing else is accepted before it.
 
-Pure: bytes in, bytes out; the nonce is handed in. Raises HandshakeError.
+Pure: bytes in, bytes out; the nonce is an argument. Raises HandshakeError.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Side(IntEnum):
 
 
 class HandshakeError(PeerError):
-    """Who is at the other end has not proven what it must. Close the connection."""
+    """The peer failed the handshake. Close the connection."""
 
     def __init__(self, reason: Refused, text: str) -> None:
         self.reason = reason
@@ -78,14 +78,14 @@ class HandshakeError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Feature levels of a node: the highest that it knows, and the one that its log is at."""
+    """Feature levels of a node: the highest that it knows, and that of its log."""
 
     known: int = FIRST_LEVEL
     reached: int = FIRST_LEVEL
 
 
 def announce(nonce: bytes, levels: Levels) -> bytes:
-    """The nonce with an announcement at its end; as it is for a node that knows level 1 only."""
+    """The nonce with an announcement at its end; unchanged for a node that knows level 1 only."""
     if levels.known == FIRST_LEVEL:
         return nonce
     tail = ANNOUNCEMENT.pack(ANNOUNCEMENT_MAGIC, levels.known, levels.reached)
@@ -93,24 +93,24 @@ def announce(nonce: bytes, levels: Levels) -> bytes:
 
 
 def announced(nonce: bytes) -> Levels:
-    """What the nonce of a peer announces."""
+    """The levels that a peer's nonce announces."""
     magic, known, reached = ANNOUNCEMENT.unpack(nonce[-ANNOUNCEMENT.size :])
     return Levels(known, reached) if magic == ANNOUNCEMENT_MAGIC else Levels()
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What this node is known by, and the key that proves it."""
+    """The identity of this node, and the key that proves it."""
 
     node: int
     cluster_id: bytes
     key: bytes
     members: Container[int]
-    """All nodes of the cluster; looked at in each handshake, since members come and go."""
+    """All nodes of the cluster; read in each handshake, since members change."""
     levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
-    """Read at each handshake: a log rises."""
+    """Read in each handshake, since the level of a log rises."""
     removed: Container[int] = frozenset()
-    """Nodes that were removed from the cluster: whoever of them comes is told so."""
+    """Nodes that were removed from the cluster; they are told so when they connect."""
 
     def __post_init__(self) -> None:
         assert len(self.cluster_id) == 16
@@ -122,7 +122,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a finished handshake gives: who is there, and the keys of the two directions."""
+    """The result of a handshake: the peer, and the keys of the two directions."""
 
     peer: int
     send_key: bytes
@@ -135,8 +135,8 @@ class Session:
 class Handshake:
     """One side of one connection.
 
-    Who dials: `challenge`, `answer` (its result is sent), `session`. Who listens: `meet` (its
-    result is sent), `check`, `session`.
+    The dialler calls `challenge`, `answer` (and sends the result), `session`; the listener calls
+    `meet` (and sends the result), `check`, `session`.
     """
 
     def __init__(self, identity: Identity, side: Side, nonce: bytes) -> None:
@@ -147,12 +147,12 @@ class Handshake:
         self._mine = b""
         self._both = b""
         self.peer: int | None = None
-        """Who is at the other end, as far as is known."""
+        """The peer; None until it is known."""
         self.peer_levels = Levels()
-        """What the other end has announced."""
+        """The levels that the peer has announced."""
 
     def challenge(self, peer: int) -> bytes:
-        """Opens a connection to this peer."""
+        """The challenge that opens a connection to this peer."""
         self.peer = peer
         own = self._identity
         self._mine = CHALLENGE.pack(
@@ -161,7 +161,7 @@ class Handshake:
         return self._mine
 
     def answer(self, data: bytes) -> bytes:
-        """The listener's challenge and proof came: the proof that answers it."""
+        """The proof that answers the listener's challenge and proof."""
         assert self._side is Side.DIALS
         theirs = data[:CHALLENGE_SIZE]
         self._read(theirs)
@@ -170,7 +170,7 @@ class Handshake:
         return self._proof(self._side)
 
     def meet(self, data: bytes) -> bytes:
-        """The dialler's challenge came: what answers it."""
+        """The challenge and proof that answer the dialler's challenge."""
         assert self._side is Side.LISTENS
         sender = self._read(data)
         own = self._identity
@@ -178,40 +178,40 @@ class Handshake:
             if sender not in own.members:
                 raise HandshakeError(Refused.NODE, f"there is no node {sender}")
             if sender >= own.node:
-                text = f"node {sender} dials, as it has no majority, but has to be dialled"
+                text = f"node {sender} dials because it has no majority, but has to be dialled"
                 raise HandshakeError(Refused.NODE, text)
         mine = self.challenge(sender)
         self._both = data + mine
         return mine + self._proof(self._side)
 
     def check(self, proof: bytes) -> None:
-        """The other side's proof."""
+        """Check the other side's proof."""
         if not hmac.compare_digest(proof, self._proof(self._side.other)):
             raise HandshakeError(Refused.KEY, f"node {self.peer} does not know the secret")
 
     def session(self) -> Session:
-        """Both proofs were good."""
+        """The session, once both proofs are checked."""
         assert self.peer is not None
         mine = self._mac(b"delaylog records from %d" % self._side)
         theirs = self._mac(b"delaylog records from %d" % self._side.other)
         return Session(self.peer, mine, theirs)
 
     def _read(self, data: bytes) -> int:
-        """Who sent this challenge; all that it says is as it must be."""
+        """Check a challenge; returns its sender."""
         magic, version, side, sender, target, zero, zeros, cluster_id, nonce = CHALLENGE.unpack(
             data
         )
         own = self._identity
         if magic != MAGIC or zero or zeros:
-            raise HandshakeError(Refused.GARBAGE, "this is no node of a cluster")
+            raise HandshakeError(Refused.GARBAGE, "the peer is not a node of a cluster")
         if version != VERSION:
             raise HandshakeError(
                 Refused.VERSION, f"connections of version {version}; this node speaks {VERSION}"
             )
         if cluster_id != own.cluster_id:
-            raise HandshakeError(Refused.CLUSTER, "a node of another cluster")
+            raise HandshakeError(Refused.CLUSTER, "the peer is a node of another cluster")
         if side != self._side.other:
-            raise HandshakeError(Refused.GARBAGE, "both ends of a connection are the same")
+            raise HandshakeError(Refused.GARBAGE, "both ends of the connection have the same role")
         if target != own.node or (self.peer is not None and sender != self.peer):
             raise HandshakeError(
                 Refused.NODE, f"node {sender} looks for node {target}; this is node {own.node}"
@@ -221,7 +221,7 @@ class Handshake:
         return int(sender)
 
     def check_levels(self, sender: int | None = None) -> None:
-        """Neither log holds what the other node does not know."""
+        """Refuse the peer if one log has reached a level that the other node does not know."""
         sender = self.peer if sender is None else sender
         mine, theirs = self._identity.levels(), self.peer_levels
         if theirs.known < mine.reached:

@@ -1,4 +1,4 @@
-"""Every span and bound of the connections between nodes by its name, and why it is what it is."""
+"""Limits of the connections between nodes: each with its name and the reason for its value."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS
 
 RECORD_BYTES_MAX: Final = HEADER_SIZE + max(layout.size_max for layout in LAYOUTS)
-"""What one record carries at most: the largest message fits."""
+"""Most bytes that one record carries: the largest message fits."""
 RECORD_BYTES_GOAL: Final = 1 << 20
-"""Several messages together are no longer than this. What a record carries is believed only when
-all of it is there, so a longer one would make its first message wait for its last."""
+"""Most bytes of several messages in one record. A record is used only once it is complete, so in a
+longer one the first message would wait for the last."""
 SLICE_BYTES: Final = 1 << 20
-"""Authenticated in one go: about a millisecond, so that a long message does not hold the loop."""
+"""Bytes authenticated at once: about 1 ms, so that a long message does not block the loop."""
 TURN_BYTES: Final = 1 << 20
-"""Handed to one socket in one turn of the loop; what is left follows in the next."""
+"""Bytes handed to one socket in one turn of the loop; the rest follows in the next turn."""
 RECEIVE_BYTES: Final = 64 << 10
-"""Read at once: a thousand small records, some milliseconds of work. Longer records get a buffer of
-their own, which grows with what arrives."""
+"""Bytes read at once: a thousand small records, some milliseconds of work. A longer record gets its
+own buffer, which grows with the bytes that arrive."""
 GROWTH_BYTES: Final = 4 << 20
-"""By so much: a length that nobody has vouched for yet must not cost the memory it speaks of."""
+"""Growth of that buffer: a length that is not authenticated yet must not allocate its memory."""
 JOIN_BYTES_MAX: Final = 64 << 10
 """Blocks below this are joined before they are written; longer ones are written uncopied."""
 
@@ -29,27 +29,27 @@ assert SLICE_BYTES <= RECORD_BYTES_GOAL <= TURN_BYTES < RECORD_BYTES_MAX < 1 << 
 
 @dataclass(frozen=True, slots=True)
 class PeerLimits:
-    """Milliseconds and bytes; tests take others, the relations below must hold."""
+    """Milliseconds and bytes; tests use other values, for which the relations below must hold."""
 
     ping_ms: int = 150
-    """Having sent nothing for so long, a node sends an empty record: it is still there."""
+    """After sending nothing for this long, a node sends an empty record as a ping."""
     silent_ms: int = 500
-    """Without any byte for so long, a peer is dead: three pings did not come."""
+    """A peer that sent no byte for this long is dead: three pings are missing."""
     look_ms: int = 50
-    """How often both are looked at."""
+    """Interval of the checks of both."""
     stranger_ms: int = 1_000
-    """Who has not proven itself by then is turned away."""
+    """Deadline of the handshake."""
     strangers_max: int = 32
-    """Unproven connections at once; one more, and the oldest of them goes: who belongs here is
-    through in two round trips, so a flood that lingers cannot keep it out."""
+    """Most connections that are not authenticated yet. One more closes the oldest: a member needs
+    two round trips only, so a flood of idle connections cannot keep it out."""
     redial_min_ms: int = 20
     redial_max_ms: int = 200
-    """A lost peer is dialled again after a random time, which grows from one to the other."""
+    """A lost peer is dialled again after a random time, whose bound grows from min to max."""
     stop_ms: int = 250
-    """How long `stop` lets what was sent before drain."""
+    """How long `stop` waits for sent bytes to drain."""
     outgoing_bytes_max: int = 64 << 20
-    """Waiting for a peer that reads too slowly: beyond it the connection is given up, and what was
-    lost is shipped again on the next one. One message may be longer than that by itself."""
+    """Most bytes that wait for a slow peer: above it the connection is closed, and replication
+    ships the lost frames again. One message alone may be longer."""
 
     def __post_init__(self) -> None:
         assert self.look_ms <= self.ping_ms, "pings are sent when it is looked"

@@ -1,7 +1,7 @@
-"""What is to be sent on one connection: messages in, blocks of sealed records out, in order.
+"""The send queue of one connection: messages in, blocks of authenticated records out, in order.
 
 Messages of one turn share records. A long record is handed out in slices over several turns of the
-loop, since authenticating it at once would hold everything else up. Pure.
+loop, since authenticating it at once would block the loop. Pure.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from delaylog.storage.messages.batch import Block
 
 
 class Outgoing:
-    """Waiting messages of one connection, and the record that is half handed out."""
+    """Waiting messages of one connection, and the record that is partly handed out."""
 
     def __init__(self, writer: RecordWriter) -> None:
         self._writer = writer
         self._messages: deque[list[Block]] = deque()
         self._rest: deque[Block] = deque()
-        """Of the record under way: what is not covered yet."""
+        """Blocks of the open record that are not authenticated yet."""
         self._open = False
         self.bytes_waiting = 0
-        """Of messages, not handed out yet."""
+        """Bytes of messages that are not handed out yet."""
 
     def add(self, message: Message) -> None:
-        """Send this after all that was added before."""
+        """Queue a message."""
         blocks = encode(message)
         self._messages.append(blocks)
         self.bytes_waiting += sum(map(len, blocks))
@@ -49,12 +49,12 @@ class Outgoing:
         return _joined(out)
 
     def ping(self) -> Block:
-        """An empty record; nothing may be under way."""
+        """An empty record; no record may be open."""
         assert not self._open
         return b"".join(self._writer.seal([]))
 
     def _begin(self) -> bytes:
-        """Start a record with as many messages as belong together."""
+        """Start a record with the waiting messages, up to `RECORD_BYTES_GOAL`."""
         size = 0
         while self._messages and size < RECORD_BYTES_GOAL:
             more = sum(map(len, self._messages[0]))
@@ -66,7 +66,7 @@ class Outgoing:
         return self._writer.begin(size)
 
     def _cover(self, out: list[Block], bytes_max: int) -> int:
-        """Hand out of the open record at least one block or slice; ends it with its tag."""
+        """Hand out at least one block or slice of the open record; at its end, the tag."""
         taken = 0
         while self._rest and taken < bytes_max:
             block = self._rest.popleft()
@@ -84,7 +84,7 @@ class Outgoing:
 
 
 def _joined(blocks: list[Block]) -> list[Block]:
-    """The same bytes in fewer blocks: each write costs, and so does each copy of a long one."""
+    """The same bytes in fewer blocks: short blocks are joined, long ones are not copied."""
     out: list[Block] = []
     small: list[Block] = []
     for block in blocks:

@@ -1,11 +1,11 @@
-"""Records: what a proven connection consists of. Nothing in one is believed before its tag fits.
+"""Records: the framing of an authenticated connection. A record is used only if its tag matches.
 
     0 size u32 of what is carried | 4 carried: whole messages (wire.py), or nothing, a ping | tag
 
     tag, 16 bytes = the beginning of HMAC-SHA256(key of the direction, number + size + carried)
 
-Records of a direction are numbered from 0; the number, u64, is not sent: a record that is left out,
-repeated, moved, altered or taken from another connection has a wrong tag, and so has all behind
+Records of a direction are numbered from 0; the number, u64, is not sent. A record that is left out,
+repeated, reordered, altered or taken from another connection has a wrong tag, and so have all after
 it. Little-endian. Both classes are pure: blocks in, blocks out.
 """
 
@@ -28,11 +28,11 @@ _COVERED: Final = struct.Struct("<QI")
 
 
 class RecordError(PeerError):
-    """A record is not what the peer sent next. Nothing more can be believed; close."""
+    """A record is not the peer's next one. Close the connection."""
 
 
 class _Tags:
-    """Tags of one direction, in order."""
+    """The tags of one direction, in order."""
 
     def __init__(self, key: bytes) -> None:
         self._base = hmac.new(key, digestmod="sha256")
@@ -40,34 +40,34 @@ class _Tags:
         self._running = self._base
 
     def begin(self, size: int) -> None:
-        """The next record carries so much."""
+        """The next record carries `size` bytes."""
         self._running = self._base.copy()
         self._running.update(_COVERED.pack(self._number, size))
         self._number += 1
 
     def cover(self, block: Block) -> None:
-        """These bytes come next in it."""
+        """Add the record's next bytes."""
         self._running.update(block)
 
     def tag(self) -> bytes:
-        """Of all that was covered."""
+        """The tag of the record."""
         return self._running.digest()[:TAG_SIZE]
 
 
 class RecordWriter:
-    """Seals records: `begin`, `cover` each block, `end`; the results and the blocks are sent."""
+    """Makes records: `begin`, `cover` each block, `end`; the results and the blocks are sent."""
 
     def __init__(self, key: bytes) -> None:
         self._tags = _Tags(key)
 
     def begin(self, size: int) -> bytes:
-        """The head of a record that carries so much."""
+        """The head of a record that carries `size` bytes."""
         assert size <= RECORD_BYTES_MAX
         self._tags.begin(size)
         return SIZE.pack(size)
 
     def cover(self, block: Block) -> None:
-        """This block was sent."""
+        """Add a block that is sent."""
         self._tags.cover(block)
 
     def end(self) -> bytes:
@@ -75,7 +75,7 @@ class RecordWriter:
         return self._tags.tag()
 
     def seal(self, blocks: list[Block]) -> list[Block]:
-        """A whole record at once."""
+        """The blocks of a whole record."""
         head = self.begin(sum(map(len, blocks)))
         for block in blocks:
             self._tags.cover(block)
@@ -83,30 +83,30 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Opens records. Fill `space`, say how much with `filled`, then take `record` until None.
+    """Reads records. Fill `space`, report the size to `filled`, then call `record` until None.
 
-    What `record` gives is a view of the buffer: release it before the next call.
+    `record` returns a view of the buffer: release it before the next call.
     """
 
     def __init__(self, key: bytes, size_max: int) -> None:
         self.size_max = size_max
-        """Longer records are refused: small until HELLO has come."""
+        """Longer records are refused; small until HELLO has come."""
         self._tags = _Tags(key)
         self._buffer = bytearray(RECEIVE_BYTES)
         self._start = 0
         self._end = 0
         self._long: bytearray | None = None
-        """A record that does not fit the buffer, from its carried bytes on; it grows."""
+        """The bytes of a record that does not fit the buffer, without its head; it grows."""
         self._long_size = 0
         self._long_end = 0
 
     @property
     def inside(self) -> bool:
-        """A record has begun and is not complete."""
+        """Whether a record has begun and is not complete."""
         return self._long is not None or self._end > self._start
 
     def space(self) -> memoryview:
-        """Where received bytes go; never empty."""
+        """The buffer for received bytes; never empty."""
         long = self._long
         if long is None:
             return memoryview(self._buffer)[self._end :]
@@ -115,23 +115,23 @@ class RecordReader:
         return memoryview(long)[self._long_end :]
 
     def filled(self, count: int) -> None:
-        """So many bytes were put there."""
+        """`count` bytes were written to `space`."""
         if self._long is None:
             self._end += count
         else:
             self._take_long(count)
 
     def record(self) -> memoryview | None:
-        """What the next record carries, or None: more has to come. Raises RecordError."""
+        """The bytes of the next record; None until it is complete. Raises RecordError."""
         if self._long is not None:
             return self._finish_long()
-        held = self._end - self._start
-        if held >= SIZE_SIZE:
+        buffered = self._end - self._start
+        if buffered >= SIZE_SIZE:
             (size,) = SIZE.unpack_from(self._buffer, self._start)
             if size > self.size_max:
                 text = f"a record of {size} bytes where {self.size_max} are allowed"
                 raise RecordError(text)
-            if held >= OVERHEAD + size:
+            if buffered >= OVERHEAD + size:
                 return self._next(size)
             if OVERHEAD + size > len(self._buffer):
                 self._begin_long(size)
@@ -149,13 +149,13 @@ class RecordReader:
         return carried
 
     def _tidy(self) -> None:
-        """Move the begun record to the front, before there is no room behind it."""
+        """Move an incomplete record to the front of the buffer when the buffer is nearly full."""
         if self._start == self._end:
             self._start = self._end = 0
         elif self._start > len(self._buffer) // 2 or self._end == len(self._buffer):
-            held = self._end - self._start
-            self._buffer[:held] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, held
+            size = self._end - self._start
+            self._buffer[:size] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, size
 
     def _begin_long(self, size: int) -> None:
         first = self._start + SIZE_SIZE
@@ -182,4 +182,4 @@ class RecordReader:
 
     def _check(self, tag: bytes) -> None:
         if not hmac.compare_digest(tag, self._tags.tag()):
-            raise RecordError("a record was altered, repeated or moved")
+            raise RecordError("a record was altered, repeated or reordered")

@@ -1,4 +1,4 @@
-"""What a node gives to its connections, and what it needs of them."""
+"""The interface between a node and its connections."""
 
 from __future__ import annotations
 
@@ -14,82 +14,82 @@ from delaylog.storage.log.levels import KNOWN_LEVEL
 
 
 class PeerFolders(Protocol):
-    """What a member knows of data folders; see folders.py."""
+    """The identities of data folders; see members/folders.py."""
 
     def identity(self, peer: int) -> FolderIdentity:
-        """What to tell a peer of the own folder."""
+        """The identity of this node's folder to send to a peer."""
 
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
-        """See whether the connection may be used. Raises HandshakeError."""
+        """Accept the peer's folder, or raise HandshakeError."""
 
 
 class Transport(Protocol):
-    """What a member needs of its connections."""
+    """The connections of a node, as a member uses them."""
 
     counts: PeerCounts
-    """Since the start."""
+    """Counters since the start."""
 
     async def start(self) -> int:
-        """Connect; returns the port that is listened on. Raises OSError if there is none."""
+        """Listen and connect; returns the port. Raises OSError if it cannot listen."""
 
     async def stop(self) -> None:
         """End all connections."""
 
     def connected(self) -> frozenset[int]:
-        """Peers that messages reach now."""
+        """Peers with an open connection."""
 
     def hello_of(self, peer: int) -> Hello | None:
-        """What a connected peer said first."""
+        """The HELLO of a connected peer; None if it is away."""
 
     def known_level(self, peer: int) -> int | None:
-        """The feature level that a connected peer knows; None while it is away."""
+        """The feature level that a connected peer knows; None if it is away."""
 
     def folder_of(self, peer: int) -> FolderIdentity | None:
-        """What a connected peer says of its folder; None if it is away or says nothing."""
+        """The folder identity of a connected peer; None if it is away or sent none."""
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Know these nodes from now on, this one included, and no others."""
+        """Connect to these nodes only, from now on; this node is included."""
 
     def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """Tell these nodes that they were removed when they connect, and close the connection."""
+        """When one of these nodes connects, send it the farewell and close the connection."""
 
     def dial_all(self, *, wanted: bool) -> None:
-        """Whether to dial nodes with smaller indexes too: they do not dial a removed node."""
+        """Set whether to dial nodes with smaller indexes too: they do not dial a removed node."""
 
     def send(self, peer: int, message: Message) -> None:
-        """Send it in this turn of the loop, or drop it if the peer is away."""
+        """Send a message in this turn of the loop; drop it if the peer is away."""
 
     def flush(self) -> None:
-        """Send now what was to be sent at the end of the turn."""
+        """Send now what would be sent at the end of the turn."""
 
     def drop(self, peer: int, reason: str) -> None:
-        """Close the connection of a peer; there will be another."""
+        """Close the connection to a peer; it is opened again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerConfig:
-    """A node's place among its peers."""
+    """The configuration of a node's connections."""
 
     node: int
     cluster_id: bytes
     key: bytes
-    """32 bytes or more, of this use only."""
+    """32 bytes or more, used for nothing else."""
     addresses: Mapping[int, tuple[str, int]]
-    """Of all nodes; see `set_addresses`."""
+    """Addresses of all nodes; see `set_addresses`."""
     listen: tuple[str, int]
     tls: PeerTls | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PeerHost:
-    """Who stands behind the connections of a node: what it says of itself, and what it is told."""
+    """The owner of a node's connections: what it sends to peers, and its callbacks."""
 
     hello: Callable[[], Hello]
     folders: PeerFolders
     on_message: Callable[[int, Message], None]
-    """May raise PeerError, which closes that connection."""
+    """May raise PeerError, which closes the connection."""
     on_connect: Callable[[int], None]
     on_disconnect: Callable[[int], None]
     """Called once after each `on_connect`, never from inside `send`, `flush` or `drop`."""

@@ -1,7 +1,7 @@
-"""TLS between nodes: certificates of one authority, asked of both sides.
+"""TLS between nodes: both sides need a certificate of one authority.
 
-It hides what goes over the wire. Who speaks is proven by the cluster's secret all the same, so a
-certificate need not name a host.
+TLS encrypts the connection. The cluster's secret still authenticates the nodes, so a certificate
+need not name a host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PeerTls:
     key: str
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """(for who listens, for who dials). Raises ClusterError."""
+        """The contexts for the listener and for the dialler. Raises ClusterError."""
         return self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def _context(self, side: ssl._SSLMethod) -> ssl.SSLContext:
@@ -35,11 +35,11 @@ class PeerTls:
         try:
             context.load_verify_locations(self.ca)
         except (OSError, ssl.SSLError) as error:
-            raise ClusterError(f"tls.ca {self.ca} is no certificate in PEM: {error}") from None
+            raise ClusterError(f"tls.ca {self.ca} is not a certificate in PEM: {error}") from None
         try:
             context.load_cert_chain(self.cert, self.key, password="")
         except (OSError, ssl.SSLError, ValueError) as error:
-            text = f"tls.cert {self.cert} and tls.key {self.key} are no pair in PEM: {error}"
+            text = f"tls.cert {self.cert} and tls.key {self.key} are not a pair in PEM: {error}"
             raise ClusterError(text) from None
         return context
 
@@ -49,10 +49,10 @@ class PeerTls:
 _HANDSHAKE: Final = b"\x16\x03"
 _ALERT: Final = b"\x15\x03"
 ANSWER_IN_PLAIN: Final = b"DLPR\x01"
-"""How a challenge begins. A plain node sends it to one that opens with TLS, which knows by it that
-no TLS answers: it has as many bytes as the header of a TLS record."""
+"""The first bytes of a challenge. A plain node answers a TLS handshake with them, so that the peer
+can tell that TLS is missing: they are as long as the header of a TLS record."""
 _ANSWER_IN_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
-"""A fatal alert (protocol_version) as a TLS record; event loops drop the one that OpenSSL makes."""
+"""A fatal alert (protocol_version) as a TLS record; event loops drop the alert of OpenSSL."""
 _CHALLENGE_BYTES: Final = 64
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER", "HTTP_REQUEST")
 
@@ -68,9 +68,9 @@ def answers_in_tls(data: bytearray) -> bool:
 
 
 async def refuse_plain(sock: socket.socket) -> bool:
-    """Whether an accepted connection begins like a node without TLS, which is told so then.
+    """Whether an accepted connection begins like a node without TLS; then it gets an alert.
 
-    Nothing is taken from a connection that does not.
+    No byte is consumed of another connection.
     """
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
@@ -81,14 +81,14 @@ async def refuse_plain(sock: socket.socket) -> bool:
         loop.remove_reader(sock)
     if sock.recv(len(ANSWER_IN_PLAIN), socket.MSG_PEEK) != ANSWER_IN_PLAIN:
         return False
-    # What is left unread would have the peer see a reset rather than the answer.
+    # Unread bytes would make the peer see a reset instead of the answer.
     sock.recv(_CHALLENGE_BYTES)
     sock.send(_ANSWER_IN_TLS)
     return True
 
 
 def peer_lacks_tls(where: str) -> str:
-    """What a node with TLS says of one that has none."""
+    """The message of a node with TLS about a peer without it."""
     return (
         f"a node at {where} does not speak TLS; this node has [tls] in its cluster file, and all "
         "nodes need it or none"
@@ -96,12 +96,12 @@ def peer_lacks_tls(where: str) -> str:
 
 
 def peer_has_tls(where: str) -> str:
-    """What a node without TLS says of one that has it."""
+    """The message of a node without TLS about a peer with it."""
     return f"a node at {where} speaks TLS; this node has no [tls] in its cluster file"
 
 
 def tls_failure(error: BaseException, where: str) -> str:
-    """What a node with TLS says of a handshake that failed."""
+    """The message of a node with TLS about a failed TLS handshake."""
     if isinstance(error, ssl.SSLError) and any(
         reason in (error.reason or str(error)) for reason in _NOT_TLS
     ):

@@ -1,10 +1,9 @@
-"""The connections of one node to all others: who is connected, what is sent, what is refused.
+"""The connections of one node to all others: dials them, accepts them, and sends messages.
 
-One connection per pair of nodes: the node with the smaller index dials, both use it. A newer proven
-connection of the same peer takes the place of the older one. Messages of a connection keep
-their order; what is lost with a connection is not sent again here, replication does that.
-
-The steps of a connection are in handshake.py, its records in records.py.
+Each pair of nodes uses one connection, which the node with the smaller index dials. A newer
+authenticated connection of the same peer replaces the older one. Messages of a connection keep
+their order; messages that are lost with a connection are not sent again here: replication does
+that. The steps of a connection are in handshake.py, its records in records.py.
 """
 
 from __future__ import annotations
@@ -14,21 +13,16 @@ import logging
 import socket
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
-from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
-from delaylog.broker.cluster.peers.tls import (
-    host_at,
-    peer_lacks_tls,
-    refuse_plain,
-    tls_failure,
-)
+from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
+from delaylog.broker.cluster.peers.tls import tls_failure
 from delaylog.broker.host.accepting import accept_all
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
@@ -42,22 +36,22 @@ class PeerTransport:
 
     def __init__(
         self,
-        place: PeerConfig,
+        config: PeerConfig,
         host: PeerHost,
         *,
         limits: PeerLimits | None = None,
         random: Random | None = None,
     ) -> None:
-        node = place.node
-        self._addresses = dict(place.addresses)
+        node = config.node
+        self._addresses = dict(config.addresses)
         self._removed: set[int] = set()
         self._farewell: Message | None = None
         members = self._addresses.keys()
         self._identity = Identity(
-            node, place.cluster_id, place.key, members, host.levels, self._removed
+            node, config.cluster_id, config.key, members, host.levels, self._removed
         )
         self._dials_all = False
-        self._listen = place.listen
+        self._listen = config.listen
         self._hello = host.hello
         self._folders = host.folders
         self._on_message = host.on_message
@@ -65,24 +59,22 @@ class PeerTransport:
         self._on_disconnect = host.on_disconnect
         self._limits = limits or PeerLimits()
         self._random = random or Random()
-        self._server_tls: ssl.SSLContext | None = None
+        server_tls: ssl.SSLContext | None = None
         self._client_tls: ssl.SSLContext | None = None
-        if place.tls is not None:
-            self._server_tls, self._client_tls = place.tls.contexts()
+        if config.tls is not None:
+            server_tls, self._client_tls = config.tls.contexts()
         self.counts = PeerCounts()
-        """Since the start."""
-        for peer in place.addresses:
+        """Counters since the start."""
+        for peer in config.addresses:
             if peer != node:
                 self.counts.peers[peer] = PeerTraffic()
         self._open: dict[int, Connection] = {}
         self._told: dict[int, Connection] = {}
-        """Peers whose `on_disconnect` is still to come."""
+        """Peers whose `on_disconnect` was not called yet."""
         self._alive: set[Connection] = set()
-        """Every connection of which something is left."""
+        """Every connection whose socket is not closed yet."""
         self._unsent: set[Connection] = set()
         self._flush_due = False
-        self._strangers: dict[Connection, asyncio.Task[None]] = {}
-        """Accepted and not proven yet, oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._diallers: dict[int, asyncio.Task[None]] = {}
         self._looker: asyncio.TimerHandle | None = None
@@ -90,8 +82,9 @@ class PeerTransport:
         self._socket: socket.socket | None = None
         self._running = False
         self._log = QuietLog(_LOGGER)
+        self._strangers = Strangers(self._limits, self.counts, server_tls)
 
-    # ------------------------------------------------------------------ living
+    # ------------------------------------------------------------------ life
 
     async def start(self) -> int:
         """Listen and dial; returns the bound port. Raises OSError if it cannot listen."""
@@ -100,7 +93,7 @@ class PeerTransport:
         self._socket = socket.create_server(self._listen, backlog=_BACKLOG)
         self._socket.setblocking(False)
         self._running = True
-        self._spawn(accept_all(self._socket, self._accept, self._note_refused_accept))
+        self._spawn(accept_all(self._socket, self._accept, self._accept_failed))
         self._dial()
         self._looked_at = loop.time()
         self._looker = loop.call_later(self._limits.look_ms / 1000, self._look)
@@ -108,7 +101,7 @@ class PeerTransport:
         return port
 
     async def stop(self) -> None:
-        """End all connections. What was sent may still go out for a moment; nothing is left."""
+        """End all connections. Sent messages have `stop_ms` to drain; then sockets are closed."""
         if not self._running:
             return
         self.flush()
@@ -133,31 +126,31 @@ class PeerTransport:
         for connection in [*self._told.values()]:
             self._tell_lost(connection)
 
-    # ------------------------------------------------------------------ using
+    # ------------------------------------------------------------------ use
 
     def connected(self) -> frozenset[int]:
-        """Peers that messages reach now."""
+        """Peers with an open connection."""
         return frozenset(self._open)
 
     def hello_of(self, peer: int) -> Hello | None:
-        """What a connected peer said first."""
+        """The HELLO of a connected peer; None if it is away."""
         connection = self._open.get(peer)
         return None if connection is None else connection.hello
 
     def known_level(self, peer: int) -> int | None:
-        """The feature level that a connected peer knows; None while it is away."""
+        """The feature level that a connected peer knows; None if it is away."""
         connection = self._open.get(peer)
         return None if connection is None else connection.levels.known
 
     def folder_of(self, peer: int) -> FolderIdentity | None:
-        """What a connected peer says of its folder; None if it is away or says nothing."""
+        """The folder identity of a connected peer; None if it is away or sent none."""
         connection = self._open.get(peer)
         return None if connection is None else connection.folder
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Know these nodes from now on. Connections to others, and to moved ones, are closed."""
+        """Connect to these nodes from now on; close connections to others and to moved ones."""
         before = dict(self._addresses)
-        # In place: handshakes look at its keys.
+        # Changed in place, since handshakes read its keys.
         self._addresses.clear()
         self._addresses.update(addresses)
         self._removed.difference_update(addresses)
@@ -168,8 +161,8 @@ class PeerTransport:
                     dialler.cancel()
                 connection = self._open.get(peer)
                 if connection is not None:
-                    # What was said last may tell it why.
-                    why = "it is no member any more, or has another address"
+                    # Gently, since a farewell may be waiting.
+                    why = "the peer is no member any more, or has another address"
                     connection.close(Refused.HOST, why, gently=True)
         for peer in self._addresses.keys() - {self._identity.node}:
             self.counts.peers.setdefault(peer, PeerTraffic())
@@ -177,7 +170,7 @@ class PeerTransport:
             self._dial()
 
     def set_removed(self, removed: Collection[int], farewell: Message) -> None:
-        """Tell these nodes that they were removed when they connect, and close the connection."""
+        """When one of these nodes connects, send it the farewell and close the connection."""
         self._removed.clear()
         self._removed.update(removed)
         self._farewell = farewell
@@ -185,7 +178,7 @@ class PeerTransport:
             self.counts.peers.setdefault(peer, PeerTraffic())
 
     def dial_all(self, *, wanted: bool) -> None:
-        """Whether to dial nodes with smaller indexes too: they do not dial a removed node."""
+        """Set whether to dial nodes with smaller indexes too: they do not dial a removed node."""
         self._dials_all = wanted
         own = self._identity.node
         for peer in [peer for peer in self._diallers if peer < own and not wanted]:
@@ -194,14 +187,14 @@ class PeerTransport:
             self._dial()
 
     def _dial(self) -> None:
-        """Dial those that this node dials, and that nobody dials yet."""
+        """Start dialling the nodes that this node has to dial and does not dial yet."""
         own = self._identity.node
         for peer in self._addresses.keys() - self._diallers.keys() - {own}:
             if peer > own or self._dials_all:
                 self._diallers[peer] = self._spawn(self._keep_dialling(peer))
 
     def send(self, peer: int, message: Message) -> None:
-        """Send it in this turn of the loop; dropped and counted while the peer is away."""
+        """Send a message in this turn of the loop; drop and count it if the peer is away."""
         connection = self._open.get(peer)
         if connection is None:
             if peer in self.counts.peers:
@@ -212,7 +205,7 @@ class PeerTransport:
         self._flush_soon()
 
     def flush(self) -> None:
-        """Hand what was sent in this turn to the sockets now."""
+        """Hand the messages of this turn to the sockets now."""
         unsent, self._unsent = self._unsent, set()
         for connection in unsent:
             if connection.flush():
@@ -220,20 +213,20 @@ class PeerTransport:
                 self._flush_soon()
 
     def drop(self, peer: int, reason: str) -> None:
-        """Close the connection of a peer; it is dialled again."""
+        """Close the connection to a peer; it is dialled again."""
         connection = self._open.get(peer)
         if connection is not None:
             connection.close(Refused.HOST, reason)
 
-    # ------------------------------------------------------------------ what connections tell
+    # ------------------------------------------------------------------ calls of connections
 
     def made(self, connection: Connection) -> None:
-        """Until `lost`, something of it is left."""
+        """The socket is connected; it stays in use until `lost` is done."""
         self._alive.add(connection)
         connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
 
     def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
-        """A peer has said which folder it serves. Raises HandshakeError."""
+        """A peer has sent the identity of its folder. Raises HandshakeError."""
         if connection.peer in self._removed:
             return
         present = self._open.get(connection.peer)
@@ -241,13 +234,13 @@ class PeerTransport:
         self._folders.judge(connection.peer, hello, folder, connected)
 
     def opened(self, connection: Connection) -> None:
-        """A peer is proven, and has said HELLO and which folder it serves."""
-        self._no_stranger(connection)
+        """A peer is authenticated, and has sent HELLO and the identity of its folder."""
+        self._strangers.remove(connection)
         peer = connection.peer
         if peer in self._removed and self._farewell is not None:
             connection.send(self._farewell)
             connection.flush()
-            self._log.tell("removed", "node %d was removed from the cluster: it was told so", peer)
+            self._log.tell("removed", "node %d was removed from the cluster, and was told so", peer)
             connection.close(None, gently=True)
             return
         older = self._told.get(peer)
@@ -268,12 +261,12 @@ class PeerTransport:
         self._on_message(connection.peer, message)
 
     def turn_ended(self) -> None:
-        """What the messages caused to be sent goes out at once."""
+        """Send at once what the received messages caused."""
         if self._unsent:
             self.flush()
 
     def closed(self, connection: Connection, reason: Refused | None, detail: str) -> None:
-        """Out of the tables now; the host hears of it from the loop."""
+        """Remove it from the tables now; the host is told in the next turn of the loop."""
         if reason is not None:
             self.counts.refused[reason] += 1
             text = "a connection between nodes was closed, %s: %s"
@@ -307,69 +300,28 @@ class PeerTransport:
             expected=expected,
         )
 
-    def _note_refused_accept(self, error: OSError) -> None:
-        self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
-
     def _accept(self, sock: socket.socket) -> None:
-        """A connection came; it has a task of its own until it has proven itself."""
-        while len(self._strangers) >= self._limits.strangers_max:
-            oldest, task = next(iter(self._strangers.items()))
-            oldest.close(Refused.CROWD, "too many connections that have not proven themselves")
-            task.cancel()
-            del self._strangers[oldest]
         connection = self._connection()
-        task = self._spawn(self._welcome(connection, sock))
-        self._strangers[connection] = task
-        task.add_done_callback(partial(self._welcomed, connection, sock))
-        self._count_strangers()
+        task = self._spawn(self._strangers.welcome(connection, sock))
+        self._strangers.add(connection, task)
+        task.add_done_callback(lambda _: self._welcomed(connection, sock))
 
-    async def _welcome(self, connection: Connection, sock: socket.socket) -> None:
-        """Let an accepted connection prove itself, within its time."""
-        where = host_at(sock)
-        try:
-            async with asyncio.timeout(self._limits.stranger_ms / 1000):
-                if self._server_tls and await refuse_plain(sock):
-                    connection.close(Refused.TLS, peer_lacks_tls(where))
-                    return
-                with connection.made_or_lost():
-                    await asyncio.get_running_loop().connect_accepted_socket(
-                        lambda: connection,
-                        sock,
-                        **self._tls(self._server_tls),
-                    )
-                await connection.settled
-        except OSError as error:
-            # It may have been just in time, and be told so only now.
-            if connection.hello is not None:
-                return
-            if isinstance(error, TimeoutError):
-                connection.close(Refused.LATE, "it has not proven itself in time")
-            else:
-                text = tls_failure(error, where)
-                connection.close(Refused.TLS if self._server_tls else Refused.CUT, text)
-
-    def _welcomed(self, connection: Connection, sock: socket.socket, _: asyncio.Task[None]) -> None:
-        self._no_stranger(connection)
+    def _welcomed(self, connection: Connection, sock: socket.socket) -> None:
+        self._strangers.remove(connection)
         if connection not in self._alive:
             sock.close()
 
-    def _no_stranger(self, connection: Connection) -> None:
-        if self._strangers.pop(connection, None) is not None:
-            self._count_strangers()
-
-    def _count_strangers(self) -> None:
-        counts = self.counts
-        counts.strangers = len(self._strangers)
-        counts.strangers_most = max(counts.strangers_most, counts.strangers)
+    def _accept_failed(self, error: OSError) -> None:
+        self._log.tell("accept", "cannot accept connections of other nodes: %s", error)
 
     async def _keep_dialling(self, peer: int) -> None:
-        """Have a connection to this peer, always."""
+        """Keep a connection to this peer open."""
         limits = self._limits
         longest_ms = limits.redial_min_ms
         while True:
             other = self._open.get(peer)
             if other is not None:
-                # The peer has dialled this node.
+                # The peer has dialled this node already.
                 await asyncio.shield(other.lost)
             connection = self._connection(peer)
             await self._connect(peer, connection)
@@ -383,7 +335,7 @@ class PeerTransport:
             await asyncio.sleep(self._random.uniform(limits.redial_min_ms, longest_ms) / 1000)
 
     async def _connect(self, peer: int, connection: Connection) -> None:
-        """Connect to a peer and prove to each other who is who, within the time for it."""
+        """Connect to a peer and authenticate each other, within `stranger_ms`."""
         host, port = self._addresses[peer]
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
@@ -392,7 +344,7 @@ class PeerTransport:
                         lambda: connection,
                         host,
                         port,
-                        **self._tls(self._client_tls),
+                        **tls_options(self._client_tls, self._limits),
                     )
                 await connection.settled
         except OSError as error:
@@ -405,34 +357,27 @@ class PeerTransport:
             if isinstance(error, ssl.SSLError):
                 connection.close(Refused.TLS, text)
             elif connection in self._alive:
-                connection.close(Refused.LATE, f"node {peer} has not proven itself in time")
+                connection.close(Refused.LATE, f"node {peer} did not authenticate itself in time")
             else:
                 connection.close(None)
         if connection.hello is None:
             self.counts.peers[peer].dials_failed += 1
 
-    def _tls(self, context: ssl.SSLContext | None) -> dict[str, Any]:
-        """How asyncio is told to use TLS, and how long that may take to begin and to end."""
-        # Without TLS it wants no times either.
-        limit_s = None if context is None else self._limits.stranger_ms / 1000
-        return {
-            "ssl": context,
-            "ssl_handshake_timeout": limit_s,
-            "ssl_shutdown_timeout": limit_s,
-        }
-
-    # ------------------------------------------------------------------ looking on
+    # ------------------------------------------------------------------ checks
 
     def _look(self) -> None:
-        """Pings and silent peers. Time in which this loop stood still is nobody's silence."""
+        """Send pings and close silent connections.
+
+        Time in which this loop was blocked does not count as silence of the peers.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         look_s = self._limits.look_ms / 1000
-        stood_still_s = now - self._looked_at - look_s
+        blocked_s = now - self._looked_at - look_s
         self._looked_at = now
         for connection in [*self._alive]:
-            if stood_still_s > look_s:
-                connection.heard_at = min(now, connection.heard_at + stood_still_s)
+            if blocked_s > look_s:
+                connection.heard_at = min(now, connection.heard_at + blocked_s)
             connection.look(now)
         self._looker = loop.call_later(look_s, self._look)
 

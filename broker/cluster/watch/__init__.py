@@ -1,5 +1,5 @@
-"""What a member watches: clocks, its majority, who leads; and its metrics.
+"""What a member observes and reports: clocks, a missing majority, differing addresses; metrics.
 
-Imports: replication, the host.
+Imports: replication, the host, `members`, `copies`; the metrics also `member`.
 Begin with `member_watch`.
 """

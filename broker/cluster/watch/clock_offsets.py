@@ -1,17 +1,17 @@
 """How far the clocks of other nodes are ahead of this node's, measured as NTP does (RFC 5905).
 
-Every status carries the four times of one exchange: this node sent its status at `sent` (its
-clock), the peer got it at `heard` and answered at `answered` (the peer's clock), and the answer
-came at `got` (this node's clock again):
+Every status completes one exchange of four times: this node sent its status at `sent` (its clock),
+the peer got it at `heard` and answered at `answered` (the peer's clock), and the answer came at
+`got` (this node's clock again):
 
     offset = ((heard - sent) + (answered - got)) / 2        the peer's clock minus this node's
-    delay  = (got - sent) - (answered - heard)              what both ways took together
+    delay  = (got - sent) - (answered - heard)              the round-trip time
 
-However unevenly the delay is spread over the two ways, the true offset is within half of it. So of
-the last eight samples of a peer the one with the smallest delay counts. A sample that contradicts
-older ones (the ranges do not meet) shows that a clock was stepped: the older ones are dropped.
+However the delay is distributed over the two directions, the true offset is within half of it. So
+the sample with the smallest delay of the last eight counts. A sample that contradicts older ones
+(the ranges do not overlap) shows that a clock was stepped: the older ones are dropped.
 
-Pure: times are handed in. Offsets are in microseconds, positive where the other clock is ahead.
+Pure: times are arguments. Offsets are in microseconds, positive where the other clock is ahead.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 SAMPLES_KEPT: Final = 8
 DRIFT_PPM: Final = 1_000
-"""How fast two clocks may drift apart during an exchange: twice what ntpd slews at most."""
+"""Fastest drift of two clocks during an exchange: twice the maximum slew rate of ntpd."""
 CLOCKS_MIN: Final = 3
-"""With two clocks nobody can tell which one is wrong."""
+"""With two clocks it is not known which one is wrong."""
 
 
 class Exchange(NamedTuple):
@@ -38,7 +38,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A measured offset, and the range in which the true one lies."""
+    """A measured offset, and the range of the true offset."""
 
     us: int
     low_us: int
@@ -46,20 +46,20 @@ class Offset:
 
     @property
     def uncertainty_us(self) -> int:
-        """The most by which the true offset may differ from the measured one."""
+        """The largest possible difference of the true offset and the measured one."""
         return max(self.us - self.low_us, self.high_us - self.us)
 
     @property
     def at_least_us(self) -> int:
-        """How far the clocks certainly differ; 0 if they may agree."""
+        """The least possible difference of the clocks; 0 if they may agree."""
         return max(self.low_us, -self.high_us, 0)
 
     def meets(self, other: Offset) -> bool:
-        """Whether both can be true."""
+        """Whether the ranges overlap, so that both can be true."""
         return self.low_us <= other.high_us and other.low_us <= self.high_us
 
     def less(self, other: Offset) -> Offset:
-        """This offset as a clock sees it that is itself off by the other one."""
+        """This offset relative to a clock that is itself ahead by `other`."""
         return Offset(self.us - other.us, self.low_us - other.high_us, self.high_us - other.low_us)
 
 
@@ -67,26 +67,26 @@ AGREES: Final = Offset(0, 0, 0)
 
 
 def measure(exchange: Exchange) -> Offset | None:
-    """What one exchange shows; None where a clock was stepped during it."""
+    """The offset that one exchange shows; None if a clock was stepped during it."""
     sent, heard, answered, got = exchange
     delay = (got - sent) - (answered - heard)
     drift = abs(got - sent) * DRIFT_PPM // 1_000_000
     if delay < -drift or got < sent:
         return None
     us = ((heard - sent) + (answered - got)) // 2
-    # One microsecond for the rounding.
+    # One microsecond for rounding.
     uncertainty = max(delay, 0) // 2 + drift + 1
     return Offset(us, us - uncertainty, us + uncertainty)
 
 
 class ClockOffsets:
-    """Of all connected peers."""
+    """The measured offsets of all connected peers."""
 
     def __init__(self) -> None:
         self._samples: dict[int, list[Offset]] = {}
 
     def take(self, peer: int, exchange: Exchange) -> None:
-        """An exchange with a peer has ended."""
+        """Add an exchange with a peer."""
         sample = measure(exchange)
         if sample is None:
             return
@@ -94,28 +94,28 @@ class ClockOffsets:
         self._samples[peer] = [*kept, sample][-SAMPLES_KEPT:]
 
     def lost(self, peer: int) -> None:
-        """The peer is not connected any more; another process may answer next."""
+        """Forget a peer that was disconnected; another process may answer next."""
         self._samples.pop(peer, None)
 
     def of(self, peer: int) -> Offset | None:
-        """How far the peer's clock is ahead of this node's; None until it is measured."""
+        """The offset of a peer's clock; None until it is measured."""
         samples = self._samples.get(peer)
         return _best(samples) if samples else None
 
     def all(self) -> dict[int, Offset]:
-        """Of every peer that was measured."""
+        """The offset of every measured peer."""
         return {peer: _best(samples) for peer, samples in self._samples.items()}
 
     def middle(self) -> Offset | None:
-        """How far the middle one of all clocks is ahead of this node's, which is one of them.
+        """The offset of the median of all clocks, which include this node's.
 
-        None while fewer than three clocks are known. With an even number, of the two in the middle
-        the one nearer to this node's: clocks that are halved into two camps accuse nobody.
+        None while fewer than three clocks are known. With an even number, the one of the two middle
+        clocks that is nearer to this node's: two equal groups of clocks prove nothing.
         """
         found = [AGREES, *self.all().values()]
         if len(found) < CLOCKS_MIN:
             return None
-        # The middle of the lower ends is below the true middle, that of the upper ends above it.
+        # The median of the lower ends is below the true median, that of the upper ends above it.
         return Offset(
             _middle([each.us for each in found]),
             _middle([each.low_us for each in found]),

@@ -1,10 +1,10 @@
-"""Whether the clocks of a cluster agree: what is logged, shown and done about it.
+"""Alarms about clocks that differ: logged, shown in the status, and used by the fitness judgement.
 
-An alarm is raised once an offset is certainly beyond its bound, whatever the network did to the
-measurement, and ends when the offset is back below four fifths of the bound. This node's own clock
-is judged by the middle one of all clocks, so it takes three nodes to say which clock is wrong. What
-three clocks have shown still holds when one of the nodes dies, which is when a leader is elected:
-until this node's clock agrees with one of those that are left.
+An alarm is raised once an offset exceeds its bound for certain, whatever the network did to the
+measurement, and ends when the offset is below four fifths of the bound. This node's own clock is
+compared with the median of all clocks, so three nodes are needed to tell which clock is wrong. An
+alarm that three clocks have raised stays when one of the nodes fails, which is when a leader is
+elected: until this node's clock agrees with one of the remaining clocks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class Alarm:
-    """One offset against one bound, with hysteresis."""
+    """The alarm for one offset and one bound, with hysteresis."""
 
     def __init__(self) -> None:
         self.raised = False
 
     def look(self, offset: Offset | None, bound_ms: int) -> bool:
-        """Take the newest offset (None = unknown now); returns whether the alarm has changed."""
+        """Take the newest offset (None = unknown); returns whether the alarm has changed."""
         before = self.raised
         if offset is None:
             return False
@@ -42,7 +42,7 @@ class ClockWatch:
     """The clocks as one node measures them."""
 
     def __init__(self, name: Callable[[int], str], *, warn_ms: int, stand_ms: int) -> None:
-        """`name` = what a peer is called in the log."""
+        """`name` = the name of a peer for log lines."""
         self._name = name
         self._warn_ms = warn_ms
         self._stand_ms = stand_ms
@@ -53,17 +53,17 @@ class ClockWatch:
         self._quiet = QuietLog(log)
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
-        """A peer's status came at `wall_us`; it may answer one of this node's."""
+        """A peer's status came at `wall_us`; it may answer a status of this node."""
         if status.echo_wall_us:
             times = (status.echo_wall_us, status.echo_heard_us, status.wall_us, wall_us)
             self.offsets.take(peer, Exchange(*times))
 
     def lost(self, peer: int) -> None:
-        """The peer is not connected any more. Its alarm stays until its clock is measured again."""
+        """A peer was disconnected. Its alarm stays until its clock is measured again."""
         self.offsets.lost(peer)
 
     def look(self) -> None:
-        """Judge all clocks; called from time to time."""
+        """Update all alarms; called twice a second."""
         for peer, offset in self.peers.items():
             if self._peers.setdefault(peer, Alarm()).look(offset, self._warn_ms):
                 self._tell_peer(peer, offset)
@@ -74,23 +74,23 @@ class ClockWatch:
             self._tell_standing()
 
     def _verdict(self, alarm: Alarm) -> Offset | None:
-        """By what an alarm about this node's own clock is judged; None = it stays as it is."""
+        """The offset for an alarm about this node's clock; None leaves the alarm as it is."""
         own = self.own
         if own is None and alarm.raised:
             left = [AGREES.less(offset) for offset in self.peers.values()]
             return min(left, key=lambda offset: abs(offset.us), default=None)
         return own
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ status
 
     @property
     def peers(self) -> dict[int, Offset]:
-        """How far each measured peer's clock is ahead of this node's."""
+        """The offset of each measured peer's clock."""
         return self.offsets.all()
 
     @property
     def own(self) -> Offset | None:
-        """How far this node's clock is ahead of the middle one; None with fewer than three."""
+        """The offset of this node's clock from the median; None with fewer than three clocks."""
         middle = self.offsets.middle()
         return None if middle is None else AGREES.less(middle)
 
@@ -100,12 +100,12 @@ class ClockWatch:
         return self._standing.raised
 
     def facts(self) -> dict[str, Any]:
-        """For the status of this node."""
+        """Fields of this node's status."""
         return {"clock_offset_ms": _ms(self.own), "clock_stands_aside": self._standing.raised}
 
     def facts_of(self, peer: int | None) -> dict[str, Any]:
-        """For a member's row (None = this node's): its clock against this node's, and whether it is
-        marked: by the middle clock, or by this node's while only two clocks are known.
+        """Fields of a member's row (None = this node's): its clock compared with this node's, and
+        whether it is wrong by the median, or by this node's clock while only two are known.
         """
         offset = AGREES if peer is None else self.offsets.of(peer)
         return {
@@ -124,7 +124,7 @@ class ClockWatch:
             return peer in self._peers and self._peers[peer].raised and not self._own.raised
         return offset.less(middle).at_least_us > self._warn_ms * 1_000
 
-    # ------------------------------------------------------------------ what is logged
+    # ------------------------------------------------------------------ log lines
 
     def _tell_peer(self, peer: int, offset: Offset) -> None:
         extra = {"offset_ms": _ms(offset)}
@@ -145,7 +145,7 @@ class ClockWatch:
             return
         self._quiet.tell(
             "own clock",
-            "the clock of this node is %s the middle one of all nodes: look at NTP here",
+            "the clock of this node is %s the median clock of all nodes: look at NTP here",
             _relation(own),
         )
 
@@ -153,8 +153,8 @@ class ClockWatch:
         if self._standing.raised:
             self._quiet.tell(
                 "stands aside",
-                "the clock of this node is off by more than %d ms: it leaves the lead to others, "
-                "while one of them can take it",
+                "the clock of this node is off by more than %d ms: it leaves the leadership to "
+                "other nodes while one of them can take it",
                 self._stand_ms,
             )
         else:

@@ -1,7 +1,7 @@
-"""Says once that a majority of the voters cannot be reached, whom it lacks, and when that is over.
+"""Logs once that a majority of the voters is not connected, with their names, and when that ends.
 
-Without a majority nothing is acknowledged and nobody leads; the operator has to know which nodes to
-bring back. A moment without connections, as at every start, is not worth a line.
+Without a majority nothing is acknowledged and no node leads, so the operator has to know which
+nodes to bring back. A short time without connections, as at every start, is not logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("delaylog.cluster")
 
 
 class MajorityWatch:
-    """One node's."""
+    """The watch of one node."""
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
@@ -26,14 +26,14 @@ class MajorityWatch:
 
     @property
     def lacking(self) -> bool:
-        """Whether it was said that there is no majority, and that is not over."""
+        """Whether a missing majority was logged and has not ended."""
         return self._told is not None
 
     def look(
         self, now_ms: int, configuration: Configuration, here: Collection[int], missing: list[str]
     ) -> None:
-        """From time to time. `here` = this node and who is connected; `missing` = names of the
-        voters that are not.
+        """Check; called twice a second. `here` = this node and the connected ones; `missing` =
+        names of the voters that are not connected.
         """
         if configuration.agree(here):
             if self._told is not None:

@@ -1,8 +1,6 @@
-"""What a member watches beside its work, and tells its operator: clocks, a missing majority, and
-addresses on which nodes disagree.
+"""What a member observes for its operator: clocks, a missing majority, differing addresses.
 
-It changes nothing itself; a clock that is far off makes the node unfit to lead (fitness/). It is
-called twice a second, with the statuses.
+It changes nothing itself; a clock that is far off makes the node unfit to lead (fitness/).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class WatchedMember(MemberView, Protocol):
 
 
 class MemberWatch:
-    """One member's. All methods belong to the loop's thread."""
+    """The watch of one member. All methods belong to the loop's thread."""
 
     def __init__(self, member: WatchedMember, node: Node) -> None:
         self._member = member
@@ -44,9 +42,9 @@ class MemberWatch:
         )
         self._majority = MajorityWatch()
         self._elsewhere: dict[tuple[int, str], str] = {}
-        """What a peer announced that was logged, by peer and key."""
+        """Differing addresses that were logged, by peer and key."""
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ inputs
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
         """A peer's status came at `wall_us` by this node's clock."""
@@ -54,11 +52,11 @@ class MemberWatch:
         self._compare(peer, status)
 
     def lost(self, peer: int) -> None:
-        """The peer is not connected any more."""
+        """The peer was disconnected."""
         self.clocks.lost(peer)
 
     def look(self, now_ms: int) -> None:
-        """Twice a second."""
+        """Update alarms; called twice a second."""
         member = self._member
         self.clocks.look()
         configuration = None if member.replication is None else member.replication.configuration
@@ -68,10 +66,10 @@ class MemberWatch:
         member.transport.dial_all(wanted=self._majority.lacking and not removed)
 
     def said(self) -> dict[str, Any]:
-        """The members of a status that this node tells everybody."""
+        """Fields of this node's status for its peers."""
         return {**announced(self._member.file.me), "release": __version__}
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ status
 
     def missing_voters(self) -> list[str]:
         """Names of other voters that are not connected to this node."""
@@ -87,7 +85,7 @@ class MemberWatch:
         return replication is not None and replication.configuration.agree(self._here())
 
     def facts(self) -> dict[str, Any]:
-        """For the status of this node."""
+        """Fields of this node's status for operators."""
         member, copies = self._member, self._member.copies
         return {
             "majority": self.majority,
@@ -104,7 +102,7 @@ class MemberWatch:
         }
 
     def facts_of(self, peer: int) -> dict[str, Any]:
-        """For a member's row."""
+        """Fields of a member's row."""
         member = self._member
         me = peer == member.config.node
         status = None if me else member.statuses.of(peer)
@@ -132,8 +130,8 @@ class MemberWatch:
             if self._elsewhere.get((peer, key)) != there:
                 self._elsewhere[peer, key] = there
                 log.warning(
-                    "%s has %s as its `%s` in its cluster file, and the cluster has %s: that is "
-                    "where it is looked for; correct that file, or have the node moved",
+                    "%s has %s as its `%s` in its cluster file, but the cluster uses %s: correct "
+                    "that file, or run `delaylog cluster move`",
                     self._named(peer),
                     there,
                     key,

@@ -1,4 +1,4 @@
-"""A member's metrics: its place, how far the others are, what was refused. Read at scrape."""
+"""The metrics of a member: role, positions, lag of followers, refusals. Read at scrape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delaylog.replication.epochs import epoch_counter
 
 
 class ClusterMetrics(Collector):
-    """One member's."""
+    """The metrics of one member."""
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member

@@ -1,4 +1,4 @@
-"""Metrics of what a member watches: clocks, missing voters, copies. Read at scrape."""
+"""The metrics of clocks, missing voters and copies. Read at scrape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delaylog.broker.cluster.member import ClusterMember
 
 
 def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
-    """Of one member."""
+    """Yield the metrics of one member."""
     clocks, copies = member.watch.clocks, member.copies
     yield GaugeMetricFamily(
         "delaylog_cluster_missing_voters",

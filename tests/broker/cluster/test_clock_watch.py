@@ -93,8 +93,8 @@ def test_the_odd_one_out_is_known_by_all(clocks: Clocks, caplog: pytest.LogCaptu
     assert other.watch.is_off
     assert other.watch.facts() == {"clock_offset_ms": 5_000, "clock_stands_aside": True}
     said = "\n".join(caplog.messages)
-    assert "this node is 5,000 ms ahead of the middle one of all nodes: look at NTP here" in said
-    assert "it leaves the lead to others" in said
+    assert "this node is 5,000 ms ahead of the median clock of all nodes: look at NTP here" in said
+    assert "it leaves the leadership to other nodes" in said
 
 
 def test_with_two_nodes_nobody_can_tell(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> None:

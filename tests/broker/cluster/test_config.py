@@ -254,9 +254,9 @@ def test_tls(folder: Path) -> None:
     config = load(folder, text)
     assert config.tls is not None
     assert config.tls.key == str(folder / "a.key")
-    with pytest.raises(ClusterError, match=r"tls\.cert .* and tls\.key .* are no pair in PEM"):
+    with pytest.raises(ClusterError, match=r"tls\.cert .* and tls\.key .* are not a pair in PEM"):
         load(folder, text.replace("a.key", "b.key"))
-    with pytest.raises(ClusterError, match=r"tls\.ca .* is no certificate in PEM"):
+    with pytest.raises(ClusterError, match=r"tls\.ca .* is not a certificate in PEM"):
         load(folder, text.replace('ca = "a.pem"', 'ca = "a.key"'))
     (folder / "a.key").chmod(0o644)
     with pytest.raises(ClusterError, match=r"tls\.key: everybody may read .*chmod 600"):

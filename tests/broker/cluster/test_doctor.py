@@ -101,7 +101,7 @@ def test_a_learner_that_holds_nothing(three: ThreeNodes) -> None:
     ready = three.call(blank, "GET", "/readyz")
     assert (ready.status, ready.json["detail"]) == (
         503,
-        "this node is a learner and holds nothing yet",
+        "this node is a learner and has no data yet",
     )
     wrong = failed(three, other)
     assert wrong["learners"] == "node 1 (alpha) is a learner and holds no data"

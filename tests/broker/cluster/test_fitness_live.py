@@ -196,7 +196,7 @@ def test_while_every_disk_is_full_the_leader_leads_on(troubled: Troubled) -> Non
 
     def told() -> list[str]:
         lines = [each["message"] for each in nodes.log_lines(leader)]
-        return [line for line in lines if "leads on: nobody can take over" in line]
+        return [line for line in lines if "leads on: no node can take over" in line]
 
     for node in others:
         troubled.begin(node, "full")

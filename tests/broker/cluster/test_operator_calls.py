@@ -175,7 +175,7 @@ def test_it_says_why_it_is_not_ready() -> None:
     )
     assert "delaylog_cluster_missing_voters 1.0" in fake.scrape()
     fake.leader, fake.replication.votes, fake.files.log_end = 2, False, 0
-    assert "holds nothing" in (fake.calls().not_ready() or "")
+    assert "has no data" in (fake.calls().not_ready() or "")
     fake.replication = None
     assert "before it joins" in (fake.calls().not_ready() or "")
 
@@ -224,9 +224,8 @@ def test_another_address_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     first, second = caplog.messages
     assert first == second
     assert first == (
-        "node 2 (beta) has http://a:1 as its `http` in its cluster file, and the cluster has "
-        "http://10.0.0.1:8702: that is where it is looked for; correct that file, or have the node "
-        "moved"
+        "node 2 (beta) has http://a:1 as its `http` in its cluster file, but the cluster uses "
+        "http://10.0.0.1:8702: correct that file, or run `delaylog cluster move`"
     )
 
 
@@ -296,7 +295,7 @@ def test_a_target_that_is_not_fit_is_refused() -> None:
     fake.say(2, full=True, free_bytes=4_096)
     with pytest.raises(ConflictError, match="beta has a full disk: 4,096 bytes"):
         hand_over(fake, 2)
-    with pytest.raises(ConflictError, match=r"nobody can take over: beta has .*; gamma is a lear"):
+    with pytest.raises(ConflictError, match=r"no node can take over: beta has .*; gamma is a lear"):
         hand_over(fake)
     fake.say(2, unfit="slow", sync_ms=700)
     with pytest.raises(ConflictError, match="beta has a slow disk: a sync takes 700 ms"):

@@ -81,7 +81,7 @@ def test_files(tmp_path: Path) -> None:
         assert read_secret(path) == GOOD
     with pytest.raises(ClusterError, match="cannot read"):
         read_secret(tmp_path / "none")
-    with pytest.raises(ClusterError, match="is no file"):
+    with pytest.raises(ClusterError, match="is not a regular file"):
         read_secret(tmp_path)
     path.chmod(0o600)
     path.write_text("ab" * 4096)

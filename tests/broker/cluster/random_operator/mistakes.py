@@ -20,7 +20,7 @@ REMEDY = {
     "other name": ("belongs to another cluster", "serve the folder with the cluster file"),
     "earlier cluster": ("belongs to another cluster of this name", "needs an empty data folder"),
     "no cluster": ("--cluster FILE",),
-    "blank": ("joins as a learner until a leader lets it in",),
+    "blank": ("joins as a learner until a leader readmits it",),
 }
 """What is said of each mistake, and what to do."""
 
@@ -208,7 +208,7 @@ def twin(field: Field) -> str | None:
 
 
 def _is_alone(said: bytes) -> bool:
-    return b"not connected" in said or b"holds nothing yet" in said
+    return b"not connected" in said or b"has no data yet" in said
 
 
 def _file(field: Field, node: int) -> Path:
