@@ -24,7 +24,7 @@ BY_CLIENTS := --ignore=tests/redis/older_client --ignore=tests/redis/differentia
 BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 
 # One process more than there are cores, four at most, since much of the time they wait for brokers,
-# clocks and disks. Files are taken in the order of tests/longest_first.py.
+# clocks and disks. Files are taken in the order of tests/durations.json.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
 CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -32,10 +32,10 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format twins check test test-core test-redis test-spark drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
 
 venv: $(READY)  ## make .venv with delaylog, editable, and its tools, all at pinned versions
 
@@ -94,11 +94,15 @@ format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-# Random searches make a fifth of their examples: `make test` makes all of them.
+# Random searches make a fifth of their examples: `make test` makes all of them. A test that starts a
+# process or a server fails here.
 check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
-	DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill' $(CHECKED)
+	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill' $(CHECKED)
 
 test: venv test-core test-redis test-spark  ## all tests but the drills
+
+durations:  ## run `test` and record what each file took, from which its order follows
+	DELAYLOG_RECORD_DURATIONS=1 $(MAKE) --no-print-directory test
 
 # The first line says where redis-server is, or how to get it, before anything else fails.
 test-core: venv  ## what `test` runs, but for the Redis clients and Spark
@@ -116,10 +120,11 @@ test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
 
-# Spark's come last, since they end with an error where there is no Java.
-drills: venv drills-core drills-spark  ## the long tests: kill loops and the like
+nightly drills: venv  ## `test` with five times the random examples, and the drills: kill loops and the like
+	DELAYLOG_EFFORT=5 $(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory drills-core drills-spark
 
-drills-core: venv  ## those that need no Java
+drills-core: venv  ## the drills that need no Java
 	$(BIN)/pytest -m drill $(APART) tests
 
 drills-spark: venv $(SPARK_READY)  ## those of Spark

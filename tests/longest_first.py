@@ -1,58 +1,33 @@
-"""In which order files of tests are handed out: those that take longest before all others.
+"""In which order the files of tests are handed out: those that take longest first.
 
-Whoever runs them takes a file at a time (`--dist loadfile`, since a file's tests share a broker). A
-long one among the last leaves every other process idle until it is done.
+Workers take a file at a time (`--dist loadfile`, since the tests of a file share a broker). A long
+file among the last leaves every other worker idle until it is done. `durations.json` has the
+seconds of each file, recorded by `make durations`; a file that is not in it takes no time.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-LONGEST: Final = (
-    "tests/docs/test_examples.py",
-    "tests/broker/shapes/test_shapes.py",
-    "tests/broker/web/test_openapi.py",
-    "tests/broker/cluster/random_operator/test_random_operator.py",
-    "tests/drills/test_kill_loop.py",
-    "tests/drills/test_sdk_kills.py",
-    "tests/drills/test_failover.py",
-    "tests/drills/test_sdk_worker_kills.py",
-    "tests/broker/engine/test_engine_crash.py",
-    "tests/broker/testing/test_plugin.py",
-    "tests/client/workers/test_killed.py",
-    "tests/drills/test_redis_kills.py",
-    "tests/broker/engine/test_machine.py",
-    "tests/broker/web/test_fuzz.py",
-    "tests/broker/test_disk_errors.py",
-    "tests/client/workers/test_handling.py",
-    "tests/replication/test_mutations.py",
-    "tests/broker/cli/test_backup.py",
-    "tests/client/queues/test_crash.py",
-    "tests/broker/engine/test_keys.py",
-    "tests/broker/test_serve.py",
-    "tests/broker/cluster/copies/test_three_nodes.py",
-    "tests/broker/resp/test_endpoint.py",
-    "tests/drills/test_full_disk.py",
-    "tests/broker/cluster/test_fitness_live.py",
-    "tests/broker/cluster/real/test_real_members.py",
-    "tests/replication/test_schedules.py",
-    "tests/wheel/test_timing_wheel_machine.py",
-    "tests/broker/cli/test_commands.py",
-    "tests/broker/cluster/test_one_left.py",
-    "tests/broker/cluster/test_transactions.py",
-    "tests/broker/resp/test_parsing.py",
-    "tests/broker/test_clock_live.py",
-    "tests/broker/cluster/test_three_nodes.py",
-    "tests/client/sending/test_real_broker.py",
-    "tests/broker/test_damaged_disk.py",
-    "tests/broker/cli/test_whole_topics.py",
-    "tests/test_distribution.py",
-)
-"""Half of all the time is theirs; in the order in which it was, as `--durations=0` adds up."""
+ROOT: Final = Path(__file__).parents[1]
+RECORD: Final = Path(__file__).with_name("durations.json")
+LEAST_S: Final = 2
+"""Files that take less are not recorded: their order decides nothing."""
 
-_RANKS: Final = {path: rank for rank, path in enumerate(LONGEST)}
+_SECONDS: Final[dict[str, int]] = json.loads(RECORD.read_text())
 
 
-def rank_of(test_id: str) -> int:
-    """The place of a test by its file: as the list has it, and one for all that are not in it."""
-    return _RANKS.get(test_id.partition("::")[0], len(_RANKS))
+def seconds_of(test_id: str) -> int:
+    """Seconds that all tests of this test's file took together when they were recorded."""
+    return _SECONDS.get(test_id.partition("::")[0], 0)
+
+
+def record(measured: Mapping[str, float]) -> None:
+    """Replace what is recorded of these files; files that are gone are forgotten."""
+    merged = _SECONDS | {path: round(seconds) for path, seconds in measured.items()}
+    kept = {path: s for path, s in merged.items() if s >= LEAST_S and (ROOT / path).exists()}
+    lines = sorted(kept.items(), key=lambda item: (-item[1], item[0]))
+    RECORD.write_text(json.dumps(dict(lines), indent=1) + "\n")
