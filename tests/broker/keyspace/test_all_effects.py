@@ -1,14 +1,16 @@
 """What is logged brings about the same elsewhere, whatever clients do to each other, and when.
 
 Method: programs of the differential tests (all families, scripts, MULTI and WATCH, commands that
-wait) by three clients while time goes on; after each command a keyspace that applied the effects
-holds what the leader's holds, in the same encodings.
+wait) by three clients while time goes on, and their recorded sessions; after each command a
+keyspace that applied the effects holds what the leader's holds, in the same encodings.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +23,10 @@ from tests.broker.keyspace.test_dumps import WHOLE
 from tests.effort import tries
 from tests.redis.differential.grammar import Form, commands
 from tests.redis.differential.programs import family_forms, pools_of_scripts
+from tests.redis.differential.transcript import FOLDER, sections
 
 CLIENTS = 3
+TRAPS = sorted(FOLDER.glob("*.txt"))
 FAMILIES = {"mixed": 2, "transactions": 3, "blocking": 3, "hyperloglog": 1}
 """And how often."""
 STEPS_MS = (0, 0, 0, 1, 7, 150_000, 2_000_000)
@@ -46,7 +50,7 @@ class Group(Pair):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = NOW_MS
-        self.sessions = [self.executor.connect(NOW_MS) for _ in range(CLIENTS)]
+        self.sessions = [self.executor.connect(NOW_MS) for _ in range(5)]
 
     def step(self, session: Session, argv: list[bytes]) -> None:
         """One command in a turn of its own, unless the client waits for something."""
@@ -92,3 +96,16 @@ def test_effects(program: list[tuple[int, int, tuple[bytes, ...]]]) -> None:
     group.leader.expire_due(group.now_ms)
     group.finish()
     group.check()
+
+
+@pytest.mark.parametrize("path", TRAPS, ids=lambda path: path.stem)
+def test_effects_of_recorded_sessions(path: Path) -> None:
+    for section in sections(path):
+        group = Group()
+        for line in section.lines:
+            group.now_ms += line.sleep_ms
+            if line.argv:
+                group.step(group.sessions[line.who], group.dumped(list(line.argv)))
+            else:
+                group.finish()
+            group.check()

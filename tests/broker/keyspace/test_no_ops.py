@@ -100,10 +100,12 @@ SUNIONSTORE none nosuch
 ZADD z 1 a
 ZADD z NX 2 a
 ZADD z XX 2 nosuch
+ZADD none XX 1 a
 ZADD z GT 0 a
 ZADD z LT 2 a
 ZADD z NX INCR 2 a
 ZINCRBY z x a
+ZINCRBY z 0 a
 ZREM z nosuch
 ZREM none a
 ZREMRANGEBYSCORE z 5 6

@@ -1,7 +1,6 @@
-"""The server's own commands, against the real server: errors, settings, the table of commands.
+"""Commands of the server itself: what differs from Redis on purpose, and the table of commands.
 
-A table of commands goes to redis-server and to us, on one connection each; the replies must be
-equal bytes. What differs on purpose stands in a table of its own, with our words.
+The differential tests (traps/server.txt) compare the other replies.
 """
 
 from __future__ import annotations
@@ -20,130 +19,6 @@ from delaylog.broker.keyspace.server_state import ServerState
 from tests.redis_reference import Reference, reference
 
 NOW_MS = 1_700_000_000_000
-
-SAME = """
-CLIENT
-CLIENT NOSUCH
-CLIENT MAINT_NOTIFICATIONS ON
-CLIENT SETNAME a|b
-CLIENT SETNAME worker
-CLIENT GETNAME
-CLIENT ID x
-CLIENT LIST TYPE nosuch
-CLIENT LIST TYPE replica
-CLIENT LIST TYPE
-CLIENT LIST ID
-CLIENT LIST ID a
-CLIENT LIST ID 99999
-CLIENT LIST NOSUCH
-CLIENT KILL
-CLIENT KILL 1.2.3.4:5
-CLIENT KILL ID
-CLIENT KILL ID a
-CLIENT KILL ID 0 ADDR
-CLIENT KILL TYPE nosuch
-CLIENT KILL TYPE normal SKIPME yes
-CLIENT KILL TYPE slave
-CLIENT KILL USER nosuch
-CLIENT KILL USER default SKIPME maybe
-CLIENT KILL SKIPME yes
-CLIENT KILL ADDR 1:1 SKIPME no
-CLIENT KILL LADDR 1:1
-CLIENT KILL MAXAGE 1
-CLIENT UNBLOCK
-CLIENT UNBLOCK a
-CLIENT UNBLOCK 99999
-CLIENT UNBLOCK 1 maybe
-CLIENT UNBLOCK 99999 ERROR
-CLIENT HELP x
-CONFIG
-CONFIG NOSUCH
-CONFIG GET
-CONFIG GET save
-CONFIG GET SAVE
-CONFIG GET nosuch
-CONFIG GET maxmemory-policy
-CONFIG GET databases
-CONFIG GET proto-max-bulk-len
-CONFIG SET
-CONFIG SET a
-CONFIG SET nosuch 1
-CONFIG SET maxmemory 1 x
-CONFIG SET maxclients 20 maxclients 30
-CONFIG SET maxclients 20 nosuch 2
-CONFIG SET maxmemory 0
-CONFIG SET maxmemory-policy NOEVICTION
-CONFIG SET timeout 0
-CONFIG SET appendonly NO
-CONFIG SET proto-max-bulk-len 100
-CONFIG SET proto-max-bulk-len abc
-CONFIG SET proto-max-bulk-len -1
-CONFIG SET proto-max-bulk-len 99999999999999999999
-CONFIG SET proto-max-bulk-len 2mb
-CONFIG GET proto-max-bulk-len
-CONFIG SET client-query-buffer-limit 5
-CONFIG SET client-query-buffer-limit 2mb proto-max-bulk-len 1
-CONFIG GET client-query-buffer-limit
-CONFIG RESETSTAT
-CONFIG RESETSTAT x
-INFO nosuch
-COMMAND NOSUCH
-COMMAND COUNT x
-COMMAND INFO nosuch
-COMMAND DOCS nosuch
-COMMAND GETKEYS
-COMMAND GETKEYS GET
-COMMAND GETKEYS GET a
-COMMAND GETKEYS get a b
-COMMAND GETKEYS PING x
-COMMAND GETKEYS nosuch a
-COMMAND GETKEYS MSET a b c d
-COMMAND GETKEYS CONFIG GET x
-COMMAND GETKEYS ZUNION 2 a b
-COMMAND GETKEYS ZUNION 2 a
-COMMAND GETKEYS EVAL x 0
-COMMAND GETKEYS EVAL x 1 k
-COMMAND LIST x
-COMMAND LIST FILTERBY MODULE x
-COMMAND LIST FILTERBY MODULE
-COMMAND LIST FILTERBY NOSUCH x
-COMMAND LIST FILTERBY ACLCAT nosuch
-COMMAND LIST FILTERBY PATTERN hincrb?
-TIME x
-MEMORY USAGE
-MEMORY USAGE a
-MEMORY USAGE a SAMPLES
-MEMORY USAGE a SAMPLES -1
-MEMORY USAGE a SAMPLES a
-MEMORY USAGE a NOSUCH 1
-ACL WHOAMI
-ACL LIST
-ACL USERS
-ACL CAT
-ACL CAT nosuch
-ACL GETUSER nosuch
-ACL GETUSER default
-ACL SETUSER
-ACL DELUSER x
-ACL DELUSER default
-ACL LOG
-ACL LOG a
-ACL LOG RESET
-ACL GENPASS a
-ACL GENPASS 5000
-ACL DRYRUN default get a
-ACL DRYRUN nosuch get a
-ACL DRYRUN default nosuch a
-ACL DRYRUN default get
-ACL NOSUCH
-ROLE
-ROLE x
-SELECT a
-SELECT 16
-SELECT -1
-SELECT 99999999999
-SELECT 99999999999999999999
-"""
 
 OURS = [
     ("CLIENT SETINFO LIB-NAME redis-py", b"OK"),
@@ -253,16 +128,6 @@ def theirs(redis: Reference, lines: list[str], protocol: int) -> list[bytes]:
                 raw += received
             replies.append(raw[: -len(fence)])
     return replies[1:]
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_as_the_real_server(executor: Executor, protocol: int) -> None:
-    ours = Ours(executor)
-    ours.call(f"HELLO {protocol}")
-    lines = SAME.strip().splitlines()
-    with reference() as redis:
-        for line, expected in zip(lines, theirs(redis, lines, protocol), strict=True):
-            assert ours.call(line) == expected, line
 
 
 @pytest.mark.parametrize(("line", "expected"), OURS)
