@@ -10,26 +10,18 @@ a torn tail and is cut, below it is rot and an error that names segment and posi
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError
-from delaylog.storage.files.file_system import File, FileSystem, parent_of
+from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Stamp, Tick, encode_frame
-from delaylog.storage.log.log_reader import (
-    Durable,
-    FrameHops,
-    judge_tail,
-    read_frame,
-    read_frames,
-    scan_segment,
-    segment_bases,
-    segment_name,
-)
+from delaylog.storage.log.log_reader import Durable, FrameHops, read_frame, read_frames
+from delaylog.storage.log.log_replay import replay
 from delaylog.storage.log.recent_frames import RecentFrames
+from delaylog.storage.log.segments import LogSegments
 from delaylog.storage.messages.batch import Block
 
 SEGMENT_BYTES_MAX: Final = 128 << 20
@@ -51,14 +43,9 @@ class PhysicalLog:
 
         `recent_bytes_max` = how much of what was appended last is kept in memory for `read`.
         """
-        self._fs = fs
-        self._folder = folder
+        self.segments = LogSegments(fs, folder)
         self._segment_bytes_max = segment_bytes_max
         self._node = node
-        fs.mkdir(folder)
-        # A process may have died between making the folder and making that durable.
-        fs.sync_folder(parent_of(folder))
-        self._bases = segment_bases(fs, folder)
         self._file: File | None = None
         self._pending: list[Block] = []
         self._pending_size = 0
@@ -67,8 +54,6 @@ class PhysicalLog:
         self._queue_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._old_files: list[File] = []
-        self._begun = self._named = 0
-        """Segments begun since the start, and how many of them have durable names."""
         self._failure: DiskFailedError | None = None
         self.end_position = 0
         self.written_position = 0
@@ -85,78 +70,15 @@ class PhysicalLog:
         follow raise that bound by their `synced_position`. Must be run to its end before the
         first append. Raises CorruptionError for rot.
         """
-        if not self._bases:
-            if start > 0 or durable_end > start:
-                raise CorruptionError(
-                    "the physical log is missing",
-                    path=self._folder,
-                    position=start,
-                    detail=f"durable to {max(start, durable_end)}",
-                )
-            self._start_segment(start)
-            self._sync_names()
-            self.end_position = self.written_position = self.durable_position = start
-            self.found_end = start
-            return
-        if self._bases[0] > start:
-            raise CorruptionError(
-                "the first segment begins behind the checkpoint",
-                path=self._path(self._bases[0]),
-                position=start,
-            )
-        position = start
-        bad: str | None = None
-        first = max(i for i, base in enumerate(self._bases) if base <= start)
-        at = first
-        for at in range(first, len(self._bases)):
-            base = self._bases[at]
-            if base > position:
-                bad = bad or "a gap between segments"
-                break
-            with closing(self._fs.open(self._path(base))) as file:
-                if base + file.size() < position:
-                    raise CorruptionError(
-                        "the log ends before the checkpoint",
-                        path=self._path(base),
-                        position=base + file.size(),
-                        detail=f"durable to {position}",
-                    )
-                # What is replayed may reach derived files, so it must be durable itself: after a
-                # kill the tail may be in the page cache only.
-                file.fdatasync()
-                position = yield from scan_segment(file, base, position)
-                left = file.size() - (position - base)
-            if left > 0:
-                bad = "a bad frame"
-                break
-        if bad is not None:
-            rest = self._bases[at:]
-            judge_tail(
-                self._fs, self._folder, rest, bad, position, Durable(durable_end, self._node)
-            )
-        elif position < durable_end:
-            raise CorruptionError(
-                "durable frames are missing",
-                path=self._path(self._bases[at]),
-                position=position,
-                detail=f"durable to {durable_end}",
-            )
-        self._cut(position)
+        segments = self.segments
+        position = yield from replay(segments, start, Durable(durable_end, self._node))
+        if segments.bases:
+            self._file = segments.cut(position)
+        else:
+            self._file = segments.begin(position)
+            segments.sync_names()
         self.end_position = self.written_position = self.durable_position = position
         self.found_end = position
-
-    def _cut(self, position: int) -> None:
-        """Drop everything from `position` on, durably, and open the last segment for appending."""
-        keep = [base for base in self._bases if base <= position]
-        dropped = self._bases[len(keep) :]
-        for base in reversed(dropped):
-            self._fs.unlink(self._path(base))
-        self._bases = keep
-        self._file = self._fs.open(self._path(keep[-1]))
-        if self._file.size() != position - keep[-1]:
-            self._file.truncate(position - keep[-1])
-        self._file.fdatasync()
-        self._fs.sync_folder(self._folder)
 
     # ------------------------------------------------------------------ appending
 
@@ -216,7 +138,7 @@ class PhysicalLog:
                     return True
                 file = self._file
                 assert file is not None, "recover() runs before the first write"
-                at = self.written_position - self._bases[-1]
+                at = self.written_position - self.segments.bases[-1]
                 if at > 0 and at + size > self._segment_bytes_max:
                     file = self._next_segment(file)
                     at = 0
@@ -254,7 +176,7 @@ class PhysicalLog:
         if file is None:
             raise DiskFailedError("the physical log is closed")
         try:
-            self._sync_names()
+            self.segments.sync_names()
             for sealed in old:
                 sealed.fdatasync()
             file.fdatasync()
@@ -291,7 +213,7 @@ class PhysicalLog:
                 if self._file is not None:
                     self._file.close()
                 self._recent.clear()
-                self._cut(position)
+                self._file = self.segments.cut(position)
                 self.end_position = self.written_position = self.durable_position = position
 
     def rewrite_last(
@@ -305,8 +227,8 @@ class PhysicalLog:
         stamp = Stamp(epoch, leader_time_ms, tick)
         frame, size = encode_frame(kind, [], stamp, position=position, synced_position=position)
         assert position + size == self.end_position == self.durable_position, "it is the last one"
-        base = max(each for each in self._bases if each <= position)
-        with closing(self._fs.open(self._path(base))) as file:
+        base, _ = self.segments.span(position)
+        with closing(self.segments.open(base)) as file:
             file.pwritev(frame, position - base)
             file.fdatasync()
         self._recent.clear()
@@ -323,9 +245,9 @@ class PhysicalLog:
         with self._write_lock:
             self._refuse_if_failed()
             file = self._file
-            if file is not None and self.written_position > self._bases[-1]:
+            if file is not None and self.written_position > self.segments.bases[-1]:
                 self._next_segment(file)
-                self._sync_names()
+                self.segments.sync_names()
 
     @property
     def sealed(self) -> bool:
@@ -338,25 +260,12 @@ class PhysicalLog:
         A write that found no space may have left a part of its frames behind that place. They
         are written again, into the next segment, so what stands here would pass for rot.
         """
-        end = self.written_position - self._bases[-1]
+        end = self.written_position - self.segments.bases[-1]
         if file.size() > end:
             file.truncate(end)
-        fresh = self._start_segment(self.written_position)
+        fresh = self._file = self.segments.begin(self.written_position)
         self._old_files.append(file)
         return fresh
-
-    def _start_segment(self, base: int) -> File:
-        file = self._file = self._fs.open(self._path(base), create=True)
-        self._bases.append(base)
-        self._begun += 1
-        return file
-
-    def _sync_names(self) -> None:
-        """Make the names of new segments durable, which `write_pending` leaves to the next sync."""
-        begun = self._begun
-        if begun != self._named:
-            self._fs.sync_folder(self._folder)
-            self._named = begun
 
     def read(self, start: int, bytes_max: int) -> bytes:
         """Whole frames from the one at `start` on: as many as fit, and at least one.
@@ -369,11 +278,10 @@ class PhysicalLog:
         if start >= self.written_position or self._pending_size:
             self.write_pending()
         assert self.first_position <= start < self.written_position, "there is a frame to read"
-        bases = list(self._bases)
-        at = bisect_right(bases, start) - 1
-        end = bases[at + 1] if at + 1 < len(bases) else self.written_position
-        with closing(self._fs.open(self._path(bases[at]))) as file:
-            return read_frames(file, bases[at], start, end, bytes_max)
+        base, end = self.segments.span(start)
+        with closing(self.segments.open(base)) as file:
+            last = self.written_position if end is None else end
+            return read_frames(file, base, start, last, bytes_max)
 
     def frame_at(self, position: int) -> Frame:
         """The frame that begins there, checked. Any thread; also while the log is recovered.
@@ -382,23 +290,19 @@ class PhysicalLog:
         """
         if position >= self.written_position and self._pending_size:
             self.write_pending()
-        bases = list(self._bases)
-        at = bisect_right(bases, position) - 1
-        if at < 0:
-            path = self._path(bases[0]) if bases else self._folder
-            raise CorruptionError("the log begins behind a frame", path=path, position=position)
-        with closing(self._fs.open(self._path(bases[at]))) as file:
-            frame = read_frame(file, bases[at], position)
+        base, _ = self.segments.span(position)
+        with closing(self.segments.open(base)) as file:
+            frame = read_frame(file, base, position)
         if frame is None:
-            path = self._path(bases[at])
+            path = self.segments.path(base)
             raise CorruptionError("a bad frame", path=path, position=position)
         return frame
 
     def hops(self, start: int) -> FrameHops:
         """A look at the frames that are written, from `start` or the first one held."""
         return FrameHops(
-            self._fs,
-            self._folder,
+            self.segments.fs,
+            self.segments.folder,
             start=max(start, self.first_position),
             end=self.written_position,
         )
@@ -407,26 +311,12 @@ class PhysicalLog:
 
     def drop_below(self, position: int) -> int:
         """Remove segments that end at or below `position`; returns how many went."""
-        dropped = 0
-        if len(self._bases) > 1 and self._bases[1] <= position:
-            # Or a crash could leave neither the old segment nor the name of the new one.
-            self._sync_names()
-        while len(self._bases) > 1 and self._bases[1] <= position:
-            self._fs.unlink(self._path(self._bases.pop(0)))
-            dropped += 1
-        return dropped
-
-    def held_end(self) -> int:
-        """Where the files end, before anything of them is believed: how far a replay may go."""
-        if not self._bases:
-            return 0
-        with closing(self._fs.open(self._path(self._bases[-1]))) as file:
-            return self._bases[-1] + file.size()
+        return self.segments.drop_below(position)
 
     @property
     def first_position(self) -> int:
-        """First position still held."""
-        return self._bases[0] if self._bases else 0
+        """First position that is still on disk."""
+        return self.segments.first_position
 
     def close(self) -> None:
         """Close the files. What was appended and not written is dropped."""
@@ -434,6 +324,3 @@ class PhysicalLog:
             for file in [*self._old_files, *([self._file] if self._file else [])]:
                 file.close()
             self._old_files, self._file = [], None
-
-    def _path(self, base: int) -> str:
-        return f"{self._folder}/{segment_name(base)}"

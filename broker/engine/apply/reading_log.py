@@ -35,12 +35,12 @@ def replay(
     limits = state.limits
     state.replaying = True
     frames = 0
-    held_end = state.log.held_end()
+    files_end = state.log.segments.files_end()
     for frame in state.log.recover(start, durable_end):
         apply_frame(state, frame)
         frames += 1
         if frames % _REPLAY_FLUSH_FRAMES == 0:
-            working("replaying the log", frame.end - start, held_end - start)
+            working("replaying the log", frame.end - start, files_end - start)
             if state.hours.pile.size_bytes > limits.tail_bytes_max:
                 run(state.hours.flush(upto=frame.end))
             if state.hours.dirty_state_bytes > limits.state_bytes_max:
