@@ -281,7 +281,7 @@ class Engine:
         """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
         assert self._member is None, "a member begins no epoch by itself"
         shown = self.dispatcher.retire()
-        self.state.hours.finish_removals()
+        self.state.hours.folders.finish_removals()
         set_back(self.state, step_ms, now_ms)
         self.state.keyspace.now_ms = now_ms
         self.upkeep.set_back(now_ms)
@@ -376,11 +376,11 @@ class Engine:
 
     def flush_work(self) -> Work:
         """The splitter: durable tails go to their hours."""
-        yield from self.state.hours.flush(upto=self.state.committed())
+        yield from self.state.hours.flusher.flush(upto=self.state.committed())
 
     def states_due(self) -> bool:
         """Changed state pages take enough memory to be written."""
-        self._state_bytes = self.state.hours.dirty_state_bytes
+        self._state_bytes = self.state.hours.flusher.dirty_state_bytes
         return self._state_bytes >= self.limits.state_bytes_max
 
     def states_work(self) -> Work:
@@ -390,24 +390,24 @@ class Engine:
         that come faster than that have to wait.
         """
         hours = self.state.hours
-        yield from hours.flush_states(until_committed=self.state.until_committed)
-        self._state_bytes = hours.dirty_state_bytes
-        yield from hours.far.merge_flushed_states(hours.counts)
+        yield from hours.flusher.flush_states(until_committed=self.state.until_committed)
+        self._state_bytes = hours.flusher.dirty_state_bytes
+        yield from hours.far.merges.flushed_states(hours.counts)
 
     def split_due(self, now_ms: int) -> bool:
         """Hours have come near that the far tier keeps."""
         if self.state.following:
             # Who leads is told by its dispatcher.
-            self.state.hours.look_ahead(now_ms // HOUR_MS)
-        return self.state.hours.split_due
+            self.state.hours.border.look_ahead(now_ms // HOUR_MS)
+        return self.state.hours.border.split_due
 
     def split_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
         """Give near hours folders of their own."""
-        yield from until(stopping, self.state.hours.split_work())
+        yield from until(stopping, self.state.hours.border.split_work())
 
     def merge_due(self) -> bool:
         """Runs of the far tier are to be merged."""
-        return self.state.hours.merge_due()
+        return self.state.hours.far.merges.due(self.state.hours.counts)
 
     def merge_work(
         self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False

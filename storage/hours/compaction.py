@@ -91,7 +91,7 @@ def _take(
 
 def _replace(folder: DelayHour, rewrite: HourRewrite) -> Work:
     """Take over what was appended meanwhile, and exchange the files."""
-    yield folder.load_seconds
+    yield folder.heads.load
     extents = folder.extents()
     box: list[HourReader] = []
     yield lambda: box.append(rewrite.reader(len(extents)))

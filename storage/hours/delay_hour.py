@@ -7,8 +7,7 @@ Rows and records are read by a `HourReader`.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,20 +19,20 @@ from delaylog.storage.columns.whole_rows import concat_rows
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.hours.extent_checks import ExtentChecks
 from delaylog.storage.hours.extents import make_extent, read_extents
+from delaylog.storage.hours.hour_files import HourFiles
+from delaylog.storage.hours.hour_heads import SECOND_INDEX, HourHeads
 from delaylog.storage.hours.hour_reader import HourReader
 from delaylog.storage.hours.hour_recovery import cut_files, first_rows_are_before, rows_are_missing
 from delaylog.storage.hours.hour_rewrite import HourRewrite
 from delaylog.storage.hours.open_hours import OpenHours
-from delaylog.storage.hours.second_index import ChainUpdate, SecondIndex, rebuild
+from delaylog.storage.hours.second_index import ChainUpdate, SecondIndex
 from delaylog.storage.hours.states.state_column import StateColumn
 from delaylog.storage.layout import (
     DEFAULT_GROUP,
     EXTENT,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
-    HOUR_SECONDS,
     INDEX_ENTRY_SIZE,
-    SECOND_ENTRY,
     Int64Array,
     RowArray,
     group_of_name,
@@ -44,8 +43,6 @@ from delaylog.storage.messages.rows import seconds_of
 from delaylog.storage.work import Work
 
 _WALK_SLICE: Final = 8192
-_REBUILT_ROWS_MAX: Final = HOUR_SECONDS * SECOND_ENTRY.itemsize // INDEX_ENTRY_SIZE
-"""Rows that take no more bytes than the second index of an hour."""
 _VERIFY_BYTES: Final = 4 << 20
 _WRITE_SOON_BYTES: Final = 256 << 10
 """A flush of that size goes to the disk at once: what a checkpoint finds unwritten in all hours
@@ -77,68 +74,33 @@ class DelayHour:
         self.hour = hour
         self._opened = opened if opened is not None else OpenHours[DelayHour](1)
         self.used = False
-        """Whether somebody asked for this hour since `OpenHours` last looked at it."""
+        """Whether this hour was asked for since `OpenHours` last looked at it."""
         self.extent_count = 0
-        self._files: dict[str, File] = {}
-        self._reader = HourReader(self._file, folder, self.checks)
+        self.files = HourFiles(fs, folder, self._note_files)
+        self.reader = HourReader(self.files.open, folder, self.checks)
+        self.heads = HourHeads(self.files, self.reader, hour, self._note_heads)
         self._checks: ExtentChecks | None = None
         self._own_extents = 0
         """Number of the first extent that was written since the files were opened."""
-        self._seconds: SecondIndex | None = None
-        self._seconds_dirty = False
-        self._unsynced = False
-        self._syncing = False
-        self._has_new_names = False
-        """A file was created since the folder was last synced."""
         self._states: dict[int, StateColumn] = {}
         self._pins = 0
-        self._readers = 0
-        self._readers_lock = threading.Lock()
 
-    # ------------------------------------------------------------------ files
+    def _note_files(self) -> None:
+        self._opened.files[self.hour] = self
 
-    def _path(self, name: str) -> str:
-        return f"{self.folder}/{name}"
+    def _note_heads(self, loaded: bool) -> None:
+        if loaded:
+            self._opened.heads[self.hour] = self
+        else:
+            self._opened.heads.pop(self.hour, None)
 
-    def _file(self, name: str, *, create: bool = False) -> File:
-        file = self._files.get(name)
-        if file is None:
-            if create and not self._fs.exists(self._path(name)):
-                self._fs.mkdir(self.folder)
-                self._has_new_names = True
-            opened = self._fs.open(self._path(name), create=create)
-            # Another thread may have opened it meanwhile.
-            file = self._files.setdefault(name, opened)
-            if file is not opened:
-                opened.close()
-            self._opened.files[self.hour] = self
-        return file
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the folder holds a delay index: the first file to go when an hour is removed."""
-        return self._fs.exists(self._path("delay.index"))
-
-    def holds_rows_before(self, position: int, epoch: int) -> bool:
-        """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
-
-        Else the hour was removed behind that, and may have come to be again after the clock was
-        set back.
-        """
-        if not self.has_rows or not self._fs.exists(self._path("extents")):
-            return False
-        return first_rows_are_before(self._file, position, epoch)
-
-    @property
-    def open_files(self) -> int:
-        """Descriptors in use, state columns not counted."""
-        return len(self._files)
+    # ------------------------------------------------------------------ states
 
     def states(self, group: int = DEFAULT_GROUP) -> StateColumn:
         """The state column of a consumer group (its file appears with the first change)."""
         column = self._states.get(group)
         if column is None:
-            path = self._path(state_name(group))
+            path = self.files.path(state_name(group))
             column = StateColumn(self._fs, path, self._opened.dirty)
             self._states[group] = column
             self._opened.columns[column] = (self, group)
@@ -162,33 +124,8 @@ class DelayHour:
 
     @property
     def state_columns(self) -> list[StateColumn]:
-        """Columns that were touched since the hour was opened."""
+        """Columns in memory."""
         return list(self._states.values())
-
-    def seconds(self) -> SecondIndex:
-        """The heads of the chains, loaded or rebuilt."""
-        seconds = self._seconds
-        if seconds is None:
-            seconds = self._seconds = self._load_seconds()
-            self._opened.heads[self.hour] = self
-        return seconds
-
-    def _load_seconds(self) -> SecondIndex:
-        if self.row_count == 0:
-            return SecondIndex()
-        path = self._path("second.index")
-        kept: SecondIndex | None = None
-        if self._fs.exists(path):
-            file = self._file("second.index")
-            kept = SecondIndex.decode(file.pread(file.size(), 0))
-        if kept is not None and kept.covers == self.row_count:
-            return kept
-        self._seconds_dirty = True
-        return self.rebuild_seconds()
-
-    def rebuild_seconds(self) -> SecondIndex:
-        """The second index from the delay index alone (one vectorised pass)."""
-        return rebuild([(rows, self.hour) for rows in self.scan_rows()])
 
     # ------------------------------------------------------------------ appending
 
@@ -197,7 +134,7 @@ class DelayHour:
     ) -> Flush:
         """Complete rows (in index order, ours to change) for an append behind the last one.
 
-        `heads` = our `seconds()`. Any thread.
+        `heads` = `self.heads.get()`. Any thread.
         """
         assert int(rows["global_index"][0]) == self.row_count + 1, "rows stand in index order"
         size = rows["size"].astype(np.int64)
@@ -208,18 +145,18 @@ class DelayHour:
 
     def write_flush(self, flush: Flush) -> None:
         """Write body, index and extent of a flush. Any thread; nothing is visible yet."""
-        with self.reading():
+        with self.files.reading():
             self._write_flush(flush)
 
     def _write_flush(self, flush: Flush) -> None:
         rows = flush.rows
-        self._unsynced = True
-        log = self._file("delay.log", create=True)
+        self.files.changed()
+        log = self.files.open("delay.log", create=True)
         if flush.data_size:
             written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
             assert written == flush.data_size, "bodies and sizes agree"
         raw = rows.view(np.uint8).data
-        index = self._file("delay.index", create=True)
+        index = self.files.open("delay.index", create=True)
         index.pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
         if flush.data_size + raw.nbytes >= _WRITE_SOON_BYTES:
             log.begin_writing(self.log_size, flush.data_size)
@@ -232,106 +169,30 @@ class DelayHour:
             log_size=flush.data_size,
             position_last=flush.position_last,
         )
-        self._file("extents", create=True).pwritev(
-            [extent.tobytes()], self.extent_count * EXTENT_SIZE
-        )
+        file = self.files.open("extents", create=True)
+        file.pwritev([extent.tobytes()], self.extent_count * EXTENT_SIZE)
         flush.extent = extent[0]
 
     def commit_flush(self, flush: Flush) -> None:
         """Take a written flush over: from here on readers find its rows in the files."""
-        self.seconds().apply(flush.chain)
-        self._seconds_dirty = True
-        self._reader.row_count += len(flush.rows)
-        self._reader.log_size += flush.data_size
+        self.heads.get().apply(flush.chain)
+        self.heads.mark_dirty()
+        self.reader.row_count += len(flush.rows)
+        self.reader.log_size += flush.data_size
         self.extent_count += 1
         if self._checks is not None:
             assert flush.extent is not None, "a flush is written before it is taken over"
             self._checks.append(flush.extent)
 
-    def take_seconds(self) -> Callable[[], None]:
-        """A job for any thread: write the second index as it is now.
-
-        Meanwhile it may change: what is written is of one moment, or a start would believe it.
-        """
-        assert self._seconds is not None, "it is there if it has changed"
-        raw = self._seconds.encode()
-        self._seconds_dirty = False
-
-        def write() -> None:
-            try:
-                with self.reading():
-                    self._unsynced = True
-                    self._file("second.index", create=True).pwritev([raw], 0)
-            except BaseException:
-                self._seconds_dirty = self._seconds is not None
-                raise
-
-        return write
-
-    @property
-    def seconds_dirty(self) -> bool:
-        """Whether the heads in memory are newer than the file."""
-        return self._seconds_dirty
-
-    @property
-    def has_heads(self) -> bool:
-        """Whether the heads of the chains are in memory."""
-        return self._seconds is not None
-
-    @property
-    def heads_need_file(self) -> bool:
-        """Whether heads that are dropped have to be written first.
-
-        Of few rows they are rebuilt by a read that is no longer than the file would be. A file that
-        exists is kept up: it could cover rows that were cut off, or be all that knows of rows that
-        compaction removed.
-        """
-        if not self._seconds_dirty:
-            return False
-        few = self.row_count <= _REBUILT_ROWS_MAX
-        return not few or self._fs.exists(self._path("second.index"))
-
-    def drop_seconds(self) -> None:
-        """Forget heads, unless they have to be written first; they are loaded when needed."""
-        if not self.heads_need_file:
-            self._seconds, self._seconds_dirty = None, False
-            self._opened.heads.pop(self.hour, None)
-
-    def sync_appends(self) -> None:
-        """Make all files but the states durable. Any thread."""
-        with self.reading():
-            if self._unsynced:
-                self._syncing, self._unsynced = True, False
-                try:
-                    self._sync_files()
-                except BaseException:
-                    # The next sync repeats all of it.
-                    self._unsynced = True
-                    raise
-                finally:
-                    self._syncing = False
-
-    def _sync_files(self) -> None:
-        for file in list(self._files.values()):
-            file.fdatasync()
-        if self._has_new_names:
-            # Cleared first: another thread may create a file during the sync.
-            self._has_new_names = False
-            try:
-                self._fs.sync_folder(self.folder)
-            except BaseException:
-                self._has_new_names = True
-                raise
-
     # ------------------------------------------------------------------ reading
 
     def read_rows(self, indexes: Int64Array) -> RowArray:
         """Copies of the index rows `indexes` (all of them in the files)."""
-        return self._reader.rows(indexes)
+        return self.reader.rows(indexes)
 
     def read_records(self, rows: RowArray) -> bytes:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""
-        return self._reader.records(rows)
+        return self.reader.records(rows)
 
     def read_heads(self, rows: RowArray) -> bytes:
         """Id, key, tags and headers of `rows`, one after another, without a look at any body.
@@ -339,26 +200,17 @@ class DelayHour:
         Nothing is checked: that would read every body of an extent. The caller holds what it uses
         against the hashes in the rows.
         """
-        return self._reader.heads(rows)
-
-    @property
-    def mapped(self) -> bool:
-        """Whether scattered reads go through maps."""
-        return self._reader.mapped
-
-    @mapped.setter
-    def mapped(self, mapped: bool) -> None:
-        self._reader.mapped = mapped
+        return self.reader.heads(rows)
 
     @property
     def row_count(self) -> int:
         """Rows that stand in the files."""
-        return self._reader.row_count
+        return self.reader.row_count
 
     @property
     def log_size(self) -> int:
         """Bytes of records that stand in the files."""
-        return self._reader.log_size
+        return self.reader.log_size
 
     def walk_second(
         self, second: int, last: int, *, before: int = 0, slice_rows: int = _WALK_SLICE
@@ -368,7 +220,7 @@ class DelayHour:
         `before` is a row of the chain behind which the walk begins; 0 begins at its head.
         """
         with self.pinned():
-            index = self.head(second)
+            index = self.heads.newest(second)
             if before:
                 row = self.read_rows(np.array([before], np.int64))[0]
                 if row["global_index"]:
@@ -376,39 +228,35 @@ class DelayHour:
                 else:
                     # Compaction removed it, and the chain does not lead there any more.
                     last = min(last, before - 1)
-            yield from self._reader.walk(index, last, slice_rows=slice_rows)
+            yield from self.reader.walk(index, last, slice_rows=slice_rows)
 
     def scan_rows(self, first: int = 1, last: int | None = None) -> Iterator[RowArray]:
         """All rows in index order, in parts, read with pread."""
-        return self._reader.scan(first, self.row_count if last is None else last)
+        return self.reader.scan(first, self.row_count if last is None else last)
 
     def own_reader(self) -> HourReader:
-        """Reads this hour beside the loop, within `reading`."""
-        return HourReader(self._file, self.folder, self.checks)
-
-    def head(self, second: int) -> int:
-        """The newest row of a second's chain, 0 if it is empty."""
-        return int(self.seconds().newest[second])
+        """A reader for another thread, which uses it within `files.reading`."""
+        return HourReader(self.files.open, self.folder, self.checks)
 
     def read_range(self, first: int, last: int) -> RowArray:
         """Rows first..last. Any thread."""
-        with self.reading():
-            return concat_rows(list(self._reader.scan(first, last)))
+        with self.files.reading():
+            return concat_rows(list(self.reader.scan(first, last)))
 
     def extents(self) -> RowArray:
         """All extents, checked. Raises CorruptionError for a damaged one."""
         count = self.extent_count
         if count == 0:
             return np.zeros(0, EXTENT)
-        return read_extents(self._file("extents"), count, self._path("extents"))
+        return read_extents(self.files.open("extents"), count, self.files.path("extents"))
 
     def checks(self) -> ExtentChecks:
         """What has been checked of the files since they were opened."""
         if self._checks is None:
             extents = self.extents()
-            self._reader.sparse = some(extents["flags"] & EXTENT_REWRITTEN)
+            self.reader.sparse = some(extents["flags"] & EXTENT_REWRITTEN)
             self._checks = ExtentChecks(
-                self._file, self.folder, extents, good_from=self._own_extents
+                self.files.open, self.folder, extents, good_from=self._own_extents
             )
         return self._checks
 
@@ -418,7 +266,7 @@ class DelayHour:
         Without `records`, only rows, and only those that were not checked. Reading the files
         also warms the page cache ahead of dispatch. Any thread.
         """
-        with self.reading():
+        with self.files.reading():
             if records:
                 self._checks = None
                 self._own_extents = self.extent_count
@@ -439,13 +287,8 @@ class DelayHour:
 
     def check_records(self, number: int) -> None:
         """Check the records of one extent. Any thread."""
-        with self.reading():
+        with self.files.reading():
             self.checks().check_records(number)
-
-    def load_seconds(self) -> None:
-        """Load the heads of the chains. Any thread."""
-        with self.reading():
-            self.seconds()
 
     # ------------------------------------------------------------------ compaction
 
@@ -461,7 +304,7 @@ class DelayHour:
     @property
     def replaceable(self) -> bool:
         """Whether nobody reads the files beside the loop, nor keeps a place in them."""
-        return self._pins == 0 and self._readers == 0
+        return self._pins == 0 and self.files.readers == 0
 
     def replacing(self, rewrite: HourRewrite) -> Work:
         """Let rewritten files of all rows take the place of the present ones.
@@ -470,19 +313,18 @@ class DelayHour:
         ones, so every one that is read is open by then.
         """
         assert rewrite.row_count == self.row_count, "a rewriting holds every row"
-        counts = self.seconds().count.copy()
+        counts = self.heads.get().count.copy()
         for name in ("delay.log", "delay.index", "extents"):
-            self._file(name)
-        with self.reading():
+            self.files.open(name)
+        with self.files.reading():
             yield lambda: rewrite.replace(counts)
-            while self._pins or self._readers > 1:
+            while self._pins or self.files.readers > 1:
                 yield 0.001
         left = self._take_files()
         self._own_extents = 0
-        self._unsynced = False
-        self._reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
-        self._seconds, self._seconds_dirty = rewrite.seconds, False
-        self._opened.heads[self.hour] = self
+        self.files.exchanged()
+        self.reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
+        self.heads.replace(rewrite.seconds, dirty=False)
 
         def close() -> None:
             while left:
@@ -496,6 +338,16 @@ class DelayHour:
 
     # ------------------------------------------------------------------ opening, ending
 
+    def holds_rows_before(self, position: int, epoch: int) -> bool:
+        """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
+
+        Otherwise the hour was removed behind `position`, and may have got rows again after the
+        clock was set back. The delay index is the first file to go when an hour is removed.
+        """
+        if not self.files.exists("delay.index") or not self.files.exists("extents"):
+            return False
+        return first_rows_are_before(self.files.open, position, epoch)
+
     def cut(self, row_count: int) -> None:
         """Recovery: keep the first `row_count` rows and nothing else. Later ones come by replay."""
         if row_count == 0:
@@ -503,29 +355,20 @@ class DelayHour:
                 self.close()
                 self._fs.remove_tree(self.folder)
             return
-        if not self.has_rows:
-            raise rows_are_missing(self._path("delay.index"), 0, row_count)
+        if not self.files.exists("delay.index"):
+            raise rows_are_missing(self.files.path("delay.index"), 0, row_count)
         self._checks = None
-        kept = self._fs.exists(self._path("second.index"))
-        left = cut_files(self._file, self.folder, self.hour, row_count, with_seconds=kept)
-        self._reader.row_count, self._reader.log_size = row_count, left.log_size
+        kept = self.files.exists(SECOND_INDEX)
+        left = cut_files(self.files.open, self.folder, self.hour, row_count, with_seconds=kept)
+        self.reader.row_count, self.reader.log_size = row_count, left.log_size
         self.extent_count = self._own_extents = left.extent_count
         if left.seconds is not None:
-            self._seconds, self._seconds_dirty = left.seconds, left.rewound
-            self._opened.heads[self.hour] = self
+            self.heads.replace(left.seconds, dirty=left.rewound)
         else:
-            self.drop_seconds()
+            self.heads.drop()
         for group in self._groups():
             self.states(group).cut(row_count)
             self.drop_states(group)
-
-    def forget_pages(self) -> None:
-        """Give resident pages of the mapped pieces back."""
-        self._reader.forget_pages()
-
-    def unmap(self) -> None:
-        """Stop serving reads through maps."""
-        self._reader.unmap()
 
     def close_files(self) -> None:
         """Give back descriptors; they reopen on demand. Unsynced appends must be synced before.
@@ -537,44 +380,19 @@ class DelayHour:
 
     def _take_files(self) -> list[File]:
         """The open files, which are the caller's to close."""
-        self.unmap()
+        self.reader.unmap()
         self._checks = None
         self._own_extents = self.extent_count
-        files = list(self._files.values())
-        self._files.clear()
         self._opened.files.pop(self.hour, None)
-        return files
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Keep the hour's files open and in place: another thread reads or writes them beside the
-        loop.
-        """
-        with self._readers_lock:
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._readers_lock:
-                self._readers -= 1
+        return self.files.take()
 
     def close_idle_files(self) -> bool:
-        """As `close_files`, unless appends were not synced or another thread uses them just now."""
-        with self._readers_lock:
-            idle = self._readers == 0 and not self.unsynced
-            if idle:
-                self.close_files()
-        return idle
-
-    @property
-    def unsynced(self) -> bool:
-        """Whether appended bytes have not been synced; files stay open as long."""
-        return self._unsynced or self._syncing
+        """As `close_files`, unless appends are unsynced or a thread uses the files; whether so."""
+        return self.files.close_if_idle(self.close_files)
 
     def close(self) -> None:
         """Close everything. What was not written is dropped."""
         self.close_files()
         for group in list(self._states):
             self.drop_states(group)
-        self._seconds, self._seconds_dirty = None, False
-        self._opened.heads.pop(self.hour, None)
+        self.heads.forget()

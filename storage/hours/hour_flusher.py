@@ -16,11 +16,16 @@ from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.whole_rows import concat_rows
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
+from delaylog.storage.hours.far.far_tier import FarTier
+from delaylog.storage.hours.hour_folders import HourFolders
 from delaylog.storage.hours.hour_tail import TailChunk
-from delaylog.storage.hours.open_hours import OpenHours
 from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.states.piece import PAGE_SIZE
-from delaylog.storage.hours.states.state_column import StateColumn, StateRuns
+from delaylog.storage.hours.states.state_column import (
+    COLUMN_BYTES,
+    StateColumn,
+    StateRuns,
+)
 from delaylog.storage.hours.tail_pile import TailPile, sort_loose
 from delaylog.storage.work import Work
 
@@ -42,19 +47,18 @@ class HourFlusher:
     def __init__(
         self,
         fs: FileSystem,
-        folder: str,
         pile: TailPile,
-        *,
-        hour: Callable[[int], DelayHour],
-        opened: OpenHours[DelayHour],
+        folders: HourFolders,
+        far: FarTier,
     ) -> None:
-        """`hour` gives the files of an hour, made if it is new; `opened` = what hours hold open."""
         self._fs = fs
-        self._folder = folder
         self._pile = pile
-        self._hour = hour
-        self._opened = opened
+        self._folders = folders
+        self._opened = folders.opened
+        self._far = far
         self._writes_tails = False
+        self.writes_far = False
+        """A flush writes rows of far hours."""
         self._written: dict[StateColumn, None] = {}
         """Columns that hold a descriptor until they are synced."""
         self._syncs = self._replaces = False
@@ -63,8 +67,28 @@ class HourFlusher:
         self.boundary = 0
         """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
 
-    def tails(self, *, upto: int, hour: int | None = None) -> Work:
-        """Append tails (frames below `upto`, which must be durable) to their files, in slices.
+    def flush(self, *, upto: int, hour: int | None = None) -> Work:
+        """Append tails (frames below `upto`, which must be durable): of all hours, or of `hour`."""
+        if hour is None:
+            yield from self._flush_far(upto)
+        yield from self._flush_tails(upto=upto, hour=hour)
+
+    def _limits(self, upto: int) -> tuple[int, ...]:
+        """Where appends have to end: a checkpoint names whole extents and whole runs."""
+        return (self.boundary, upto) if 0 < self.boundary < upto else (upto,)
+
+    def _flush_far(self, upto: int) -> Work:
+        while self.writes_far:
+            yield 0.001
+        self.writes_far = True
+        try:
+            for limit in self._limits(upto):
+                yield from self._far.flush(limit)
+        finally:
+            self.writes_far = False
+
+    def _flush_tails(self, *, upto: int, hour: int | None = None) -> Work:
+        """Append tails of near hours to their files, in slices.
 
         Yields I/O jobs that any thread may run; every slice of CPU stays small. One flush runs
         at a time: a second one waits by yielding.
@@ -73,8 +97,7 @@ class HourFlusher:
             yield 0.001
         self._writes_tails = True
         try:
-            # Recovery cuts to a checkpoint's counts, so extents have to end there.
-            for limit in (self.boundary, upto) if 0 < self.boundary < upto else (upto,):
+            for limit in self._limits(upto):
                 if hour is None:
                     yield from self._sort_loose(limit)
                 for which, chunks in self._pile.take(upto=limit, hour=hour):
@@ -87,12 +110,12 @@ class HourFlusher:
     def make_room(self) -> Work:
         """Close the hours opened first: a flush may touch more hours than there are descriptors."""
         for folder in self._opened.oldest_heads():
-            if folder.heads_need_file:
-                yield folder.take_seconds()
-            folder.drop_seconds()
+            if folder.heads.need_file:
+                yield folder.heads.write_job()
+            folder.heads.drop()
         for folder in self._opened.oldest():
-            if folder.unsynced:
-                yield folder.sync_appends
+            if folder.files.unsynced:
+                yield folder.files.sync
             folder.close_idle_files()
 
     def _sort_loose(self, upto: int) -> Work:
@@ -105,7 +128,7 @@ class HourFlusher:
         yield None
 
     def _flush_hour(self, hour: int, chunks: list[TailChunk]) -> Work:
-        folder = self._hour(hour)
+        folder = self._folders.hour(hour)
         at = 0
         while at < len(chunks):
             part = [chunks[at]]
@@ -116,20 +139,23 @@ class HourFlusher:
                 rows += len(chunks[at].rows)
                 at += 1
             # Loaded on this thread. The job keeps its own reference: the hour may drop them.
-            heads = folder.seconds()
+            heads = folder.heads.get()
             written: list[Flush] = []
             yield partial(_append, folder, heads, part, written)
             folder.commit_flush(written[0])
             self._pile.drop(hour, part)
 
-    def states(
-        self,
-        pages_max: int = 2_048,
-        *,
-        until_committed: Callable[[], Work] | None = None,
-        far: Callable[[Callable[[], Work] | None], Work] | None = None,
+    @property
+    def dirty_state_bytes(self) -> int:
+        """Memory of states that are newer than their files."""
+        dirty = self._opened.dirty
+        near = PAGE_SIZE * dirty.pages + COLUMN_BYTES * dirty.count
+        return self._far.states.changed_bytes + near
+
+    def flush_states(
+        self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
     ) -> Work:
-        """Write the state pages that are dirty when their column has its turn; then `far` ones.
+        """Write the state pages that are dirty when their column has its turn; then far states.
 
         A page holds the changes of every frame so far, so once it is copied out `until_committed`
         waits for those: a lease on disk that no log explains would never end. One flush runs at a
@@ -139,13 +165,14 @@ class HourFlusher:
             yield 0.001
         self.writes_states = True
         try:
-            yield from self._flush_states(pages_max, until_committed)
-            if far is not None:
-                yield from far(until_committed)
+            yield from self._flush_near_states(pages_max, until_committed)
+            yield from self._far.states.flush(until_committed)
         finally:
             self.writes_states = False
 
-    def _flush_states(self, pages_max: int, until_committed: Callable[[], Work] | None) -> Work:
+    def _flush_near_states(
+        self, pages_max: int, until_committed: Callable[[], Work] | None
+    ) -> Work:
         # One pass: random changes make pages dirty as fast as they are written, and the checkpoint
         # waits for its turn.
         columns = self._opened.dirty.columns()
@@ -219,17 +246,30 @@ class HourFlusher:
             yield from self._sync()
         finally:
             self._syncs = False
+        yield from self._far.sync()
+        for folder in self._opened.oldest():
+            if folder.close_idle_files() and not self.writes_states:
+                for column in folder.state_columns:
+                    column.settle()
 
     def _sync(self) -> Work:
         for folder in list((self._opened.files | self._opened.heads).values()):
-            if folder.seconds_dirty:
-                yield folder.take_seconds()
-            if folder.unsynced:
-                yield folder.sync_appends
+            if folder.heads.dirty:
+                yield folder.heads.write_job()
+            if folder.files.unsynced:
+                yield folder.files.sync
             if self._opened.crowded:
                 folder.close_idle_files()
         yield from self._sync_columns()
-        yield lambda: self._fs.sync_folder(self._folder)
+        yield lambda: self._fs.sync_folder(self._folders.folder)
+
+    def rest(self, hour: int) -> None:
+        """Give back what a pass over an hour's states made resident, unless it is near.
+
+        Not while states are written: a page in flight would pass for a written one.
+        """
+        if not self.writes_states:
+            self._folders.rest(hour)
 
 
 def _collect(

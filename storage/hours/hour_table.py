@@ -7,12 +7,14 @@ folder of delaylog 0.1.0 has, stay near ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.storage.columns.questions import some
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.layout import Int64Array
 
@@ -145,6 +147,88 @@ class HourTable:
             self._lives += 1
             found = self.near[hour] = HourCounts(life=self._lives)
         return found
+
+    def number(self, hours: Sequence[int], starts: Sequence[int], position: int) -> list[int]:
+        """Count the rows of a frame that ends at `position`; returns the first number of each hour.
+
+        Hours ascend. Rows starts[k] to starts[k + 1] of the frame are those of hours[k].
+        """
+        near = bisect_left(hours, self.far_from)
+        firsts: list[int] = []
+        for k, hour in enumerate(hours[:near]):
+            n = starts[k + 1] - starts[k]
+            counts = self.make(hour)
+            firsts.append(counts.rows + 1)
+            counts.rows += n
+            counts.living += n
+            counts.position = position
+        if near < len(hours):
+            firsts += self._number_far(hours[near:], starts[near:], position)
+        return firsts
+
+    def _number_far(self, hours: Sequence[int], starts: Sequence[int], position: int) -> list[int]:
+        """The same for hours from the first far one on, most of them far."""
+        which, lengths = np.array(hours, np.int64), np.diff(starts)
+        far = self.far_mask(which)
+        out = np.zeros(len(which), np.int64)
+        if some(far):
+            out[far] = self.take_numbers(which[far], lengths[far], position)
+        for at in np.flatnonzero(~far).tolist():
+            counts, n = self.make(int(which[at])), int(lengths[at])
+            out[at] = counts.rows + 1
+            counts.rows += n
+            counts.living += n
+            counts.position = position
+        return out.tolist()
+
+    def count_living(
+        self,
+        by_hour: Mapping[int, int],
+        times: int,
+        end_position: int = 0,
+        keep_until_ms: int = 0,
+    ) -> None:
+        """Rows of hours begin (`times` > 0) or stop to live, beyond those that `number` counted.
+
+        A row lives once for each group that has to see it.
+        """
+        self._count("living", by_hour, times, end_position, keep_until_ms)
+
+    def count_guests(
+        self, by_hour: Mapping[int, int], times: int, end_position: int, keep_until_ms: int = 0
+    ) -> None:
+        """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere.
+
+        The way to an ended row leads through its origin, which is kept as long as the row.
+        """
+        self._count("guests", by_hour, times, end_position, keep_until_ms)
+
+    def keep(self, hours: Iterable[int], end_position: int, keep_until_ms: int = 0) -> None:
+        """A frame changed rows of these hours; ended rows stay readable until `keep_until_ms`."""
+        self._count("living", dict.fromkeys(hours, 0), 1, end_position, keep_until_ms)
+
+    def _count(
+        self,
+        name: str,
+        by_hour: Mapping[int, int],
+        times: int,
+        end_position: int,
+        keep_until_ms: int,
+    ) -> None:
+        far: list[int] = []
+        for hour, n in by_hour.items():
+            if self.is_far(hour):
+                far.append(hour)
+                continue
+            counts = self.make(hour)
+            setattr(counts, name, getattr(counts, name) + times * n)
+            counts.position = max(counts.position, end_position)
+            counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)
+        if far:
+            hours = np.array(far, np.int64)
+            values = np.array([by_hour[hour] for hour in far], np.int64)
+            self.add(name, hours, times * values)
+            self.touch(hours, end_position, keep_until_ms)
 
     def add(self, name: str, hours: Int64Array, values: Int64Array | int) -> None:
         """Add to a column of distinct far hours."""

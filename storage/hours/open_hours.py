@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
+from delaylog.storage.hours.hour_heads import HourHeads
 from delaylog.storage.hours.states.dirty_columns import DirtyColumns
 from delaylog.storage.hours.states.state_column import StateColumn
 
@@ -26,18 +27,12 @@ class Closable(Protocol):
     """An hour that holds files, heads and columns."""
 
     hour: int
+    heads: HourHeads
     used: bool
     """Whether somebody asked for it since the last look."""
 
-    @property
-    def has_heads(self) -> bool:
-        """Whether its chain heads are in memory."""
-
     def close_idle_files(self) -> bool:
         """Close its files, unless there are unsynced appends; whether it did."""
-
-    def drop_seconds(self) -> None:
-        """Forget its chain heads."""
 
     def drop_states(self, group: int) -> None:
         """Drop the state column of a group."""
@@ -81,8 +76,8 @@ class OpenHours(Generic[H]):
         if len(self.heads) > SECONDS_KEPT_MAX:
             for hour in list(islice(self.heads.values(), _STEP)):
                 if not self._spared(hour):
-                    hour.drop_seconds()
-                if hour.has_heads:
+                    hour.heads.drop()
+                if hour.heads.loaded:
                     _requeue(self.heads, hour)
         if len(self.columns) > COLUMNS_KEPT_MAX:
             for column, (hour, group) in list(islice(self.columns.items(), _STEP)):

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.storage.columns.questions import Mask, every
 from delaylog.storage.columns.whole_rows import concat_rows, take_rows
 from delaylog.storage.hours.far.far_pile import FarPile
 from delaylog.storage.hours.hour_tail import HourTail, TailChunk
@@ -53,6 +54,21 @@ class TailPile:
             self._loose.append(placed)
         else:
             self._add_chunks(placed)
+
+    def add_mixed(self, placed: PlacedRows, near: int, far: Mask) -> None:
+        """As `add`, where hours from number `near` on are far ones by the mask `far`."""
+        if near:
+            self.add(placed.part(0, near))
+        lengths = np.diff(placed.starts[near:])
+        hours = np.repeat(np.array(placed.hours[near:], np.int64), lengths)
+        rows = placed.rows[placed.starts[near] :]
+        if not every(far):
+            for k in np.flatnonzero(~far).tolist():
+                self.add(placed.part(near + k, near + k + 1))
+            mask = np.repeat(far, lengths)
+            hours, rows = hours[mask], take_rows(rows, mask)
+        if len(rows):
+            self._far.add(hours, rows, placed.data, placed.position)
 
     def _add_chunks(self, placed: PlacedRows) -> None:
         whole = len(placed.hours) == 1 and placed.order is None

@@ -129,7 +129,7 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         most = 0
         for at in range(0, n, PAGE_ROWS):
             await cancel(it, refs[at : at + 1])
-            most = max(most, hours.dirty_state_bytes)
+            most = max(most, hours.flusher.dirty_state_bytes)
         assert 0 < most <= 3 * PAGE_SIZE, "one page beyond the bound, and no more"
         it.disk.take_all()
         for at in range(1, n, PAGE_ROWS):

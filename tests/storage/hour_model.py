@@ -116,7 +116,7 @@ def check_look_ups(store: HourStore, model: Model, wanted: list[int]) -> None:
 def check_chains(store: HourStore, model: Model) -> None:
     """Each second's chain: exactly its rows, newest first, numbered in log order."""
     for hour, expected in model.hours.items():
-        folder = store.hour(hour)
+        folder = store.folders.hour(hour)
         assert folder.row_count == len(expected) == store.counts[hour].rows
         seconds: dict[int, list[int]] = {}
         for index, (due, _) in enumerate(expected, 1):
@@ -134,8 +134,8 @@ def check_chains(store: HourStore, model: Model) -> None:
             parts = list(folder.walk_second(second, 1 << 32, before=bound, slice_rows=2))
             assert [i for part in parts for i in part] == [i for i in indexes[::-1] if i < bound]
             assert all(len(part) <= 2 for part in parts)
-        kept = folder.seconds()
-        again = folder.rebuild_seconds()
+        kept = folder.heads.get()
+        again = folder.heads.rebuild()
         assert (kept.newest == again.newest).all()
         assert (kept.count == again.count).all()
         assert kept.covers == again.covers == len(expected)
@@ -158,7 +158,7 @@ def small_store() -> tuple[FakeDisk, HourStore, Model]:
     for number in range(2):
         due = [(FIRST + k % 2) * HOUR_MS + k * 1_000 for k in range(10)]
         model.add(store, due, [b"body %d" % (k + number) for k in range(10)], FIRST)
-        run(store.flush(upto=model.position))
+        run(store.flusher.flush(upto=model.position))
     return disk, store, model
 
 

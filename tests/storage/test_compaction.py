@@ -39,7 +39,7 @@ def add(store: HourStore, model: Model, rows: int, size: int = 40) -> None:
         count = min(97, rows - first)
         due = [FIRST * HOUR_MS + (first + k) % 7 * 1000 + k for k in range(count)]
         model.add(store, due, [b"%06d" % (first + k) + b"x" * (size - 6) for k in range(count)], 0)
-        run(store.flush(upto=1 << 62))
+        run(store.flusher.flush(upto=1 << 62))
 
 
 @pytest.fixture(autouse=True, params=[16, 32_768])
@@ -53,7 +53,7 @@ def every_third(n: int) -> np.ndarray:
 
 
 def chains(store: HourStore) -> list[list[int]]:
-    folder = store.hour(FIRST)
+    folder = store.folders.hour(FIRST)
     return [list(chain.from_iterable(folder.walk_second(k, folder.row_count))) for k in range(8)]
 
 
@@ -78,22 +78,22 @@ def test_rows_that_are_left_are_what_they_were() -> None:
     disk = FakeDisk()
     store, model = filled(disk)
     gone = every_third(ROWS)
-    size = store.hour(FIRST).log_size
+    size = store.folders.hour(FIRST).log_size
     run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
-    assert store.hour(FIRST).log_size < size * 0.4
+    assert store.folders.hour(FIRST).log_size < size * 0.4
     check(store, model, gone)
     add(store, model, 120)
     check(store, model, gone)
-    heads = store.hour(FIRST).seconds()
+    heads = store.folders.hour(FIRST).heads.get()
     assert SecondIndex.decode(heads.encode()) is not None
-    run(store.sync())
+    run(store.flusher.sync())
     store.close()
     again = HourStore(disk, FOLDER)
     again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
     check(again, model, gone)
-    for step in again.hour(FIRST).verify():
+    for step in again.folders.hour(FIRST).verify():
         assert step is None
-    assert again.hour(FIRST).rebuild_seconds().newest.tolist() == heads.newest.tolist()
+    assert again.folders.hour(FIRST).heads.rebuild().newest.tolist() == heads.newest.tolist()
 
 
 def test_rows_that_come_while_files_are_written_aside() -> None:
@@ -108,7 +108,7 @@ def test_rows_that_come_while_files_are_written_aside() -> None:
     add(store, model, 200)
     run(work)
     check(store, model, gone)
-    run(store.sync())
+    run(store.flusher.sync())
     store.close()
     again = HourStore(disk, FOLDER)
     again.recover({FIRST: HourCounts(rows=ROWS + 97)}, 1 << 62)
@@ -149,7 +149,7 @@ def test_a_second_compaction_and_one_of_everything() -> None:
     check(store, model, gone)
     run(store.compact(FIRST, Removal(~none, none, states=False)))
     check(store, model, ~none)
-    assert store.hour(FIRST).log_size == 0
+    assert store.folders.hour(FIRST).log_size == 0
     add(store, model, 10)
     check(store, model, ~none)
 
@@ -174,7 +174,7 @@ def test_a_reader_in_slices_keeps_its_files() -> None:
     store, model = filled(disk)
     gone = every_third(ROWS)
     before = chains(store)[2]
-    walk = store.hour(FIRST).walk_second(2, ROWS, slice_rows=8)
+    walk = store.folders.hour(FIRST).walk_second(2, ROWS, slice_rows=8)
     seen = next(walk)
     work = store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False))
     for _ in range(50):
@@ -194,7 +194,7 @@ def test_a_crash_at_any_operation(survival: Survival) -> None:
     while True:
         disk = FakeDisk()
         store, model = filled(disk)
-        run(store.sync())
+        run(store.flusher.sync())
         disk.sync_all()
         disk.crash_at = disk.count + at
         try:
@@ -236,8 +236,8 @@ def test_a_hundred_replacements_leave_little_behind(tmp_path: Path, rounds: int)
         if number:
             refs = np.array(model.refs[-2 * per_round : -per_round], np.int64)
             store.put_states(refs, done)
-            run(store.flush_states())
-    run(store.sync())
+            run(store.flusher.flush_states())
+    run(store.flusher.sync())
     folder = tmp_path / hour_name(FIRST)
     living = per_round * (112 + 32 + 100)
     assert blocks(folder) > 0.9 * rounds * living

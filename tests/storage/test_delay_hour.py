@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from delaylog.storage.errors import NoDescriptorError
-from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.hour_files import HourFiles
 from tests.storage.fake_disk import FakeDisk
 
 
@@ -22,10 +22,10 @@ def test_a_sync_without_a_descriptor_is_repeated(
     disk = FakeDisk()
     disk.mkdir("h")
     disk.sync_all()
-    hour = DelayHour(disk, "h/1", 1)
-    file = hour._file("delay.index", create=True)
+    files = HourFiles(disk, "h/1", lambda: None)
+    file = files.open("delay.index", create=True)
+    files.changed()
     file.pwritev([bytes(4096)], 0)
-    hour._unsynced = True
 
     def fail(*_: object) -> NoReturn:
         raise NoDescriptorError("h/1")
@@ -36,9 +36,9 @@ def test_a_sync_without_a_descriptor_is_repeated(
         else:
             patch.setattr(file, "fdatasync", fail)
         with pytest.raises(NoDescriptorError):
-            hour.sync_appends()
-    assert hour.unsynced
-    hour.sync_appends()
-    assert not hour.unsynced
+            files.sync()
+    assert files.unsynced
+    files.sync()
+    assert not files.unsynced
     disk.sync_folder("h")
     assert disk.restart("nothing").exists("h/1/delay.index")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError
-from delaylog.storage.hours.far import far_pile, far_tier, run_merge, run_stack
+from delaylog.storage.hours.far import far_merges, far_pile, far_tier, run_merge, run_stack
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
@@ -75,22 +75,22 @@ def test_against_a_model(data: st.DataObject) -> None:
             wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
             check_look_ups(store, model, wanted)
         elif step == "u":
-            run(store.flush(upto=data.draw(st.integers(0, model.position))))
+            run(store.flusher.flush(upto=data.draw(st.integers(0, model.position))))
         elif step == "n":
-            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
+            run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
         elif step == "m":
-            run(store.merge_work())
+            run(store.far.merges.work(store.counts))
         else:
-            run(store.flush_states(pages_max=data.draw(st.integers(1, 3))))
-            assert store.dirty_state_bytes == 0
+            run(store.flusher.flush_states(pages_max=data.draw(st.integers(1, 3))))
+            assert store.flusher.dirty_state_bytes == 0
     check_look_ups(store, model, model.refs[::-1])
-    run(store.flush(upto=model.position))
-    run(store.merge_work())
+    run(store.flusher.flush(upto=model.position))
+    run(store.far.merges.work(store.counts))
     assert store.pile.empty
     assert store.pile.size_bytes == 0
     check_look_ups(store, model, data.draw(st.permutations(model.refs)))
-    run(store.bring_near(LAST))
-    run(store.flush(upto=model.position))
+    run(store.border.bring_near(LAST))
+    run(store.flusher.flush(upto=model.position))
     check_chains(store, model)
     check_look_ups(store, model, model.refs)
 
@@ -111,15 +111,15 @@ def test_between_the_slices(data: st.DataObject) -> None:
         elif step == "l":
             check_look_ups(store, model, model.refs)
         elif step == "u":
-            works.append(store.flush(upto=model.position))
+            works.append(store.flusher.flush(upto=model.position))
         elif step == "n":
-            works.append(store.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
+            works.append(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
         elif step == "m":
-            works.append(store.merge_work())
+            works.append(store.far.merges.work(store.counts))
         elif step == "p":
-            works.append(store.flush_states())
+            works.append(store.flusher.flush_states())
         elif step == "q":
-            works.append(store.far.merge_flushed_states(store.counts))
+            works.append(store.far.merges.flushed_states(store.counts))
         elif works:
             work = data.draw(st.sampled_from(works), label="work")
             job = next(work, "end")
@@ -136,8 +136,8 @@ def test_between_the_slices(data: st.DataObject) -> None:
             elif callable(job):
                 job()
     check_look_ups(store, model, model.refs)
-    run(store.bring_near(LAST))
-    run(store.flush(upto=model.position))
+    run(store.border.bring_near(LAST))
+    run(store.flusher.flush(upto=model.position))
     check_chains(store, model)
 
 
@@ -150,34 +150,34 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 5))):
         model.add(store, *data.draw(frame()))
         if data.draw(st.booleans(), label="flush"):
-            run(store.flush(upto=model.position))
+            run(store.flusher.flush(upto=model.position))
         if data.draw(st.booleans(), label="near"):
-            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
-        run(store.merge_work())
+            run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
+        run(store.far.merges.work(store.counts))
     put_some_states(store, model, data)
     known = dict(model.states)
     counts = store.counts.saved()
     near = {hour: HourCounts(c.rows, c.living) for hour, c in store.counts.near.items()}
-    checkpoint = store.boundary = model.position
-    store.far.frozen = True
+    checkpoint = store.flusher.boundary = model.position
+    store.far.merges.frozen = True
     if data.draw(st.booleans(), label="late frame"):
         model.add(store, *data.draw(frame()))
-    run(store.flush(upto=model.position))
-    run(store.flush_states())
-    run(store.sync())
+    run(store.flusher.flush(upto=model.position))
+    run(store.flusher.flush_states())
+    run(store.flusher.sync())
     far = {"hours": counts, "tier": store.far.saved(checkpoint)}
-    store.boundary, store.far.frozen = 0, False
+    store.flusher.boundary, store.far.merges.frozen = 0, False
     for _ in range(data.draw(st.integers(0, 4))):
         model.add(store, *data.draw(frame()))
         if data.draw(st.booleans(), label="flush"):
-            run(store.flush(upto=model.position))
+            run(store.flusher.flush(upto=model.position))
         if data.draw(st.booleans(), label="near"):
-            run(store.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
-        run(store.merge_work())
+            run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
+        run(store.far.merges.work(store.counts))
         run(store.far.collect([far["tier"]]))
     check_look_ups(store, model, model.refs)
-    run(store.bring_near(LAST))
-    run(store.flush(upto=model.position))
+    run(store.border.bring_near(LAST))
+    run(store.flusher.flush(upto=model.position))
     before = files_of(disk, sorted(model.hours), store)
     store.close()
     again = open_store(disk, near, far=far, near_hours=2)
@@ -185,8 +185,8 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     replay(again, model, checkpoint)
     model.states = known
     check_look_ups(again, model, model.refs)
-    run(again.bring_near(LAST))
-    run(again.flush(upto=model.position))
+    run(again.border.bring_near(LAST))
+    run(again.flusher.flush(upto=model.position))
     check_chains(again, model)
     assert files_of(disk, sorted(model.hours), again) == before
     check_look_ups(again, model, model.refs)
@@ -197,7 +197,7 @@ def far_frames(store: HourStore, model: Model, count: int = 4) -> None:
     for number in range(count):
         due = [(FIRST + k % 20) * HOUR_MS + k * 700 for k in range(40)]
         model.add(store, due, [b"body %d" % (k * number) for k in range(40)], FIRST)
-        run(store.flush(upto=model.position))
+        run(store.flusher.flush(upto=model.position))
 
 
 def test_states_of_many_flushes_are_few_runs() -> None:
@@ -210,9 +210,9 @@ def test_states_of_many_flushes_are_few_runs() -> None:
         entries["state"], entries["lease"] = MessageState.LEASED, lease
         store.put_states(np.array(refs, np.int64), entries)
         model.states |= dict.fromkeys(refs, (int(MessageState.LEASED), lease))
-        run(store.flush_states())
-        run(store.far.merge_flushed_states(store.counts))
-        levels = [one.level for stack in store.far.states.values() for one in stack.sets]
+        run(store.flusher.flush_states())
+        run(store.far.merges.flushed_states(store.counts))
+        levels = [one.level for stack in store.far.states.all_stacks() for one in stack.sets]
         assert levels.count(0) < run_stack.FAN_IN
     assert len(levels) > 1
     check_look_ups(store, model, model.refs)
@@ -228,15 +228,15 @@ def test_full_disk() -> None:
         model.add(store, due, [b"b%d" % k for k in range(40)], FIRST)
         disk.full_at = frozenset([disk.count + fault])
         for make in (
-            lambda store=store, model=model: store.flush(upto=model.position),
-            store.merge_work,
-            lambda store=store: store.bring_near(LAST),
+            lambda store=store, model=model: store.flusher.flush(upto=model.position),
+            lambda store=store: store.far.merges.work(store.counts),
+            lambda store=store: store.border.bring_near(LAST),
         ):
             with contextlib.suppress(DiskFullError):
                 run(make())
             check_look_ups(store, model, model.refs)
-        run(store.flush(upto=model.position))
-        run(store.bring_near(LAST))
+        run(store.flusher.flush(upto=model.position))
+        run(store.border.bring_near(LAST))
         check_chains(store, model)
 
 
@@ -252,22 +252,22 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
 
     def keep(keys: Any, _rows: Any) -> Any:
         yield None
-        return store.far.get_states(keys, 1)["state"] != MessageState.DELETED
+        return store.far.states.get(keys, 1)["state"] != MessageState.DELETED
 
     before = store.far.rows.rows
-    run(store.merge_work(keep))
+    run(store.far.merges.work(store.counts, keep))
     far = [ref for ref in dead if store.counts.is_far(ref >> 43)]
     assert store.far.rows.rows == before - len(far)
     gone = np.array(far, np.int64)
     assert not store.check_tags(gone, store.rows(gone)).any()
     living = [ref for ref in model.refs if ref not in set(dead)]
     check_look_ups(store, model, living)
-    run(store.bring_near(LAST))
+    run(store.border.bring_near(LAST))
     assert not store.check_tags(gone, store.rows(gone)).any()
     check_look_ups(store, model, living)
     for hour in {ref >> 43 for ref in far}:
-        folder = store.hour(hour)
-        kept = folder.seconds()
+        folder = store.folders.hour(hour)
+        kept = folder.heads.get()
         walked = sorted(
             index
             for second in np.flatnonzero(kept.count).tolist()
@@ -275,25 +275,25 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
             for index in part
         )
         assert walked == sorted(ref & 0xFFFFFFFF for ref in living if ref >> 43 == hour)
-        assert (folder.rebuild_seconds().newest == kept.newest).all()
+        assert (folder.heads.rebuild().newest == kept.newest).all()
 
 
 def test_dead_rows_that_have_to_stay_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each merge wrote all runs again, without a pause, since as many were dead behind it."""
-    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 4)
+    monkeypatch.setattr(far_merges, "_DEAD_ROWS_MIN", 4)
     disk = FakeDisk()
     store, model = far_store(disk), Model()
     far_frames(store, model, 8)
     far = [hour for hour in store.counts if store.counts.is_far(hour)]
     for hour in far:
         store.counts.add("living", np.array([hour]), -store.counts[hour].living)
-    assert store.merge_due()
+    assert store.far.merges.due(store.counts)
     rows = store.far.rows.rows
-    run(store.merge_work())
+    run(store.far.merges.work(store.counts))
     assert store.far.rows.rows == rows
-    assert not store.merge_due()
+    assert not store.far.merges.due(store.counts)
     far_frames(store, model, 24)
-    assert store.merge_due()
+    assert store.far.merges.due(store.counts)
 
 
 @pytest.mark.parametrize("where", [8, 70, 700, -3])
@@ -319,16 +319,16 @@ def test_the_border_follows_the_clock() -> None:
     far_frames(store, model, 1)
     assert store.counts.far_from == FIRST + 2
     store.set_near([FIRST + 5, FIRST + 6])
-    assert store.split_due
-    run(store.split_work())
-    assert not store.split_due
+    assert store.border.split_due
+    run(store.border.split_work())
+    assert not store.border.split_due
     assert store.counts.far_from == FIRST + 7
-    assert disk.exists(store.hour(FIRST + 6).folder)
+    assert disk.exists(store.folders.hour(FIRST + 6).folder)
     store.set_near([FIRST - 9_000, FIRST - 8_999])
     assert store.counts.far_from == FIRST + 7, "runs still hold rows of hours that have left"
-    assert store.merge_due()
-    run(store.merge_work())
-    assert not store.merge_due()
+    assert store.far.merges.due(store.counts)
+    run(store.far.merges.work(store.counts))
+    assert not store.far.merges.due(store.counts)
     store.set_near([FIRST - 9_000, FIRST - 8_999])
     assert store.counts.far_from == FIRST - 8_998
     assert not store.counts.is_far(FIRST + 6), "it keeps its folder"
@@ -343,7 +343,7 @@ def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) ->
     disk = FakeDisk()
     store, model = far_store(disk), Model()
     far_frames(store, model, 1)
-    run(store.sync())
+    run(store.flusher.sync())
     kept = saved(store, model.position)
     position = model.position
     far_frames(store, model, 1)
@@ -351,7 +351,7 @@ def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) ->
     again = far_store(disk, **kept)
     assert [name for name in disk.listdir(f"{FOLDER}/far") if name.endswith(".run")] == ["1.run"]
     replay(again, model, position)
-    run(again.flush(upto=model.position))
+    run(again.flusher.flush(upto=model.position))
     check_look_ups(again, model, model.refs)
     assert far_tier.named_runs(saved(again, model.position)["far"]["tier"]) == {"1.run", "2.run"}
 
@@ -361,11 +361,11 @@ def test_hours_that_kept_their_folders_are_not_split_again() -> None:
     disk = FakeDisk()
     store, model = far_store(disk), Model()
     far_frames(store, model, 1)
-    run(store.bring_near(LAST))
+    run(store.border.bring_near(LAST))
     store.set_near([FIRST - 9_000])
     store.set_near([FIRST])
-    run(store.split_work())
-    run(store.bring_near(LAST))
+    run(store.border.split_work())
+    run(store.border.bring_near(LAST))
     check_look_ups(store, model, model.refs)
 
 
@@ -375,7 +375,7 @@ def test_hours_behind_the_border_are_not_brought_near() -> None:
     far = [FIRST + 10 + k for k in range(20)]
     store.counts.take_numbers(np.array(far), np.ones(len(far), np.int64), 1)
     assert store.counts.next_far(FIRST + 4) is None
-    run(store.bring_near(FIRST + 4))
+    run(store.border.bring_near(FIRST + 4))
     assert store.counts.far_from == FIRST + 5
     assert store.counts.far_hours().tolist() == far
     assert store.counts.next_far(FIRST + 12) == FIRST + 10
@@ -385,15 +385,15 @@ def test_an_empty_hour_gets_rows_beside_the_split_of_a_later_one() -> None:
     """They are not left behind when the border passes their hour."""
     store, model = far_store(FakeDisk()), Model()
     model.add(store, [(FIRST + 12) * HOUR_MS], [b"later"], 0)
-    run(store.flush(upto=model.position))
-    split = store.bring_near(FIRST + 14)
+    run(store.flusher.flush(upto=model.position))
+    split = store.border.bring_near(FIRST + 14)
     job = next(split)
     model.add(store, [(FIRST + 7) * HOUR_MS], [b"sooner"], 0)
     assert callable(job)
     job()
     run(split)
     check_look_ups(store, model, model.refs)
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     check_look_ups(store, model, model.refs)
 
 
@@ -403,6 +403,6 @@ def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store, model = far_store(disk), Model()
     far_frames(store, model, 40)
     monkeypatch.setattr(run_stack, "FAN_IN", 8)
-    run(store.merge_work())
+    run(store.far.merges.work(store.counts))
     assert len(store.far.rows.sets) < 16
     check_look_ups(store, model, model.refs)

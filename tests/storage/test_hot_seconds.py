@@ -35,7 +35,7 @@ def filled(bodies: list[bytes]) -> tuple[FakeDisk, HourStore, Int64Array]:
     for at in range(0, len(bodies), 7):
         part = bodies[at : at + 7]
         model.add(store, [SECOND * 1000] * len(part), part, FIRST)
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     return disk, store, np.array(model.refs, np.int64)
 
 
@@ -55,7 +55,7 @@ def lay_out(
             second,
             refs,
             topics,
-            store.hour(FIRST),
+            store.folders.hour(FIRST),
             free_bytes=free_bytes,
             in_time=lambda: next(left) > 0,
         )
@@ -176,7 +176,7 @@ def test_a_copy_dropped_while_it_is_made() -> None:
             SECOND,
             refs,
             np.ones(64, np.int64),
-            store.hour(FIRST),
+            store.folders.hour(FIRST),
             free_bytes=1 << 40,
             in_time=lambda: True,
         )

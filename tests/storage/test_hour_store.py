@@ -92,18 +92,18 @@ def test_against_a_model(data: st.DataObject) -> None:
             wanted = data.draw(st.lists(st.sampled_from(model.refs), max_size=30))
             check_look_ups(store, model, wanted)
         elif step == "u":
-            run(store.flush(upto=data.draw(st.integers(0, model.position))))
+            run(store.flusher.flush(upto=data.draw(st.integers(0, model.position))))
         elif step == "h":
             hour = data.draw(st.sampled_from(sorted(model.hours)))
-            run(store.flush(upto=data.draw(st.integers(0, model.position)), hour=hour))
+            run(store.flusher.flush(upto=data.draw(st.integers(0, model.position)), hour=hour))
         else:
-            run(store.flush_states(pages_max=data.draw(st.integers(1, 3))))
-            assert store.dirty_state_bytes == 0
-        columns = [column for hour in HOURS for column in store.hour(hour).state_columns]
+            run(store.flusher.flush_states(pages_max=data.draw(st.integers(1, 3))))
+            assert store.flusher.dirty_state_bytes == 0
+        columns = [column for hour in HOURS for column in store.folders.hour(hour).state_columns]
         pages = [column.dirty_pages for column in columns if column.dirty_pages]
-        assert store.dirty_state_bytes == sum(pages) * PAGE_SIZE + len(pages) * COLUMN_BYTES
+        assert store.flusher.dirty_state_bytes == sum(pages) * PAGE_SIZE + len(pages) * COLUMN_BYTES
     check_look_ups(store, model, model.refs[::-1])
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     assert store.pile.empty
     assert store.pile.size_bytes == 0
     check_chains(store, model)
@@ -118,7 +118,7 @@ def test_flush_in_pieces_while_frames_come(data: st.DataObject) -> None:
     store, model = open_store(disk), Model()
     for _ in range(data.draw(st.integers(1, 4))):
         model.add(store, *data.draw(frame()))
-    for step in store.flush(upto=model.position):
+    for step in store.flusher.flush(upto=model.position):
         if data.draw(st.booleans(), label="look"):
             check_look_ups(store, model, model.refs)
         if data.draw(st.booleans(), label="add"):
@@ -126,7 +126,7 @@ def test_flush_in_pieces_while_frames_come(data: st.DataObject) -> None:
         if callable(step):
             step()
         check_look_ups(store, model, model.refs)
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     check_chains(store, model)
     check_look_ups(store, model, model.refs)
 
@@ -135,7 +135,7 @@ def files_of(disk: FakeDisk, hours: list[int], store: HourStore) -> dict[str, by
     out = {}
     for hour in hours:
         for name in ("delay.log", "delay.index"):
-            path = f"{store.hour(hour).folder}/{name}"
+            path = f"{store.folders.hour(hour).folder}/{name}"
             out[path] = disk.content(path)
     return out
 
@@ -148,25 +148,25 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     store, model = open_store(disk), Model()
     for _ in range(data.draw(st.integers(1, 4))):
         model.add(store, *data.draw(frame()))
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     checkpoint = model.position
     counts = {hour: HourCounts(c.rows, c.living) for hour, c in store.counts.items()}
     put_some_states(store, model, data)
-    run(store.flush_states())
-    run(store.sync())
+    run(store.flusher.flush_states())
+    run(store.flusher.sync())
     for _ in range(data.draw(st.integers(0, 4))):
         model.add(store, *data.draw(frame()))
         if data.draw(st.booleans(), label="flush"):
-            run(store.flush(upto=model.position))
+            run(store.flusher.flush(upto=model.position))
         if data.draw(st.booleans(), label="sync"):
-            run(store.sync())
+            run(store.flusher.sync())
     late = [ref for ref in model.refs if (ref & 0xFFFFFFFF) > counts_of(counts, ref)]
     if late:
         entries = np.full(len(late), 255, "u1").repeat(32).view(STATE_ENTRY)
         store.put_states(np.array(late, np.int64), entries)
         if data.draw(st.booleans(), label="flush states"):
-            run(store.flush_states())
-    run(store.flush(upto=model.position))
+            run(store.flusher.flush_states())
+    run(store.flusher.flush(upto=model.position))
     before = files_of(disk, sorted(model.hours), store)
     store.close()
     if data.draw(st.booleans(), label="drop second indexes"):
@@ -178,7 +178,7 @@ def test_cut_and_replay(data: st.DataObject) -> None:
     assert sum(again.flushed(hour) for hour in model.hours) == sum(c.rows for c in counts.values())
     replay(again, model, checkpoint)
     check_look_ups(again, model, model.refs)
-    run(again.flush(upto=model.position))
+    run(again.flusher.flush(upto=model.position))
     check_chains(again, model)
     assert files_of(disk, sorted(model.hours), again) == before
     check_look_ups(again, model, model.refs)
@@ -200,9 +200,9 @@ def test_full_disk_while_flushing() -> None:
                 model.add(store, due, [b"b%d" % (k * number) for k in range(12)], FIRST)
             disk.full_at = frozenset([disk.count + fault])
             with contextlib.suppress(DiskFullError):
-                run(store.flush(upto=model.position))
+                run(store.flusher.flush(upto=model.position))
             check_look_ups(store, model, model.refs)
-            run(store.flush(upto=model.position))
+            run(store.flusher.flush(upto=model.position))
             check_look_ups(store, model, model.refs)
             check_chains(store, model)
 
@@ -218,15 +218,15 @@ def test_flush_during_a_checkpoint_respects_its_boundary() -> None:
         due = [(FIRST + k % many) * HOUR_MS + k * 700 for k in range(12)]
         model.add(store, due, [b"before"] * 12, FIRST)
         counts = {hour: HourCounts(c.rows) for hour, c in store.counts.items()}
-        store.boundary = model.position
+        store.flusher.boundary = model.position
         model.add(store, due, [b"behind"] * 12, FIRST)
-        run(store.flush(upto=model.position))
-        run(store.flush(upto=store.boundary))
-        run(store.sync())
+        run(store.flusher.flush(upto=model.position))
+        run(store.flusher.flush(upto=store.flusher.boundary))
+        run(store.flusher.sync())
         store.close()
         again = open_store(disk, counts)
         replay(again, model, model.frames[1][0])
-        run(again.flush(upto=model.position))
+        run(again.flusher.flush(upto=model.position))
         check_chains(again, model)
 
 
@@ -238,10 +238,10 @@ def test_state_flushes_do_not_overlap() -> None:
     entries = np.zeros(1, STATE_ENTRY)
     entries["state"] = MessageState.ACKED
     store.put_states(refs, entries)
-    first = store.flush_states()
+    first = store.flusher.flush_states()
     job = next(first)
     assert callable(job), "the page is collected and waits to be written"
-    second = store.flush_states()
+    second = store.flusher.flush_states()
     for _ in range(3):
         step = next(second, "end")
         assert step != "end", "it may not end while the first has something in flight"
@@ -262,13 +262,13 @@ def test_many_state_pages_are_copied_out_in_slices() -> None:
     entries = np.zeros(1, STATE_ENTRY)
     entries["state"] = MessageState.ACKED
     store.put_states(refs, entries)
-    dirty = store.dirty_state_bytes
+    dirty = store.flusher.dirty_state_bytes
     assert dirty >= 600 * 4096
-    given_up = store.flush_states()
+    given_up = store.flusher.flush_states()
     assert next(given_up) is None
     given_up.close()
-    assert store.dirty_state_bytes == dirty
-    flush = store.flush_states()
+    assert store.flusher.dirty_state_bytes == dirty
+    flush = store.flusher.flush_states()
     slices = 0
     while (step := next(flush)) is None:
         slices += 1
@@ -276,7 +276,7 @@ def test_many_state_pages_are_copied_out_in_slices() -> None:
     assert callable(step)
     step()
     run(flush)
-    assert store.dirty_state_bytes == 0
+    assert store.flusher.dirty_state_bytes == 0
     assert store.get_states(refs)["state"].tolist() == [MessageState.ACKED] * count
 
 
@@ -291,11 +291,11 @@ def test_states_of_many_hours_are_let_go_once_they_are_written() -> None:
     refs = np.array(model.refs, np.int64)
     for group in (1, 2, 3):
         store.put_states(refs, entries, group)
-    run(store.flush_states())
-    run(store.sync())
-    held = [column for hour in hours for column in store.hour(hour).state_columns]
+    run(store.flusher.flush_states())
+    run(store.flusher.sync())
+    held = [column for hour in hours for column in store.folders.hour(hour).state_columns]
     assert len(held) <= COLUMNS_KEPT_MAX
-    assert store.dirty_state_bytes == 0
+    assert store.flusher.dirty_state_bytes == 0
     for group in (1, 2, 3):
         assert store.get_states(refs, group)["state"].tolist() == [MessageState.ACKED] * len(refs)
 
@@ -308,7 +308,7 @@ def test_a_state_flush_ends_while_states_change() -> None:
     entries["state"] = MessageState.ACKED
     store.put_states(refs, entries)
     writes = 0
-    for step in store.flush_states(pages_max=1):
+    for step in store.flusher.flush_states(pages_max=1):
         if callable(step):
             step()
             writes += 1
@@ -316,7 +316,7 @@ def test_a_state_flush_ends_while_states_change() -> None:
             entries["lease"] += 1
             store.put_states(refs, entries)
     assert writes == 1
-    assert store.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES, (
+    assert store.flusher.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES, (
         "what changed meanwhile waits for the next one"
     )
     assert store.get_states(refs)["lease"].tolist() == [1]
@@ -330,7 +330,7 @@ def test_a_state_flush_ends_while_an_hour_grows() -> None:
     ref = np.array(model.refs[:1], np.int64)
     store.put_states(ref, entries)
     writes = 0
-    for step in store.flush_states(pages_max=1):
+    for step in store.flusher.flush_states(pages_max=1):
         if callable(step):
             step()
             writes += 1
@@ -339,7 +339,7 @@ def test_a_state_flush_ends_while_an_hour_grows() -> None:
             ref = ref + PAGE_ROWS
             store.put_states(ref, entries)
     assert writes == 1
-    assert store.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES
+    assert store.flusher.dirty_state_bytes == PAGE_SIZE + COLUMN_BYTES
 
 
 def test_state_file_survives() -> None:
@@ -347,13 +347,13 @@ def test_state_file_survives() -> None:
     disk, store, model = small_store()
     disk.sync_folder("")
     disk.sync_folder("data")
-    run(store.sync())
+    run(store.flusher.sync())
     refs = np.array(model.refs, np.int64)
     entries = np.zeros(len(refs), STATE_ENTRY)
     entries["state"] = MessageState.ACKED
     store.put_states(refs, entries)
-    run(store.flush_states())
-    run(store.sync())
+    run(store.flusher.flush_states())
+    run(store.flusher.sync())
     again = open_store(disk.restart("nothing"), store.counts.near)
     assert (again.get_states(refs)["state"] == MessageState.ACKED).all()
 
@@ -361,28 +361,28 @@ def test_state_file_survives() -> None:
 def test_files_that_another_thread_reads_stay_open() -> None:
     """The loop closes files of hours beyond a bound while a job checks one of them."""
     _, store, _ = small_store()
-    run(store.sync())
-    store._opened.hours_max = 0
+    run(store.flusher.sync())
+    store.folders.opened.hours_max = 0
     read = FakeFile.pread
     hours = sorted(store.counts)
 
     def pread(file: FakeFile, size: int, offset: int) -> bytes:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FakeFile, "pread", read)
-            run(store.sync())
+            run(store.flusher.sync())
         return read(file, size, offset)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeFile, "pread", pread)
         for hour in hours:
-            folder = store.hour(hour)
+            folder = store.folders.hour(hour)
             for _ in folder.verify():
                 pass
             folder.check_records(0)
-            folder.drop_seconds()
-            folder.load_seconds()
-    run(store.sync())
-    assert all(store.hour(hour).open_files == 0 for hour in hours)
+            folder.heads.drop()
+            folder.heads.load()
+    run(store.flusher.sync())
+    assert all(store.folders.hour(hour).files.count == 0 for hour in hours)
 
 
 def test_large_hours_read_through_maps() -> None:
@@ -393,12 +393,12 @@ def test_large_hours_read_through_maps() -> None:
     for _ in range(4):
         due = (FIRST * HOUR_MS + np.arange(n) % 3_600_000).tolist()
         model.add(store, due, [b"%0200d" % k for k in range(n)], FIRST)
-        run(store.flush(upto=model.position))
+        run(store.flusher.flush(upto=model.position))
     store.set_near([FIRST])
     random = np.random.default_rng(1)
     wanted = random.choice(np.array(model.refs), 300, replace=False)
     check_look_ups(store, model, wanted.tolist())
-    store.forget_pages()
+    store.folders.forget_pages()
     check_look_ups(store, model, np.sort(wanted).tolist())
     store.set_near([])
     check_look_ups(store, model, wanted.tolist())
@@ -411,19 +411,19 @@ def test_a_second_index_is_of_one_moment() -> None:
     store = open_store(disk)
     due = FIRST * HOUR_MS + 5_000
     model.add(store, [due] * 3, [b"a"] * 3, FIRST)
-    run(store.flush(upto=model.position))
-    work = store.sync()
+    run(store.flusher.flush(upto=model.position))
+    work = store.flusher.sync()
     write = next(work)
     assert callable(write)
     model.add(store, [due, due + 1_000], [b"b"] * 2, FIRST)
-    run(store.flush(upto=model.position))
+    run(store.flusher.flush(upto=model.position))
     write()
     path = f"{FOLDER}/{hour_name(FIRST)}/second.index"
     kept = SecondIndex.decode(disk.content(path))
     assert kept is not None
     assert (kept.covers, kept.count.sum(), kept.newest.max()) == (3, 3, 3)
     run(work)
-    run(store.sync())
+    run(store.flusher.sync())
     kept = SecondIndex.decode(disk.content(path))
     assert kept is not None
     assert (kept.covers, kept.count.sum(), kept.newest.max()) == (5, 5, 5)

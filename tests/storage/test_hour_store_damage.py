@@ -28,7 +28,7 @@ from tests.storage.hour_model import (
 def test_rot_in_an_hour(name: str) -> None:
     """verify() finds any flipped bit of rows, bodies and extents, and names the file."""
     disk, store, _ = small_store()
-    folder = store.hour(FIRST)
+    folder = store.folders.hour(FIRST)
     path = f"{folder.folder}/{name}"
     for bit in range(0, len(disk.content(path)) * 8, 37):
         disk.flip(path, bit)
@@ -43,15 +43,15 @@ def test_rot_in_an_hour(name: str) -> None:
 def test_rot_in_rows_is_refused_when_read() -> None:
     """A row that does not say its own number, and a chain that does not lead back."""
     disk, store, model = small_store()
-    folder = store.hour(FIRST)
+    folder = store.folders.hour(FIRST)
     path = f"{folder.folder}/delay.index"
     disk.flip(path, (112 * 3 + 16) * 8)
     with pytest.raises(CorruptionError):
         store.rows(np.array(model.refs, np.int64))
     disk.flip(path, (112 * 3 + 16) * 8)
     store.rows(np.array(model.refs, np.int64))
-    second = max(s for s in range(20) if folder.seconds().count[s] > 1)
-    newest = int(folder.seconds().newest[second])
+    second = max(s for s in range(20) if folder.heads.get().count[s] > 1)
+    newest = int(folder.heads.get().newest[second])
     disk.flip(path, (112 * (newest - 1) + 20) * 8 + 6)
     with pytest.raises(CorruptionError):
         list(folder.walk_second(second, 99))
@@ -62,7 +62,7 @@ def test_missing_bytes_below_a_checkpoint(name: str) -> None:
     """Recovery refuses an hour that is shorter than its checkpoint says."""
     disk, store, _ = small_store()
     counts = dict(store.counts.near)
-    path = f"{store.hour(FIRST).folder}/{name}"
+    path = f"{store.folders.hour(FIRST).folder}/{name}"
     store.close()
     disk.open(path).truncate(len(disk.content(path)) - 1)
     with pytest.raises(CorruptionError):
@@ -72,9 +72,9 @@ def test_missing_bytes_below_a_checkpoint(name: str) -> None:
 def test_damaged_second_index_is_rebuilt() -> None:
     """Any flipped bit of second.index, or its loss: the same heads as before."""
     disk, store, model = small_store()
-    run(store.sync())
+    run(store.flusher.sync())
     counts = dict(store.counts.near)
-    path = f"{store.hour(FIRST).folder}/second.index"
+    path = f"{store.folders.hour(FIRST).folder}/second.index"
     store.close()
     for bit in (0, 40, 70, 130, 200, 250, 32 * 8, 9_000, 57_631 * 8):
         disk.flip(path, bit)
@@ -86,7 +86,7 @@ def test_damaged_second_index_is_rebuilt() -> None:
 
 def test_unknown_folders_go_and_ended_hours_are_removed() -> None:
     disk, store, model = small_store()
-    assert store.hour(FIRST).open_files
+    assert store.folders.hour(FIRST).files.count
     store.remove(FIRST)()
     assert disk.listdir(FOLDER) == [disk_name(FIRST + 1)]
     assert not store.known(np.array([model.refs[0]], np.int64)).any()
@@ -98,7 +98,7 @@ def test_unknown_folders_go_and_ended_hours_are_removed() -> None:
 def test_an_hour_removed_behind_a_checkpoint() -> None:
     """A checkpoint that still counts an ended hour can be recovered, wherever removal was cut."""
     disk, store, model = small_store()
-    run(store.sync())
+    run(store.flusher.sync())
     for hour in store.counts:
         store.counts[hour].living = 0
     before = dict(store.counts.near)
@@ -109,7 +109,7 @@ def test_an_hour_removed_behind_a_checkpoint() -> None:
         disk, store, model = small_store()
         disk.sync_folder("")
         disk.sync_folder("data")
-        run(store.sync())
+        run(store.flusher.sync())
         disk.sync_all()
         if at <= steps:
             disk.crash_at = disk.count + at
@@ -129,10 +129,10 @@ def test_an_hour_removed_behind_a_checkpoint() -> None:
 def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
     """Rows of a later leadership were torn, and the hour was removed; earlier ones are damaged."""
     disk, store, _ = small_store()
-    run(store.sync())
+    run(store.flusher.sync())
     counts = dict(store.counts.near)
     counts[FIRST].living = 0
-    path = f"{store.hour(FIRST).folder}/extents"
+    path = f"{store.folders.hour(FIRST).folder}/extents"
     store.close()
     disk.put(path, bytes(len(disk.content(path))))
     again = HourStore(disk, FOLDER)
@@ -148,7 +148,7 @@ def test_an_ended_hour_without_a_readable_extent(epoch: int) -> None:
 def test_a_lost_hour_with_living_rows_is_an_error() -> None:
     disk, store, _ = small_store()
     counts = dict(store.counts.near)
-    folder = store.hour(FIRST).folder
+    folder = store.folders.hour(FIRST).folder
     store.close()
     disk.remove_tree(folder)
     with pytest.raises(CorruptionError):

@@ -88,9 +88,9 @@ def apply_move(
         if group is not None:
             group.count_living(by_hour, -1)
             group.count_guests(guests, -1)
-        state.hours.count_living(by_hour, -1, end)
-        state.hours.count_guests(guests, -1, end)
-    state.hours.count_guests(new_guests, +1, end)
+        state.hours.counts.count_living(by_hour, -1, end)
+        state.hours.counts.count_guests(guests, -1, end)
+    state.hours.counts.count_guests(new_guests, +1, end)
     topic = state.by_number.get(decision.topic)
     if topic is not None:
         topic.last_hour = max((topic.last_hour, *placed.hours))

@@ -42,9 +42,9 @@ def replay(
         if frames % _REPLAY_FLUSH_FRAMES == 0:
             working("replaying the log", frame.end - start, files_end - start)
             if state.hours.pile.size_bytes > limits.tail_bytes_max:
-                run(state.hours.flush(upto=frame.end))
-            if state.hours.dirty_state_bytes > limits.state_bytes_max:
-                run(state.hours.flush_states())
+                run(state.hours.flusher.flush(upto=frame.end))
+            if state.hours.flusher.dirty_state_bytes > limits.state_bytes_max:
+                run(state.hours.flusher.flush_states())
     state.replaying = False
     state.position = state.log.end_position
     return frames

@@ -187,4 +187,4 @@ def _count_sent(
             group.count_living(hours, +1)
             others += 1
     if others:
-        state.hours.count_living(hours, others)
+        state.hours.counts.count_living(hours, others)

@@ -174,10 +174,10 @@ def _end(
         state.hours.touch(refs, end)
         return
     by_hour = per_hour(refs)
-    state.hours.count_living(by_hour, -1, end, decision.keep_until_ms)
+    state.hours.counts.count_living(by_hour, -1, end, decision.keep_until_ms)
     group.count_living(by_hour, -1)
     origins = decision.origins
     if origins is not None:
         guests = guests_per_hour(refs, origins if mask is None else origins[mask])
-        state.hours.count_guests(guests, -1, end, decision.keep_until_ms)
+        state.hours.counts.count_guests(guests, -1, end, decision.keep_until_ms)
         group.count_guests(guests, -1)

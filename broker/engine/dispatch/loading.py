@@ -135,7 +135,7 @@ class Loader:
     def _load_heads(self, hour: int) -> Work:
         """The heads of an hour's chains, which many hours of the past may have dropped again."""
         if hour in self._state.hours.counts:
-            yield self._state.hours.hour(hour).load_seconds
+            yield self._state.hours.folders.hour(hour).heads.load
 
     def _older_hours(self) -> bool:
         """Whether hours wait to be opened that are older than the oldest past second."""
@@ -161,7 +161,7 @@ class Loader:
                     second,
                     refs,
                     lanes,
-                    state.hours.hour(hour),
+                    state.hours.folders.hour(hour),
                     free_bytes=free_bytes,
                     in_time=partial(self._ahead, second),
                 )
@@ -196,7 +196,7 @@ class Loader:
         hour = out[0] // HOUR_SECONDS
         if hour not in self._state.hours.counts or self._wheel.took_live(out[0]):
             return out
-        counts = self._state.hours.hour(hour).seconds().count
+        counts = self._state.hours.folders.hour(hour).heads.get().count
         left = PAST_ROWS_MAX - int(counts[out[0] % HOUR_SECONDS])
         while waiting and waiting[0] // HOUR_SECONDS == hour:
             left -= int(counts[waiting[0] % HOUR_SECONDS])
@@ -212,7 +212,7 @@ class Loader:
         """
         while self._state.committed() < self.shown_position:
             yield 0.001
-        yield from self._state.hours.flush(
+        yield from self._state.hours.flusher.flush(
             upto=self._state.committed(),
             hour=None if self._state.hours.pile.has_loose else hour,
         )
@@ -220,13 +220,13 @@ class Loader:
     def _open(self, hours: list[int]) -> Work:
         state = self._state
         hour = hours[0]
-        yield from state.hours.bring_near(hour)
+        yield from state.hours.border.bring_near(hour)
         yield from self._drain_tail(hour)
         now_hour = self.now_ms // HOUR_MS
         if hour not in state.hours.counts:
             self._wheel.hour_opened(hour, ())
             return
-        folder = state.hours.hour(hour)
+        folder = state.hours.folders.hour(hour)
         # Every row is checked before the hour is walked. Ahead of time there is time to check the
         # records too, which also warms the page cache; else each second checks what it needs.
         checks: Iterator[None] = folder.verify(records=hour > now_hour)
@@ -239,8 +239,8 @@ class Loader:
         while not done:
             yield ReadJob(check)
 
-        yield folder.load_seconds
-        seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.seconds().count).tolist())
+        yield folder.heads.load
+        seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.heads.get().count).tolist())
         self.load_seconds(seconds, self.now_ms)
 
     def _load(self, seconds: list[int]) -> Work:
@@ -297,10 +297,12 @@ class Loader:
         state = self._state
         if hour not in state.hours.counts:
             return no_entries()
-        folder = state.hours.hour(hour)
+        folder = state.hours.folders.hour(hour)
         parts: list[Entries] = []
-        with folder.reading():
-            chains = [(folder.head(second % HOUR_SECONDS), last) for second, last in seconds]
+        with folder.files.reading():
+            chains = [
+                (folder.heads.newest(second % HOUR_SECONDS), last) for second, last in seconds
+            ]
             reader = ChainReader(state.fs, folder, chains)
             while (part := (yield from reader.read())) is not None:
                 entries = yield from self._living(folder, part)

@@ -241,8 +241,8 @@ def apply_group(state: EngineState, members: dict[str, Any], position: int, end:
 
 def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     """All that lives in a group stops to."""
-    state.hours.count_living(group.hours, -1, end)
-    state.hours.count_guests(group.guests, -1, end)
+    state.hours.counts.count_living(group.hours, -1, end)
+    state.hours.counts.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
     state.series.leave_group(group)
@@ -269,9 +269,9 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
         refs = origins = np.zeros(0, np.int64)
     kept, guests = per_hour(refs), guests_per_hour(refs, origins)
     ended = {hour: n - kept.get(hour, 0) for hour, n in group.hours.items()}
-    state.hours.count_living(ended, -1, end, members["keep"])
+    state.hours.counts.count_living(ended, -1, end, members["keep"])
     gone = {hour: n - guests.get(hour, 0) for hour, n in group.guests.items()}
-    state.hours.count_guests(gone, -1, end, members["keep"])
+    state.hours.counts.count_guests(gone, -1, end, members["keep"])
     group.floor, group.purged_ms = position, members["time"]
     group.hours, group.guests = CountColumns(kept), CountColumns(guests)
     group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))

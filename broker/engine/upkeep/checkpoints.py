@@ -138,7 +138,7 @@ class Upkeep:
         state = self._state
         self.checkpoint_running = True
         try:
-            state.hours.far.frozen = True
+            state.hours.far.merges.frozen = True
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
             later = floor > state.hour_floor or state.producers.has_expired(now_ms)
@@ -147,7 +147,7 @@ class Upkeep:
                 state.append(FrameKind.HOUR_FLOOR, [msgpack.packb(members)], now_ms)
                 apply_hour_floor(state, members, now_ms)
             state.forget_epochs()
-            position = state.hours.boundary = state.position
+            position = state.hours.flusher.boundary = state.position
             published_bytes = state.transactions.published_bytes
             released = state.archive_released
             small = snapshot(state, now_ms)
@@ -157,10 +157,10 @@ class Upkeep:
             yield from state.until_committed()
             if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
-            yield from state.hours.flush(upto=position)
-            state.hours.boundary = 0
-            yield from state.hours.flush_states(until_committed=state.until_committed)
-            yield from state.hours.sync()
+            yield from state.hours.flusher.flush(upto=position)
+            state.hours.flusher.boundary = 0
+            yield from state.hours.flusher.flush_states(until_committed=state.until_committed)
+            yield from state.hours.flusher.sync()
 
             small["far"]["tier"] = tier = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
@@ -172,7 +172,7 @@ class Upkeep:
 
             yield finish
             state.ids.end_flush()
-            state.hours.far.frozen = False
+            state.hours.far.merges.frozen = False
             self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
             self.checkpoint_position = position
             self._published_bytes = published_bytes
@@ -186,8 +186,8 @@ class Upkeep:
                     yield from state.hours.far.collect(self._kept_tiers)
                 yield from self._drop_hours(clock(), released)
         finally:
-            state.hours.boundary = 0
-            state.hours.far.frozen = False
+            state.hours.flusher.boundary = 0
+            state.hours.far.merges.frozen = False
             end_packing(state)
             self.checkpoint_running = False
 
@@ -255,8 +255,8 @@ class Upkeep:
 
             if over():
                 if counts.rows:
-                    yield from forget_hour(state.ids, state.hours.hour(hour))
-                if not over() or hour == self.compacted or state.hours.in_use(hour):
+                    yield from forget_hour(state.ids, state.hours.folders.hour(hour))
+                if not over() or hour == self.compacted or state.hours.folders.in_use(hour):
                     # Meanwhile the clock was set back, and the hour takes rows again, an ended
                     # message of it was changed, or compaction has begun to write it anew.
                     continue

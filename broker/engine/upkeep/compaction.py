@@ -139,7 +139,7 @@ class Compactor:
         """Whether nothing but look-ups can name rows of the hour."""
         state = self._state
         now_hour = max(now_ms, state.tick.second * 1_000) // HOUR_MS
-        near = now_ms // HOUR_MS <= hour <= now_hour + 1 or hour in state.hours.near
+        near = now_ms // HOUR_MS <= hour <= now_hour + 1 or hour in state.hours.folders.opened.near
         return not near and hour in state.hours.counts
 
     def _worth_a_look(self, hour: int, counts: HourCounts, now_ms: int) -> bool:
@@ -175,7 +175,7 @@ class Compactor:
         """
         found: set[int] = set()
         state = self._state
-        folder = state.hours.hour(hour)
+        folder = state.hours.folders.hour(hour)
         last = folder.row_count
         gone, bare = np.zeros(last, np.bool_), np.zeros(last, np.bool_)
         removed = 0
@@ -195,7 +195,7 @@ class Compactor:
                         found.add(number)
                 removed += int(np.count_nonzero(box[0]["global_index"] == 0))
                 yield None
-        state.hours.rest(hour)
+        state.hours.flusher.rest(hour)
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
         # A third, not half: some of those that have ended are within their keep time.
@@ -234,8 +234,8 @@ class Compactor:
             kept[kept] = ~gone
             return kept
 
-        yield from state.hours.merge_work(
-            None if state.archive_hold and not state.erasing else keep
+        yield from state.hours.far.merges.work(
+            state.hours.counts, None if state.archive_hold and not state.erasing else keep
         )
         if sum(map(len, dropped)):
             yield from self._upkeep.apart(state.ids.forget_jobs(dropped))
@@ -262,11 +262,11 @@ class Compactor:
             for number, position in erased.items()
             if state.hours.far.may_hold(position, state.by_number[number].last_hour)
         }
-        if self._rewritten_for and state.hours.far.rewritten:
+        if self._rewritten_for and state.hours.far.merges.rewritten:
             self._clean |= self._rewritten_for
             self._rewritten_for = set()
         wanted -= self._clean
-        if wanted and not self._rewritten_for and state.hours.far.rewrite():
+        if wanted and not self._rewritten_for and state.hours.far.merges.rewrite():
             self._rewritten_for = wanted
         return {number for number, _, _ in wanted}
 
@@ -297,7 +297,7 @@ class Compactor:
             held = {
                 number: position
                 for number, position in wanted.items()
-                if _may_hold(state.hours.hour(hour), number)
+                if _may_hold(state.hours.folders.hour(hour), number)
             }
             if hour in self._marks or (held and not self._may(hour, clock())):
                 left |= held.keys()
@@ -330,7 +330,7 @@ class Compactor:
         state = self._state
         if state.hours.counts.near.get(hour) is not mark.counts or not self._may(hour, clock()):
             return
-        folder, gone = state.hours.hour(hour), mark.mask(mark.gone)
+        folder, gone = state.hours.folders.hour(hour), mark.mask(mark.gone)
         kept = mark.rows - int(np.count_nonzero(gone))
         needed = folder.log_size + kept * INDEX_ENTRY_SIZE + state.limits.disk_reserve_bytes
         if state.fs.free_bytes(state.folder) < needed:
@@ -362,7 +362,7 @@ class Compactor:
         for first in range(0, len(removed), _SLICE_ROWS):
             gone = removed[first : first + _SLICE_ROWS]
             if some(gone):
-                yield partial(_gather, state.hours.hour(hour), first, gone, found)
+                yield partial(_gather, state.hours.folders.hour(hour), first, gone, found)
             if sum(map(len, found)) >= SORTED_MAX:
                 yield from state.ids.forget_jobs(found)
                 found.clear()

@@ -39,7 +39,7 @@ def stand_at(
     else:
         state.hours.recover({}, 0)
     # What is replayed goes to hours and to the far tier as it did.
-    state.hours.look_ahead(state.wheel.now(0) // HOUR_MS)
+    state.hours.border.look_ahead(state.wheel.now(0) // HOUR_MS)
     if state.ids.set_aside:
         progress(f"the id index was removed: {state.ids.set_aside}")
     if state.ids.position < start:

@@ -272,7 +272,7 @@ class Lives:
                 yield None
         elif last:
             second = max(due // 1000 - hour * (HOUR_MS // 1000), 0)
-            if int(folder.seconds().count[second]) <= SECOND_ROWS_MAX:
+            if int(folder.heads.get().count[second]) <= SECOND_ROWS_MAX:
                 for index in folder.walk_second(second, last, slice_rows=1_024):
                     if index:
                         rows = folder.read_rows(np.sort(np.array(index, np.int64)))

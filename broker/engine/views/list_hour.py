@@ -23,7 +23,7 @@ from delaylog.broker.engine.views.scanning import SLICE_ROWS, index_slices
 from delaylog.broker.engine.views.zone_maps import candidates
 from delaylog.storage.columns.whole_rows import concat_rows, take_rows
 from delaylog.storage.hours.delay_hour import DelayHour
-from delaylog.storage.hours.far.far_hour import FarHour, FarStates
+from delaylog.storage.hours.far.far_hour import FarHour, FarHourStates
 from delaylog.storage.hours.states.state_column import StateColumn
 from delaylog.storage.layout import (
     HOUR_MS,
@@ -71,7 +71,7 @@ class HourList:
         self._start_ms = folder.hour * HOUR_MS
 
     @property
-    def _states(self) -> StateColumn | FarStates:
+    def _states(self) -> StateColumn | FarHourStates:
         # Asked for anew: it may have been closed between two slices.
         return self._folder.states(self._filter.group.number)
 
@@ -161,7 +161,7 @@ class HourList:
 
     def _walk(self, folder: DelayHour) -> Generator[None, None, bool]:
         run, tail = self._run, self._tail
-        in_files = folder.seconds().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
+        in_files = folder.heads.get().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
         tail_seconds = self._seconds(tail.due)
         counts = in_files + np.bincount(tail_seconds, minlength=HOUR_SECONDS)
         # Behind the last row that a second can have begins the next one.

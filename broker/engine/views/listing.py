@@ -116,7 +116,7 @@ class Listing:
                 if hours.counts.life(hour) != life:
                     raise _HourGone
         finally:
-            hours.rest(hour)
+            hours.flusher.rest(hour)
 
     def _read(self, tail: TailView, last: int, hour: HourList) -> Generator[None, None, bool]:
         yield from tail.fill(self._filter.rows, last)

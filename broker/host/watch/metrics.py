@@ -78,7 +78,7 @@ class Metrics(Collector):
             ),
             "delaylog_dirty_state_bytes": (
                 "State pages newer than their files.",
-                state.hours.dirty_state_bytes,
+                state.hours.flusher.dirty_state_bytes,
             ),
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
             "delaylog_archive_held_hours": (

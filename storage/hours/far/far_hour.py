@@ -80,12 +80,12 @@ class FarHour:
     def check_records(self, number: int) -> None:
         """Nothing; see `unchecked_records`."""
 
-    def states(self, group: int) -> FarStates:
+    def states(self, group: int) -> FarHourStates:
         """The states of a group."""
-        return FarStates(self._store, self.hour, group)
+        return FarHourStates(self._store, self.hour, group)
 
 
-class FarStates:
+class FarHourStates:
     """States of one far hour in one group."""
 
     def __init__(self, store: Rows, hour: int, group: int) -> None:
@@ -96,7 +96,8 @@ class FarStates:
     @property
     def absent(self) -> bool:
         """Whether no row of the hour can have a state."""
-        return self._store.counts.is_far(self._hour) and self._store.far.untouched(self._group)
+        far = self._store.far
+        return self._store.counts.is_far(self._hour) and far.states.untouched(self._group)
 
     def get(self, indexes: Int64Array) -> StateArray:
         """Copies of the states of rows."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.whole_rows import put_rows
-from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier, tombstones
 from delaylog.storage.hours.far.run_stack import OpenRuns
@@ -30,18 +29,16 @@ SPLIT_ROWS_MAX: Final = 32_768
 _OPEN_MAX: Final = 8
 
 
-def fill_folder(
-    fs: FileSystem, far: FarTier, folder: DelayHour, flushed: Callable[[], int]
-) -> Work:
+def fill_folder(far: FarTier, folder: DelayHour, flushed: Callable[[], int]) -> Work:
     """Append the rows of a far hour up to number `flushed()` to its folder, which is behind."""
-    with closing(OpenRuns(fs, far.folder, _OPEN_MAX)) as reader:
+    with closing(OpenRuns(far.fs, far.folder, _OPEN_MAX)) as reader:
         while (last := flushed()) > folder.row_count:
             first = folder.row_count + 1
             stop = min(last, first + SPLIT_ROWS_MAX - 1)
             runs = far.runs_of(folder.hour)
             written: list[Flush] = []
-            heads = folder.seconds()
-            with far.pinned(runs):
+            heads = folder.heads.get()
+            with far.files.pinned(run.number for run in runs):
                 yield partial(_append, reader, folder, heads, runs, (first, stop), written)
             folder.commit_flush(written[0])
 

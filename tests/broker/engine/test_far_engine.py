@@ -14,7 +14,7 @@ import pytest
 
 from delaylog.broker.engine.topics.changing import put_group
 from delaylog.storage.hours import hour_store
-from delaylog.storage.hours.far import far_tier, run_stack
+from delaylog.storage.hours.far import far_merges, run_stack
 from tests.broker.engine import test_engine_crash
 from tests.broker.engine.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_engine_crash import test_crash_at_file_operations
@@ -40,7 +40,7 @@ def one_near_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of replaced timers are dropped by merges, with their ids and states; the rest stays."""
-    monkeypatch.setattr(far_tier, "_DEAD_ROWS_MIN", 200)
+    monkeypatch.setattr(far_merges, "_DEAD_ROWS_MIN", 200)
     host.configure(merge="replace")
     names = [f"timer-{k}" for k in range(400)]
     engine = host.engine
@@ -54,7 +54,7 @@ def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.Monke
     hours = engine.state.hours
     assert hours.counts.far_living == len(names)
     assert hours.far.rows.rows < 4 * len(names)
-    assert not hours.merge_due(), "nothing is merged again and again"
+    assert not hours.far.merges.due(hours.counts), "nothing is merged again and again"
     host.cancel(names[:100])
     host.restart()
     host.advance(51 * 3_600_000)

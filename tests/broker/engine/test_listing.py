@@ -394,7 +394,7 @@ def test_an_hour_that_goes_while_it_is_read(host: Any) -> None:
     for _ in work:
         pass
     assert [int(m.row["deliver_at"]) for m in listing.page.messages] == [host.now_ms + 3 * HOUR_MS]
-    host.engine.state.hours.hour(hour)
+    host.engine.state.hours.folders.hour(hour)
 
 
 def test_a_cursor_of_another_list_is_refused(host: Any) -> None:
@@ -473,12 +473,12 @@ def test_files_that_are_closed_while_they_are_read(open_host: Any) -> None:
                 now_ms=host.now_ms,
             )
             for _ in listing.work():
-                folder = host.engine.state.hours.hour(hour)
-                if not folder.unsynced:
+                folder = host.engine.state.hours.folders.hour(hour)
+                if not folder.files.unsynced:
                     folder.close_files()
-                    folder.drop_seconds()
+                    folder.heads.drop()
                 else:
-                    folder.sync_appends()
+                    folder.files.sync()
             assert len(set(ids_of(listing.page.messages))) == 1_000
 
 

@@ -47,9 +47,9 @@ def cold(host: Any) -> None:
     """Everything is in files that nobody has open or has in memory."""
     host.flush()
     host.checkpoint()
-    for hour in host.engine.state.hours._hours.values():
+    for hour in host.engine.state.hours.folders.by_hour.values():
         hour.close_files()
-        hour.drop_seconds()
+        hour.heads.drop()
 
 
 @pytest.mark.parametrize("past", [False, True])

@@ -111,7 +111,7 @@ def member(tmp_path: Path, host: Any) -> Any:
 def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     """Of each hour: rows, records and the states of every group."""
     hours = engine.state.hours
-    engine.run_inline(hours.bring_near(max(hours.counts, default=0)))
+    engine.run_inline(hours.border.bring_near(max(hours.counts, default=0)))
     engine.run_inline(engine.flush_work())
     engine.run_inline(engine.states_work())
     out = {}
@@ -119,7 +119,7 @@ def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     for hour, counts in engine.state.hours.counts.items():
         if not counts.rows:
             continue
-        folder = engine.state.hours.hour(hour)
+        folder = engine.state.hours.folders.hour(hour)
         assert folder.row_count == counts.rows
         rows = b"".join(part.tobytes() for part in folder.scan_rows())
         log = Path(folder.folder, "delay.log").read_bytes()

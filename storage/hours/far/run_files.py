@@ -1,0 +1,69 @@
+"""Numbers of run files: which is the next, and which files are in use although no stack has them.
+
+A run that is being written, merged or read by a job is in no checkpoint yet, or not in the newest
+one. `remove_others` spares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from delaylog.storage.files.file_system import FileSystem
+
+
+class RunFiles:
+    """The files of the far tier's folder, by number."""
+
+    def __init__(self, fs: FileSystem, folder: str) -> None:
+        self._fs = fs
+        self.folder = folder
+        self.next_number = 1
+        self._in_flight: set[int] = set()
+        """Numbers of runs that are being written, or read beside the loop."""
+
+    def make_folder(self) -> None:
+        """Create the folder unless it exists."""
+        self._fs.mkdir(self.folder)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a folder."""
+        return self._fs.exists(self.folder)
+
+    def take_number(self) -> int:
+        """A number for a new run, in use until it is released."""
+        number = self.next_number
+        self.next_number += 1
+        self._in_flight.add(number)
+        return number
+
+    def claim(self, numbers: Iterable[int]) -> None:
+        """Files of these runs are in use."""
+        self._in_flight.update(numbers)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """They are not in use any more."""
+        self._in_flight.difference_update(numbers)
+
+    @contextmanager
+    def pinned(self, numbers: Iterable[int]) -> Iterator[None]:
+        """Keep the files of runs while a job reads them."""
+        mine = set(numbers) - self._in_flight
+        self.claim(mine)
+        try:
+            yield
+        finally:
+            self.release(mine)
+
+    def in_use(self) -> set[str]:
+        """Names of the files that are in use."""
+        return {f"{number}.run" for number in self._in_flight}
+
+    def remove_others(self, needed: set[str], below: int | None) -> None:
+        """Remove files that are not needed; files with numbers from `below` on may be."""
+        for name in self._fs.listdir(self.folder):
+            number = name.split(".")[0]
+            old = below is None or not number.isdigit() or int(number) < below
+            if name not in needed and old and name.removesuffix(".tmp") not in needed:
+                self._fs.unlink(f"{self.folder}/{name}")

@@ -1,0 +1,134 @@
+"""The folders of near and past hours: opened on demand, mapped while they are near, removed.
+
+A folder appears with the first flush of its hour. How many hold descriptors at a time is bounded by
+`OpenHours`. The rows in a folder are the affair of its `DelayHour`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_removal import HourRemovals
+from delaylog.storage.hours.hour_rewrite import settle_rewrite
+from delaylog.storage.hours.open_hours import OpenHours
+from delaylog.storage.layout import hour_name, hour_of_name
+from delaylog.storage.work import IoJob
+
+OPEN_HOURS_MAX: Final = 96
+"""Hours whose descriptors stay open when the system allows few; each has up to five."""
+
+
+class HourFolders:
+    """The hours that have a folder, by hour."""
+
+    def __init__(self, fs: FileSystem, folder: str, *, open_hours_max: int) -> None:
+        self._fs = fs
+        self.folder = folder
+        self.opened = OpenHours[DelayHour](open_hours_max)
+        if not fs.exists(folder):
+            fs.mkdir(folder)
+            # No checkpoint may survive a power cut that takes this name.
+            fs.sync_folder(parent_of(folder))
+        self.by_hour: dict[int, DelayHour] = {}
+        self._removals = HourRemovals(fs)
+
+    def recover(self, near: dict[int, HourCounts], position: int, epoch: int) -> None:
+        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go.
+
+        Hours that were removed after the checkpoint leave `near`.
+        """
+        present = {
+            hour
+            for name in self._fs.listdir(self.folder)
+            if (hour := hour_of_name(name)) is not None
+        }
+        for hour in sorted(present | set(near)):
+            known = near.get(hour)
+            settle_rewrite(self._fs, self._path(hour))
+            folder = self.make(hour)
+            may_be_gone = known and known.rows and known.ended
+            if may_be_gone and not folder.holds_rows_before(position, epoch):
+                # It was removed after this checkpoint, and may have got rows again after the clock
+                # was set back; `cut` finishes what is left of it.
+                del near[hour]
+                known = None
+            # A far hour has no folder, except one that a split after this checkpoint left.
+            folder.cut(known.rows if known else 0)
+            if known and known.rows:
+                self.by_hour[hour] = folder
+                folder.close_files()
+                self.opened.trim()
+
+    def _path(self, hour: int) -> str:
+        return f"{self.folder}/{hour_name(hour)}"
+
+    def hour(self, hour: int) -> DelayHour:
+        """The files of an hour (made on the first flush)."""
+        found = self.by_hour.get(hour)
+        if found is None:
+            found = self.make(hour)
+            self.add(found)
+        found.used = True
+        if self.opened.crowded:
+            self.opened.trim()
+        return found
+
+    def make(self, hour: int) -> DelayHour:
+        """An hour's files that look-ups do not find before `add`."""
+        return DelayHour(self._fs, self._path(hour), hour, self.opened)
+
+    def add(self, folder: DelayHour) -> None:
+        """Look-ups find this hour from here on."""
+        self.by_hour[folder.hour] = folder
+        folder.reader.mapped = folder.hour in self.opened.near
+
+    # ------------------------------------------------------------------ memory
+
+    def set_near(self, near: frozenset[int]) -> None:
+        """The hours (now and next) that are read through maps; others give their maps back."""
+        for hour in self.opened.near - near:
+            if hour in self.by_hour:
+                self.by_hour[hour].reader.unmap()
+        for hour in near:
+            if hour in self.by_hour:
+                self.by_hour[hour].reader.mapped = True
+        self.opened.near = near
+
+    def rest(self, hour: int) -> None:
+        """Give back what a pass over an hour's states made resident, unless it is near."""
+        if hour in self.by_hour and hour not in self.opened.near:
+            for column in self.by_hour[hour].state_columns:
+                column.settle()
+
+    def forget_pages(self) -> None:
+        """Give resident file pages behind the cursor back to the kernel."""
+        for hour in self.opened.near:
+            if hour in self.by_hour:
+                self.by_hour[hour].reader.forget_pages()
+
+    # ------------------------------------------------------------------ removal
+
+    def in_use(self, hour: int) -> bool:
+        """Whether another thread reads an hour's files, or work in slices keeps rows of it."""
+        folder = self.by_hour.get(hour)
+        return folder is not None and not folder.replaceable
+
+    def remove(self, hour: int) -> IoJob:
+        """Close the files of an ended hour for good; the job that is returned deletes them."""
+        folder = self.by_hour.pop(hour, None)
+        if folder is not None:
+            folder.close()
+        return self._removals.add(self._path(hour))
+
+    def finish_removals(self) -> None:
+        """Delete what such jobs have not deleted yet: the hours may get rows again."""
+        self._removals.finish()
+
+    def close(self) -> None:
+        """Close every file."""
+        for folder in self.by_hour.values():
+            folder.close()
+        self.by_hour.clear()

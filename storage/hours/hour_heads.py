@@ -1,0 +1,132 @@
+"""The chain heads of one hour in memory: loaded on demand, written by jobs, dropped while unused.
+
+The file `second.index` is a cache of the delay index. Heads that the file does not cover are
+rebuilt from the rows, and heads of few rows are not written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.storage.hours.hour_files import HourFiles
+from delaylog.storage.hours.hour_reader import HourReader
+from delaylog.storage.hours.second_index import SecondIndex, rebuild
+from delaylog.storage.layout import HOUR_SECONDS, INDEX_ENTRY_SIZE, SECOND_ENTRY
+
+SECOND_INDEX: Final = "second.index"
+_REBUILT_ROWS_MAX: Final = HOUR_SECONDS * SECOND_ENTRY.itemsize // INDEX_ENTRY_SIZE
+"""Rows that take no more bytes than the second index of an hour."""
+
+
+class HourHeads:
+    """The second index of one hour."""
+
+    def __init__(
+        self, files: HourFiles, reader: HourReader, hour: int, changed: Callable[[bool], None]
+    ) -> None:
+        """`changed` is called with whether heads are in memory."""
+        self._files = files
+        self._reader = reader
+        self._hour = hour
+        self._changed = changed
+        self._index: SecondIndex | None = None
+        self._dirty = False
+
+    def get(self) -> SecondIndex:
+        """The heads, loaded or rebuilt. On the thread that owns the hour, or within `load`."""
+        index = self._index
+        if index is None:
+            index = self._index = self._load()
+            self._changed(True)
+        return index
+
+    def load(self) -> None:
+        """Have the heads in memory. Any thread."""
+        with self._files.reading():
+            self.get()
+
+    def _load(self) -> SecondIndex:
+        row_count = self._reader.row_count
+        if row_count == 0:
+            return SecondIndex()
+        kept: SecondIndex | None = None
+        if self._files.exists(SECOND_INDEX):
+            file = self._files.open(SECOND_INDEX)
+            kept = SecondIndex.decode(file.pread(file.size(), 0))
+        if kept is not None and kept.covers == row_count:
+            return kept
+        self._dirty = True
+        return self.rebuild()
+
+    def rebuild(self) -> SecondIndex:
+        """The second index from the delay index alone (one vectorised pass)."""
+        parts = self._reader.scan(1, self._reader.row_count)
+        return rebuild([(rows, self._hour) for rows in parts])
+
+    def newest(self, second: int) -> int:
+        """The newest row of a second's chain, 0 if it is empty."""
+        return int(self.get().newest[second])
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the heads are in memory."""
+        return self._index is not None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the heads in memory are newer than the file."""
+        return self._dirty
+
+    @property
+    def need_file(self) -> bool:
+        """Whether heads that are dropped have to be written first.
+
+        Heads of few rows are rebuilt by a read that is no longer than the file would be. A file
+        that exists is kept up to date: it could cover rows that were cut off, or be all that knows
+        of rows that compaction removed.
+        """
+        if not self._dirty:
+            return False
+        few = self._reader.row_count <= _REBUILT_ROWS_MAX
+        return not few or self._files.exists(SECOND_INDEX)
+
+    def replace(self, index: SecondIndex, *, dirty: bool) -> None:
+        """Take these heads; `dirty` = the file has other ones."""
+        self._index, self._dirty = index, dirty
+        self._changed(True)
+
+    def mark_dirty(self) -> None:
+        """The heads have changed."""
+        self._dirty = True
+
+    def write_job(self) -> Callable[[], None]:
+        """A job for any thread: write the second index as it is now.
+
+        The heads may change meanwhile. What is written is of one moment, since a start would
+        believe it.
+        """
+        assert self._index is not None, "heads that have changed are in memory"
+        raw = self._index.encode()
+        self._dirty = False
+
+        def write() -> None:
+            try:
+                with self._files.reading():
+                    self._files.changed()
+                    self._files.open(SECOND_INDEX, create=True).pwritev([raw], 0)
+            except BaseException:
+                self._dirty = self._index is not None
+                raise
+
+        return write
+
+    def drop(self) -> None:
+        """Forget heads, unless they have to be written first; they are loaded when needed."""
+        if not self.need_file:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget heads, written or not."""
+        self._index, self._dirty = None, False
+        self._changed(False)
