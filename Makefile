@@ -97,7 +97,7 @@ format: venv  ## let ruff format and sort imports
 # Random searches make a fifth of their examples: `make test` makes all of them. A test that starts a
 # process or a server fails here.
 check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
-	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill' $(CHECKED)
+	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill and not processes' $(CHECKED)
 
 test: venv test-core test-redis test-spark  ## all tests but the drills
 

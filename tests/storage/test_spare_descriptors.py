@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_held")
 STARVED = """
 import os, resource, sys

@@ -18,6 +18,8 @@ from delaylog.broker.history import (
 from delaylog.broker.history.model import PLURALS, Call
 from delaylog.broker.history.recorder import CallFields, ForkedRecorder
 
+pytestmark = pytest.mark.processes
+
 
 def test_the_exact_lines(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"

@@ -22,6 +22,8 @@ from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.replication.raftos_oracle.cluster import opened, run, settings
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_one_is_elected_and_all_know_it(tmp_path: Path, loop_factory: Any) -> None:

@@ -16,6 +16,8 @@ import pytest
 from delaylog.replication import raftos_oracle
 from delaylog.replication.errors import RAFTOS, ClusterError, RaftosMissingError
 
+pytestmark = pytest.mark.processes
+
 WITHOUT = """
 import sys
 sys.modules[{module!r}] = None

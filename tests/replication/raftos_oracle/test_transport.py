@@ -19,6 +19,8 @@ from delaylog.replication.raftos_oracle.sessions import Stamp
 from delaylog.replication.raftos_oracle.settings import make_cryptor
 from tests.replication.raftos_oracle.cluster import CLUSTER_ID, SECRET, Cluster, opened, run
 
+pytestmark = pytest.mark.processes
+
 LIFE = "ab" * 16
 QUESTION = "cd" * 16
 
