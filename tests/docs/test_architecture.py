@@ -20,6 +20,9 @@ PATH: Final = re.compile(
     r"`((?:bench|broker|client|docs|ops|replication|storage|tests|tools|wheel)/[\w./-]*\w(?:\.py|/))`"
 )
 """A path from the root in code marks: a module, or a folder by its last slash."""
+MEMBER: Final = re.compile(r"`([A-Z]\w*[a-z]\w*)\.(\w+)`")
+"""A class and its member, in code marks."""
+SOURCES: Final = ("broker", "client", "replication", "storage", "wheel")
 HEADINGS: Final = ["Problem", "Decision", "Measured", "Rejected"]
 
 
@@ -30,6 +33,22 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.exists()], ids=name_of)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()] == []
+
+
+def test_the_members_that_the_tour_names_exist() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "ARCHITECTURE.md", *DECISIONS]
+    named = {pair for page in pages for pair in MEMBER.findall(page.read_text())}
+    modules = [path.read_text() for name in SOURCES for path in ROOT.glob(f"{name}/**/*.py")]
+    lost = [
+        f"{owner}.{member}"
+        for owner, member in sorted(named)
+        if not any(
+            re.search(rf"^class {owner}\b", text, re.MULTILINE)
+            and re.search(rf"(?:def |self\.|^ +){member}\b", text, re.MULTILINE)
+            for text in modules
+        )
+    ]
+    assert lost == []
 
 
 def test_the_layers_are_those_of_import_linter() -> None:
