@@ -22,7 +22,7 @@ from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
-from tests.storage.hour_model import (
+from tests.storage.hours.hour_model import (
     FIRST,
     FOLDER,
     Model,
@@ -32,7 +32,7 @@ from tests.storage.hour_model import (
     replay,
     run,
 )
-from tests.storage.test_hour_store import files_of, frame, put_some_states
+from tests.storage.hours.test_hour_store import files_of, frame, put_some_states
 
 LAST = FIRST + 24
 

@@ -21,7 +21,7 @@ from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
-from tests.storage.small_log import FOLDER, SMALL, append, filled, open_log, payload
+from tests.storage.log.small_log import FOLDER, SMALL, append, filled, open_log, payload
 
 
 @dataclass

@@ -30,7 +30,7 @@ from delaylog.storage.layout import (
 )
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk, FakeFile
-from tests.storage.hour_model import (
+from tests.storage.hours.hour_model import (
     FIRST,
     FOLDER,
     Model,

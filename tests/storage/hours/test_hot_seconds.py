@@ -19,7 +19,7 @@ from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, Int64Array
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
-from tests.storage.hour_model import FIRST, Model, open_store, run
+from tests.storage.hours.hour_model import FIRST, Model, open_store, run
 
 SECOND = FIRST * HOUR_MS // 1000 + 5
 LATER = (SECOND + 1) * 1000

@@ -11,7 +11,7 @@ import pytest
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.hours.hour_store import HourStore
 from tests.storage.fake_disk import DiskCrashed
-from tests.storage.hour_model import (
+from tests.storage.hours.hour_model import (
     FIRST,
     FOLDER,
     REGIONS,

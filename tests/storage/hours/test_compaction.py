@@ -23,7 +23,7 @@ from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.states.piece import PAGE_ROWS
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival
-from tests.storage.hour_model import FIRST, FOLDER, Model, open_store, run
+from tests.storage.hours.hour_model import FIRST, FOLDER, Model, open_store, run
 
 ROWS = 600
 

@@ -11,7 +11,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.log_reader import segment_name
 from tests.storage.fake_disk import FakeDisk
-from tests.storage.small_log import FOLDER, append, filled, open_log
+from tests.storage.log.small_log import FOLDER, append, filled, open_log
 
 
 def segment_of(disk: FakeDisk, position: int) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
-from tests.storage.small_log import FOLDER, SMALL, append, open_log, payload
+from tests.storage.log.small_log import FOLDER, SMALL, append, open_log, payload
 
 
 def several(count: int = 12) -> tuple[FakeDisk, PhysicalLog, list[int]]:
