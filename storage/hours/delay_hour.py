@@ -68,7 +68,7 @@ class DelayHour:
     def __init__(
         self, fs: FileSystem, folder: str, hour: int, opened: OpenHours[DelayHour] | None = None
     ) -> None:
-        """`opened` learns what this hour holds open, for whoever bounds that."""
+        """`opened` registers the open files, heads and columns of this hour, and bounds them."""
         self._fs = fs
         self.folder = folder
         self.hour = hour
@@ -132,7 +132,7 @@ class DelayHour:
     def prepare(
         self, rows: RowArray, data: Sequence[Block], position_last: int, heads: SecondIndex
     ) -> Flush:
-        """Complete rows (in index order, ours to change) for an append behind the last one.
+        """Complete rows for an append. They come in index order, and are changed in place.
 
         `heads` = `self.heads.get()`. Any thread.
         """
@@ -174,7 +174,7 @@ class DelayHour:
         flush.extent = extent[0]
 
     def commit_flush(self, flush: Flush) -> None:
-        """Take a written flush over: from here on readers find its rows in the files."""
+        """Make a written flush visible: from here on readers find its rows in the files."""
         self.heads.get().apply(flush.chain)
         self.heads.mark_dirty()
         self.reader.row_count += len(flush.rows)
@@ -204,20 +204,20 @@ class DelayHour:
 
     @property
     def row_count(self) -> int:
-        """Rows that stand in the files."""
+        """How many rows are in the files."""
         return self.reader.row_count
 
     @property
     def log_size(self) -> int:
-        """Bytes of records that stand in the files."""
+        """Bytes of records in the files."""
         return self.reader.log_size
 
     def walk_second(
         self, second: int, last: int, *, before: int = 0, slice_rows: int = _WALK_SLICE
     ) -> Generator[list[int], None, None]:
-        """Follow one second's chain newest first, in slices; rows behind `last` are passed over.
+        """Follow one second's chain newest first, in slices; rows after `last` are skipped.
 
-        `before` is a row of the chain behind which the walk begins; 0 begins at its head.
+        With `before`, the walk begins at the predecessor of that row, otherwise at the head.
         """
         with self.pinned():
             index = self.heads.newest(second)
@@ -251,7 +251,7 @@ class DelayHour:
         return read_extents(self.files.open("extents"), count, self.files.path("extents"))
 
     def checks(self) -> ExtentChecks:
-        """What has been checked of the files since they were opened."""
+        """Which extents have been checked since the files were opened."""
         if self._checks is None:
             extents = self.extents()
             self.reader.sparse = some(extents["flags"] & EXTENT_REWRITTEN)
@@ -294,7 +294,7 @@ class DelayHour:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """For work in slices that keeps rows or a place of a chain: they stay good meanwhile."""
+        """Keep the files from being replaced while work in slices has rows or a chain position."""
         self._pins += 1
         try:
             yield
@@ -303,14 +303,14 @@ class DelayHour:
 
     @property
     def replaceable(self) -> bool:
-        """Whether nobody reads the files beside the loop, nor keeps a place in them."""
+        """Whether no thread reads the files and nothing is pinned."""
         return self._pins == 0 and self.files.readers == 0
 
     def replacing(self, rewrite: HourRewrite) -> Work:
-        """Let rewritten files of all rows take the place of the present ones.
+        """Replace the files by rewritten ones that have all rows.
 
-        No append and no sync may run beside it. Until the last step the open files are the old
-        ones, so every one that is read is open by then.
+        No append and no sync may run meanwhile. Until the last step readers use the old files, so
+        all of them are opened first.
         """
         assert rewrite.row_count == self.row_count, "a rewriting holds every row"
         counts = self.heads.get().count.copy()
@@ -331,7 +331,7 @@ class DelayHour:
                 left.pop().close()
 
         try:
-            # They are deleted: whoever closes them last frees their space, which may take long.
+            # They are deleted: closing them frees their space, which may take long.
             yield close
         finally:
             close()
@@ -349,7 +349,7 @@ class DelayHour:
         return first_rows_are_before(self.files.open, position, epoch)
 
     def cut(self, row_count: int) -> None:
-        """Recovery: keep the first `row_count` rows and nothing else. Later ones come by replay."""
+        """Recovery: keep only the first `row_count` rows. Replay brings the later ones back."""
         if row_count == 0:
             if self._fs.exists(self.folder):
                 self.close()

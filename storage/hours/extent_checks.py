@@ -1,9 +1,9 @@
 """Checks of flushed ranges before anything in them is believed.
 
 An extent holds the checksums of the rows and of the records that one flush appended. The first
-read that touches a range checks the whole of it, once while the hour's files stay open; what this
-process appended itself needs no check. So a rotten row or body is an error before it is handed
-out, moved or answered, whichever way it is reached. Rows and records are checked apart: a
+read that touches a range checks the whole of it, once while the hour's files stay open; ranges that
+this process appended need no check. So a corrupt row or body is an error before it is delivered or
+copied, whatever reads it. Rows and records are checked apart: a
 look-up of rows does not read bodies.
 """
 
@@ -33,10 +33,10 @@ def range_crc(file: File, offset: int, size: int) -> int:
 
 
 class _Ranges:
-    """The ranges of one file and which of them have been found right.
+    """The ranges of one file, and which of them have been checked.
 
-    Two threads may check at a time. A mark that is lost to that is made again; `whole` never
-    passes a range that was not checked.
+    Two threads may check at a time. If one overwrites the mark of the other, the range is checked
+    again; `whole` never counts a range that was not checked.
     """
 
     def __init__(
@@ -127,25 +127,25 @@ class ExtentChecks:
         self._log.append(int(extent["log_offset"]), int(extent["log_size"]), int(extent["log_crc"]))
 
     def rows_between(self, low: int, high: int) -> None:
-        """See that rows low..high may be believed. Raises CorruptionError, as the others do."""
+        """Check rows low..high unless they were. Raises CorruptionError, as the others do."""
         if not self._index.whole:
             size = INDEX_ENTRY_SIZE
             for number in self._index.bad_in((low - 1) * size, (high - 1) * size):
                 self._check("delay.index", self._index, number)
 
     def rows(self, indexes: Int64Array) -> None:
-        """See that these rows may be believed."""
+        """Check these rows unless they were."""
         if not self._index.whole:
             for number in self._index.bad_of((indexes - 1) * INDEX_ENTRY_SIZE):
                 self._check("delay.index", self._index, number)
 
     def records(self, starts: Int64Array) -> None:
-        """See that records that begin at these offsets may be believed."""
+        """Check the records that begin at these offsets unless they were."""
         for number in self.unchecked_records(starts):
             self.check_records(number)
 
     def unchecked_records(self, starts: Int64Array) -> list[int]:
-        """Extents whose records `records` would have to read, for whoever does that elsewhere."""
+        """Extents that `records` would check, for a caller that checks them on another thread."""
         return [] if self._log.whole or len(starts) == 0 else self._log.bad_of(starts)
 
     def unchecked_rows(self) -> list[int]:

@@ -1,8 +1,8 @@
 """Reads rows and records of one hour's files, and follows the chains of its seconds.
 
 Dense ranges are read with one pread; scattered ones go through mapped pieces where a whole piece
-is there, and through pread elsewhere. What is returned is copied bytes. A reader belongs to one
-thread: whoever reads beside the loop makes one of his own.
+is there, and through pread elsewhere. Results are copies. A reader belongs to one thread; another
+thread makes its own (`DelayHour.own_reader`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HourReader:
         folder: str,
         checks: Callable[[], ExtentChecks] | None = None,
     ) -> None:
-        """`checks` is asked before anything is read; None if what is read was checked before."""
+        """`checks` checks ranges before they are read; None if the caller has checked them."""
         self._open_file = open_file
         self._checks = checks
         self._folder = folder
@@ -102,7 +102,7 @@ class HourReader:
         return self._sound(out, indexes)
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
-        """Refuse rows that do not say the number they stand at: the cheapest check against rot.
+        """Refuse rows whose number is not that of their place: the cheapest check for corruption.
 
         A row that compaction removed is given a tag that no ref has.
         """
@@ -134,7 +134,7 @@ class HourReader:
 
     def walk(self, index: int, last: int, *, slice_rows: int) -> Iterator[list[int]]:
         """Follow a chain from row `index` (0 = it is empty) to its oldest row, in slices of row
-        numbers; those behind `last` are passed over.
+        numbers; rows after `last` are skipped.
 
         Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
         """
@@ -216,7 +216,7 @@ class HourReader:
         return scatter_back(parts, places, sizes)
 
     def heads(self, rows: RowArray) -> bytes:
-        """The records of `rows` without their bodies, which nobody checked: see `read_heads`."""
+        """The records of `rows` without their bodies, unchecked: see `DelayHour.read_heads`."""
         starts = rows["offset"].astype(np.int64)
         file = self._open_file("delay.log")
         return read_spans(file.pread, starts, head_sizes(rows), gap=READ_GAP_BYTES)

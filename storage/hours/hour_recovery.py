@@ -1,7 +1,7 @@
-"""A restart's look at one hour's files: are its rows those of the checkpoint, and what is cut off.
+"""Recovery of one hour's files at a restart: checks the rows of the checkpoint, cuts later ones.
 
-Only what a checkpoint counted was promised to be whole. What stands behind it is cut and comes
-again by replay; it serves to rewind the second index as far as extents prove it.
+Only rows that a checkpoint counted are known to be whole. Replay brings later rows back; until they
+are cut they serve to rewind the second index, as far as extents prove them.
 """
 
 from __future__ import annotations

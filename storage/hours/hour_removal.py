@@ -1,8 +1,7 @@
 """Deletes the files of ended hours, on a worker thread.
 
-The newest checkpoint may still name the hour, so its extents and its index go first: recovery
-tells by those a removal that it has to finish, and rows that came into the hour later, from files
-that were lost.
+The newest checkpoint may still name the hour, so the extents and the index go first. By their
+absence recovery tells a removal that it has to finish, and new rows of the hour, from lost files.
 """
 
 from __future__ import annotations

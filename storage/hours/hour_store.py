@@ -1,9 +1,9 @@
-"""All delay hours and their tails behind one face: numbers rows and finds them.
+"""The rows of all hours: numbers new rows and finds rows, records and states by ref.
 
 The store gives every row its global index (a counter per hour that follows the log), answers
-look-ups from tail or files without the caller knowing which, and keeps the counts a checkpoint
-needs. It never reads a clock: which hours are near is told to it (`set_near`). What waits in memory
-goes to the files by its `HourFlusher`.
+look-ups from tail, files or far tier without the caller knowing which, and keeps the counts that a
+checkpoint needs. It never reads a clock: its owner says which hours are near (`set_near`). Folders,
+flushes and the border to the far tier are parts of it: `folders`, `flusher`, `border`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class HourStore:
         self.folders.recover(self.counts.near, position, epoch)
 
     def flushed(self, hour: int) -> int:
-        """Rows of an hour that stand in its files."""
+        """How many rows of an hour are in its files."""
         if self.counts.is_far(hour):
             return self.border.flushed(hour)
         found = self.folders.by_hour.get(hour)
@@ -112,7 +112,7 @@ class HourStore:
     # ------------------------------------------------------------------ rows in
 
     def number(self, placed: PlacedRows, end_position: int) -> Int64Array:
-        """Give rows their global indexes and take them into the tails; returns their refs."""
+        """Assign global indexes to rows and add the rows to the tails; returns their refs."""
         rows = placed.rows
         firsts = self.counts.number(placed.hours, placed.starts, end_position)
         if len(firsts) == 1:
@@ -143,7 +143,7 @@ class HourStore:
         return refs
 
     def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
-        """Rows that had ended changed and stay readable for so long."""
+        """Keep rows that a frame changed after they had ended readable until `keep_until_ms`."""
         self.counts.keep(hours_of(refs), end_position, keep_until_ms)
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
@@ -160,7 +160,7 @@ class HourStore:
     # ------------------------------------------------------------------ look-ups
 
     def known(self, refs: Int64Array) -> Int64Array:
-        """Which refs (as a mask) lie inside the rows of an hour that still exists."""
+        """Mask of the refs whose row number is within the rows of an hour that still exists."""
         if len(refs) == 0:
             return np.zeros(0, np.bool_)
         only, index, run = self._where.of(refs)
@@ -186,7 +186,7 @@ class HourStore:
         return self._both(refs, far, self.rows, self.far.read_rows, INDEX_ENTRY)
 
     def _far_mask(self, refs: Int64Array) -> npt.NDArray[np.bool_] | None:
-        """Which refs are kept by the far tier; None if none is."""
+        """Mask of the refs whose rows are in the far tier; None if there are none."""
         if len(refs) == 0:
             return None
         greatest = refs[0] if len(refs) == 1 else refs.max()
@@ -203,7 +203,7 @@ class HourStore:
         read: Callable[[Int64Array], RowArray],
         dtype: np.dtype,
     ) -> RowArray:
-        """Entries of refs, those of `far` ones by their keys."""
+        """Entries of near and far refs in their order; far ones are read by key."""
         if every(far):
             return read(keys_of(refs))
         out = np.empty(len(refs), dtype)
@@ -344,7 +344,7 @@ class HourStore:
         return scatter_back([away, here], [np.flatnonzero(far), np.flatnonzero(~far)], sizes)
 
     def view(self, hour: int) -> DelayHour | FarHour:
-        """An hour as those read it who walk through its rows."""
+        """A reader of all rows of an hour, near or far."""
         return FarHour(self, hour) if self.counts.is_far(hour) else self.folders.hour(hour)
 
     # ------------------------------------------------------------------ compaction

@@ -40,11 +40,11 @@ class HourTable:
     # ------------------------------------------------------------------ looking
 
     def is_far(self, hour: int) -> bool:
-        """Whether an hour is kept by the far tier."""
+        """Whether the rows of an hour are in the far tier."""
         return hour >= self.far_from and hour not in self.near
 
     def far_mask(self, hours: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which hours are kept by the far tier."""
+        """Mask of the hours whose rows are in the far tier."""
         far: npt.NDArray[np.bool_] = hours >= self.far_from
         for hour in self._early:
             far &= hours != hour
@@ -315,7 +315,7 @@ class HourTable:
         }
 
     def restore(self, near: Mapping[int, HourCounts], far: Mapping[str, Any] | None) -> None:
-        """Take over what a checkpoint says."""
+        """Load the counts of a checkpoint."""
         self.near = dict(near)
         if far is not None:
             self._living = None

@@ -30,7 +30,7 @@ class TailChunk:
     """The rows' records are exactly `data`, in order: it can be written as it is."""
     position: int
     extra_bytes: int = 0
-    """What its frame took beside rows and their records; the first chunk of a frame bears it."""
+    """Memory of its frame besides rows and records; counted in the first chunk of a frame."""
     _raw: memoryview | None = field(default=None, init=False, repr=False)
 
     @property
@@ -38,7 +38,7 @@ class TailChunk:
         return self.first_index + len(self.rows) - 1
 
     def places(self, run: slice) -> slice:
-        """Where rows that follow one another, all of them here, stand."""
+        """Places of consecutive rows, all of which are in this chunk."""
         return slice(run.start - self.first_index, run.stop - self.first_index)
 
     def raw_row(self, at: int) -> memoryview:

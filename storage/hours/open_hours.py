@@ -1,4 +1,4 @@
-"""What the hours of a store keep open: descriptors, chain heads, state columns, each bounded.
+"""Bounds what the hours of a store keep open: descriptors, chain heads and state columns.
 
 Hours register here when they open a file or load heads. Only the thread that owns the store closes
 anything, in small steps whenever an hour is asked for (`trim`); an hour that was used since the
@@ -29,7 +29,7 @@ class Closable(Protocol):
     hour: int
     heads: HourHeads
     used: bool
-    """Whether somebody asked for it since the last look."""
+    """Whether it was asked for since the last look."""
 
     def close_idle_files(self) -> bool:
         """Close its files, unless there are unsynced appends; whether it did."""
@@ -42,7 +42,7 @@ H = TypeVar("H", bound=Closable)
 
 
 class OpenHours(Generic[H]):
-    """The hours of one store that hold descriptors or heads, the ones opened first in front.
+    """The hours of one store with open descriptors or heads, the ones opened first in front.
 
     Other threads may register; dict operations are atomic.
     """
@@ -67,7 +67,7 @@ class OpenHours(Generic[H]):
         )
 
     def trim(self) -> None:
-        """Close files and columns and forget heads of a few hours, if too many are held."""
+        """Close files and columns and forget heads of a few hours, if there are too many."""
         if len(self.files) > self.hours_max:
             for hour in list(islice(self.files.values(), _STEP)):
                 if not self._spared(hour) and hour.close_idle_files():
@@ -89,7 +89,7 @@ class OpenHours(Generic[H]):
                     self.columns[column] = (hour, group)
 
     def let_go(self, column: StateColumn) -> None:
-        """Drop a column that was just written, if too many are held."""
+        """Drop a column that was just written, if there are too many."""
         if len(self.columns) > COLUMNS_KEPT_MAX and column in self.columns and column.idle:
             hour, group = self.columns[column]
             hour.drop_states(group)

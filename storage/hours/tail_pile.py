@@ -28,10 +28,10 @@ _OVERHEAD_BYTES: Final = 400
 
 
 class TailPile:
-    """All tails, with the loose blocks and the bytes they take."""
+    """All tails and loose blocks, and the memory that they take."""
 
     def __init__(self, far: FarPile) -> None:
-        """`far` = what waits of far hours."""
+        """`far` = rows of far hours that are not in runs yet."""
         self._far = far
         self._tails: dict[int, HourTail] = {}
         self._loose: list[PlacedRows] = []
@@ -39,11 +39,11 @@ class TailPile:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of all rows and records that wait."""
+        """Memory of all rows and records that are not in files yet."""
         return self._size_bytes + self._far.size_bytes
 
     def add(self, placed: PlacedRows) -> None:
-        """Take rows (numbered already) in; they are visible at once."""
+        """Add numbered rows; they are visible at once."""
         rows = placed.rows
         n = len(rows)
         if not n:
@@ -83,7 +83,7 @@ class TailPile:
             extra = 0
 
     def adopt(self, hour: int, chunks: list[TailChunk]) -> None:
-        """Take in the rows of an hour that is no longer a far one."""
+        """Add the rows of an hour that is no longer a far one."""
         for chunk in chunks:
             self._tails.setdefault(hour, HourTail()).add(chunk)
             size = int(chunk.rows["size"].sum(dtype=np.int64))
@@ -98,7 +98,7 @@ class TailPile:
     def parts(self, hour: int) -> list[tuple[RowArray, Block]]:
         """Rows of an hour as they lie, in any order, each part with the block its records are in.
 
-        For who reads a whole tail: loose blocks stay whole.
+        For readers of a whole tail: loose blocks stay whole.
         """
         tail = self._tails.get(hour)
         out = [] if tail is None else [(chunk.rows, chunk.data) for chunk in tail.chunks]

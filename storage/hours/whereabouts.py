@@ -1,8 +1,8 @@
-"""Where refs lie, found once for all who ask about the same ones.
+"""The hour and row numbers of refs, computed once for several look-ups of the same array.
 
 A send, its release, the receive that takes it and the ack that ends it ask for the rows, records
-and states of one array of refs, one after another. What was asked for last is kept, by identity.
-The one rule: refs do not change where they stand, so they cannot be written any more.
+and states of one array of refs, one after another. The results for the last arrays are cached by
+identity, so an array becomes read-only when it is looked up.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from delaylog.storage.columns.questions import consecutive, only_hour
 from delaylog.storage.layout import INDEX_MASK, Int64Array
 
 KEPT: Final = 4
-"""Arrays whose places are kept: what is sent, taken and ended may overlap."""
+"""Arrays in the cache: those of a send, a receive and an ack may overlap."""
 
 
 class Place(NamedTuple):
-    """Where refs lie, of which there is at least one."""
+    """The hour and row numbers of refs, of which there is at least one."""
 
     hour: int | None
-    """Of all of them, if it is one."""
+    """The hour of all refs, if they have the same one."""
     indexes: Int64Array
     """Their row numbers."""
     run: slice | None
-    """The row numbers once more, where they follow one another in one hour."""
+    """The row numbers as a slice, if they are consecutive rows of one hour."""
 
 
 class Whereabouts:
-    """Places of refs."""
+    """A cache of `Place` by array of refs."""
 
     __slots__ = ("_known",)
 
@@ -37,7 +37,7 @@ class Whereabouts:
         self._known: deque[tuple[Int64Array, Place]] = deque(maxlen=KEPT)
 
     def of(self, refs: Int64Array) -> Place:
-        """Where these lie."""
+        """The place of these refs."""
         for asked, place in self._known:
             if asked is refs:
                 return place
@@ -50,7 +50,7 @@ class Whereabouts:
         return place
 
     def note(self, refs: Int64Array, hour: int, index: Int64Array) -> None:
-        """Rows `index` of an hour, which follow one another, got these refs."""
+        """Consecutive rows `index` of an hour were given these refs."""
         run = slice(int(index[0]), int(index[-1]) + 1)
         self._keep(refs, Place(hour, index, run))
 

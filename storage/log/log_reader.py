@@ -1,4 +1,4 @@
-"""Reads segments of the physical log and tells a torn tail from rot. Changes nothing."""
+"""Reads segments of the physical log and tells a torn tail from corruption. Changes nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
 
 
 def read_frame(file: File, base: int, position: int) -> Frame | None:
-    """The frame at `position` of the segment at `base`; None when no good one stands there."""
+    """The frame at `position` of the segment at `base`; None when it is damaged or missing."""
     raw = file.pread(FRAME_HEADER_SIZE, position - base)
     header = check_header(raw, position) if len(raw) == FRAME_HEADER_SIZE else None
     if header is None:
@@ -119,8 +119,8 @@ def frames_in(data: Block, start: int) -> Iterator[Frame]:
 class FrameHops:
     """Hops over the frames from `start` to `end`, which must be written, and reads some of them.
 
-    For who looks into the log beside its writer: files of its own, and a segment that is dropped
-    meanwhile is passed over (`position` tells where it goes on). One thread at a time.
+    For readers beside the writer: it opens the files itself, and skips segments that are dropped
+    meanwhile (`position` says where it continues). One thread at a time.
     """
 
     _WINDOW_BYTES: Final = 256 << 10
@@ -138,7 +138,7 @@ class FrameHops:
         self._window, self._window_at = b"", 0
 
     def run(self, frames_max: int, wanted: Callable[[FrameHeader], bool]) -> list[Frame]:
-        """Hop over so many frames; returns those that are wanted. Raises CorruptionError."""
+        """Pass `frames_max` frames; returns the wanted ones. Raises CorruptionError."""
         out: list[Frame] = []
         for _ in range(frames_max):
             if self.position >= self.end:
@@ -195,7 +195,7 @@ class FrameHops:
 
 
 class Durable(NamedTuple):
-    """Up to where a log is known to be synced, and whose it is, as it stands in epochs."""
+    """The position up to which a log is known to be synced, and the index of its node."""
 
     end: int
     node: int = 0
@@ -209,9 +209,10 @@ def judge_tail(
     position: int,
     durable: Durable,
 ) -> None:
-    """Tell a torn tail from rot: look for proof that bytes from `position` on were synced.
+    """Tell a torn tail from corruption: look for proof that bytes from `position` were synced.
 
-    `bases` are the segments from the one that holds `position`. Raises CorruptionError for rot.
+    `bases` are the segments from the one that holds `position`. Raises CorruptionError when there
+    is such proof.
     """
     path = f"{folder}/{segment_name(bases[0])}"
     if position < durable.end:
@@ -233,7 +234,7 @@ def judge_tail(
 def _find_later_sync(file: File, base: int, position: int, node: int) -> int | None:
     """Position of a whole later frame whose `synced_position` lies behind `position`.
 
-    Frames that another node made speak of that node's disk.
+    Frames that another node made state what that node had synced, so they prove nothing here.
     """
     size = file.size()
     at = max(position - base, 0)

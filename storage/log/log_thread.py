@@ -1,7 +1,7 @@
 """The log thread: one job of write + fdatasync for everything appended so far.
 
 Group commit: while one job runs, frames of many turns pile up and go out together in the next.
-The host is told after each job; errors are handed over, never swallowed.
+After each job the thread calls `done`, with the error if there was one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The physical log: one append-only sequence of checksummed frames in segments.
 
-Positions are byte offsets since the log's birth; a segment is named by its first. Frames are
+A position is a byte offset since the beginning of the log. Frames are
 appended in memory (`append`), written in order (`write_pending`) and made durable (`sync`). One
 lock guards the write phase, so the loop may write a small frame itself while the log thread
-waits in fdatasync. Opening finds the end: a bad frame above every durable end this node knows is
-a torn tail and is cut, below it is rot and an error that names segment and position.
+waits in fdatasync. Where the log ends is found by log_replay.py when it is opened.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class PhysicalLog:
         node: int = 0,
         recent_bytes_max: int = 0,
     ) -> None:
-        """`node` is this node's index in a cluster, as it stands in the epochs that it leads.
+        """`node` = the index of this node in a cluster, which is part of each epoch that it leads.
 
-        `recent_bytes_max` = how much of what was appended last is kept in memory for `read`.
+        `recent_bytes_max` = bytes of the newest frames that are kept in memory for `read`.
         """
         self.segments = LogSegments(fs, folder)
         self._segment_bytes_max = segment_bytes_max
@@ -59,16 +58,16 @@ class PhysicalLog:
         self.written_position = 0
         self.durable_position = 0
         self.found_end = 0
-        """Where it ended when it was opened: what lies below was written by an earlier life."""
+        """Where the log ended when it was opened. An earlier process wrote the frames below."""
 
     # ------------------------------------------------------------------ opening
 
     def recover(self, start: int, durable_end: int) -> Iterator[Frame]:
-        """Replay frames from `start`, then stand ready to append behind the last one.
+        """Replay frames from `start`, then get ready to append after the last one.
 
         `durable_end` is the greatest position this node is known to have synced; frames that
         follow raise that bound by their `synced_position`. Must be run to its end before the
-        first append. Raises CorruptionError for rot.
+        first append. Raises CorruptionError when durable frames are damaged or missing.
         """
         segments = self.segments
         position = yield from replay(segments, start, Durable(durable_end, self._node))
@@ -91,7 +90,7 @@ class PhysicalLog:
         leader_time_ms: int,
         tick: Tick,
     ) -> int:
-        """Queue one frame behind all others; returns its position. Nothing is written yet."""
+        """Queue one frame after all others; returns its position. Nothing is written yet."""
         position = self.end_position
         buffers, size = encode_frame(
             kind,
@@ -108,7 +107,7 @@ class PhysicalLog:
         return position
 
     def append_raw(self, frames: Block) -> int:
-        """Queue whole frames that another node made for this position; returns it."""
+        """Queue whole frames that another node made for `end_position`; returns that position."""
         position = self.end_position
         with self._queue_lock:
             self._pending.append(frames)
@@ -119,7 +118,7 @@ class PhysicalLog:
 
     @property
     def pending_size(self) -> int:
-        """Bytes appended and not yet handed to the file."""
+        """Bytes that were appended and not yet written."""
         return self._pending_size
 
     def write_pending(self, *, wait: bool = True) -> bool:
@@ -147,8 +146,8 @@ class PhysicalLog:
                 self._failure = error
                 raise
             except BaseException:
-                # No space, or Ctrl-C in the thread of a program: the frames stay queued, in order;
-                # a later try writes them over the torn part.
+                # No space, or Ctrl-C in the thread of a program: the frames stay queued in order,
+                # and the next write overwrites the torn part.
                 with self._queue_lock:
                     self._pending = buffers + self._pending
                     self._pending_size += size
@@ -161,8 +160,8 @@ class PhysicalLog:
     def sync(self) -> int:
         """fdatasync what is written; returns (and remembers) the new durable position.
 
-        After a failure every later write and sync fails too: a second try would say that bytes are
-        durable which the kernel has dropped.
+        After a failure every later write and sync fails too: the kernel may have dropped the dirty
+        pages, and a second fdatasync would report success for them.
         """
         with self._sync_lock:
             return self._sync()
@@ -184,7 +183,7 @@ class PhysicalLog:
             self._failure = error
             raise
         except BaseException:
-            # Interrupted: the next sync has all of them to do.
+            # Interrupted: the next sync repeats all of them.
             with self._write_lock:
                 self._old_files = old + self._old_files
             raise
@@ -196,8 +195,8 @@ class PhysicalLog:
     def cut(self, position: int) -> None:
         """Drop every frame from the one at `position` on; durable when it returns.
 
-        For a node whose log goes another way than its cluster's. What was derived from those
-        frames is the caller's affair. Waits for a sync that is under way.
+        For a node whose log diverged from its cluster's. The caller discards what it derived from
+        those frames. Waits for a sync that is under way.
         """
         assert self.first_position <= position <= self.end_position, "there is a frame to cut at"
         with self._sync_lock:
@@ -220,9 +219,9 @@ class PhysicalLog:
         self, position: int, kind: FrameKind, *, epoch: int, leader_time_ms: int, tick: Tick
     ) -> None:
         """Write another frame without payload over the last one, which begins at `position` and has
-        none either; durable when it returns. A kill leaves the one or the other.
+        none either; durable when it returns. A kill leaves the old frame or the new one.
 
-        For a node that takes no part yet: nobody else has that frame.
+        For a node that has not joined yet: no other node has that frame.
         """
         stamp = Stamp(epoch, leader_time_ms, tick)
         frame, size = encode_frame(kind, [], stamp, position=position, synced_position=position)
@@ -251,14 +250,14 @@ class PhysicalLog:
 
     @property
     def sealed(self) -> bool:
-        """Whether a segment that is done with waits for its last `sync`."""
+        """Whether a finished segment still has to be synced."""
         return bool(self._old_files)
 
     def _next_segment(self, file: File) -> File:
         """End the segment in `file` where it was written to, and begin the next one.
 
-        A write that found no space may have left a part of its frames behind that place. They
-        are written again, into the next segment, so what stands here would pass for rot.
+        A write that found no space may have left a part of its frames after that position. They
+        are written again, into the next segment, so the remains here would be taken for damage.
         """
         end = self.written_position - self.segments.bases[-1]
         if file.size() > end:
@@ -270,7 +269,8 @@ class PhysicalLog:
     def read(self, start: int, bytes_max: int) -> bytes:
         """Whole frames from the one at `start` on: as many as fit, and at least one.
 
-        They are as they were written, or will be. Raises CorruptionError where no frame begins.
+        The bytes are those in the file, or those that will be. Raises CorruptionError where no
+        frame begins.
         """
         recent = self._recent.read(start, bytes_max)
         if recent is not None:
@@ -286,7 +286,7 @@ class PhysicalLog:
     def frame_at(self, position: int) -> Frame:
         """The frame that begins there, checked. Any thread; also while the log is recovered.
 
-        Raises CorruptionError when it is not there as it was written.
+        Raises CorruptionError when it is damaged or missing.
         """
         if position >= self.written_position and self._pending_size:
             self.write_pending()
@@ -299,7 +299,7 @@ class PhysicalLog:
         return frame
 
     def hops(self, start: int) -> FrameHops:
-        """A look at the frames that are written, from `start` or the first one held."""
+        """A reader of written frames, from `start` or the first one on disk."""
         return FrameHops(
             self.segments.fs,
             self.segments.folder,

@@ -1,4 +1,4 @@
-"""The frames that were appended last, in memory: who ships or applies them need not read a file."""
+"""The newest frames, in memory: shipping and applying them reads no file."""
 
 from __future__ import annotations
 

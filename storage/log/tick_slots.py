@@ -4,9 +4,9 @@
     28 local_index u32 | 32 position u64 | 40 durable end u64 | 48 wall time i64
     56 crc32c u32 | 60 pad
 
-A torn write damages one slot and the other still stands; reading takes the newest whole one.
-`durable_end` is the log position this node knows it has synced: the proof that tells rot from a
-torn tail.
+A torn write damages one slot and leaves the other intact; reading takes the newest whole one.
+`durable_end` is the log position up to which this node has synced: it tells corruption from a torn
+tail.
 """
 
 from __future__ import annotations
