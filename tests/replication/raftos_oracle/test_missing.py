@@ -1,4 +1,4 @@
-"""The names that the package offers, and what it says where raftos or its cipher is missing.
+"""What the package says where raftos or its cipher is missing.
 
 Method: another Python process in which an import fails.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.replication import raftos_oracle
 from delaylog.replication.errors import RAFTOS, ClusterError, RaftosMissingError
 
 pytestmark = pytest.mark.processes
@@ -29,12 +28,6 @@ try:
 except RaftosMissingError as error:
     print(error.module, "|", error)
 """
-
-
-def test_public_names() -> None:
-    assert raftos_oracle.__all__ == sorted(raftos_oracle.__all__)
-    assert all(hasattr(raftos_oracle, name) for name in raftos_oracle.__all__)
-    assert len(raftos_oracle.__all__) == 6
 
 
 @pytest.mark.parametrize(
