@@ -284,11 +284,12 @@ class Members:
 
 
 def test_a_cluster_starts_after_the_one_command_that_it_asks_for(
-    wheel: Path, tmp_path: Path
+    wheel: Path, python: Path, tmp_path: Path
 ) -> None:
-    """Nothing is installed but delaylog[cluster] and what the first start names, as it stands."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
+    """Nothing is installed but delaylog[cluster] and what the first start names, as it stands.
+
+    It is the last one, since it puts that into the environment of the others.
+    """
     run(python, "-m", "pip", "install", *QUIET, f"{wheel}[cluster]", cwd=tmp_path)
     members = Members(tmp_path, python)
     with members.running(1) as first:

@@ -29,6 +29,7 @@ from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker
 from tests.docs.pages import OTHERS, Example, Kind, Story, commands_of, first_word
 from tests.docs.run_blocks import MARK
+from tests.starts.warm_child import WarmChildBroker
 
 LIMIT_S: Final = 60.0
 """Of one example."""
@@ -146,7 +147,7 @@ class Stage:
         if f"127.0.0.1:{REDIS_PORT}" in options:
             self._ports[REDIS_PORT] = free_port()
             options = [self.placed(option) for option in options]
-        self._start(port, ChildBroker(self.folder / folder, options=options))
+        self._start(port, WarmChildBroker(self.folder / folder, options=options))
 
     def _start_unseen(self, port: int) -> None:
         """One that the page takes as there."""
@@ -215,6 +216,13 @@ class Stage:
             _compare(example, example.printed, printed)
         elif printed.strip() and example.kind is Kind.PYTHON and not said:
             raise ExampleFailed(f"{example.place}: the page does not say that it prints\n{printed}")
+
+
+def play(story: Story, folder: Path) -> None:
+    """Run a story. Raises ExampleFailed where an example does not do what its page says."""
+    with Stage(story, folder) as stage:
+        for example in story.examples:
+            stage.run(example)
 
 
 def _served(command: str) -> tuple[int, str, list[str]]:

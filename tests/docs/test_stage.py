@@ -8,15 +8,13 @@ import pytest
 
 from tests.docs import stage
 from tests.docs.pages import stories_of
-from tests.docs.stage import ExampleFailed, Stage
+from tests.docs.stage import ExampleFailed
 
 
 def play(folder: Path, text: str) -> None:
     (folder / "PAGE.md").write_text(text)
     for story in stories_of(folder / "PAGE.md", folder):
-        with Stage(story, folder) as stage:
-            for example in story.examples:
-                stage.run(example)
+        stage.play(story, folder)
 
 
 def test_what_a_page_says_rightly_passes(tmp_path: Path) -> None:

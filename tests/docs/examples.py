@@ -1,0 +1,28 @@
+"""The pages whose examples are run, and their stories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.docs.pages import Story, stories_of
+
+ROOT: Final = Path(__file__).parents[2]
+LONGEST: Final = "docs/HOWTO.md"
+"""It has as many examples as the others together, so it is run beside them, by its own file."""
+PAGES: Final = (
+    "README.md",
+    "docs/TUTORIAL.md",
+    LONGEST,
+    "docs/SDK.md",
+    "docs/TESTING_PROGRAMS.md",
+    "docs/COMING-FROM.md",
+)
+
+
+def stories(*pages: str) -> list[Story]:
+    return [story for page in pages for story in stories_of(ROOT / page, ROOT)]
+
+
+def named(story: Story) -> str:
+    return f"{story.page}: {story.title}"
