@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock, open_broker
+from delaylog.broker.embedded.node import EmbeddedNode
 
 
 @pytest.fixture
@@ -24,6 +25,20 @@ def open_embedded(tmp_path: Path) -> Iterator[Callable[..., EmbeddedBroker[Any]]
     yield make
     for broker in opened:
         broker.close()
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[EmbeddedNode]:
+    """Nodes in the order of their starts, for a test that looks behind the calls of its broker."""
+    started: list[EmbeddedNode] = []
+    start = EmbeddedNode.start
+
+    def noted(node: EmbeddedNode) -> None:
+        started.append(node)
+        start(node)
+
+    monkeypatch.setattr(EmbeddedNode, "start", noted)
+    return started
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError
+from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client import NewMessage, errors
 
 
@@ -50,7 +51,7 @@ def test_the_loop_goes_on_while_a_call_waits(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_sends_are_handed_over_and_flushed(tmp_path: Path) -> None:
+def test_sends_are_handed_over_and_flushed(nodes: list[EmbeddedNode], tmp_path: Path) -> None:
     """Those of one turn share their commits; a refusal that nobody awaited comes out of flush."""
 
     async def main() -> None:
@@ -59,7 +60,7 @@ def test_sends_are_handed_over_and_flushed(tmp_path: Path) -> None:
             await broker.flush()
             assert all(send.done() and send.exception() is None for send in sends)
             assert (await broker.stats("t")).sent == 500
-            assert broker._node.commits.commits < 250
+            assert nodes[0].commits.commits < 250
             broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
             with pytest.raises(errors.IdInUse):
                 await broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
@@ -86,14 +87,14 @@ def test_a_cancelled_receive_has_taken_nothing(tmp_path: Path) -> None:
 
 
 def test_a_receive_that_is_cancelled_when_messages_have_come_gives_them_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: list[EmbeddedNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has leased them and waits for the log, which another one writes just now."""
 
     async def main() -> None:
         async with delaylog.open_async(tmp_path / "f", fsync="always") as broker:
             await broker.send("t", "x")
-            log, sync, go_on = broker._node.engine.state.log, os.fdatasync, threading.Event()
+            log, sync, go_on = nodes[0].engine.state.log, os.fdatasync, threading.Event()
             write, taken = log.write_pending, asyncio.Event()
 
             def busy(*, wait: bool = True) -> bool:

@@ -198,7 +198,7 @@ def test_a_refused_consumer_hides_no_error_of_the_program(tmp_path: Path) -> Non
 
 
 def test_a_refused_consumer_loses_no_send_that_is_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for the splitter until stopping is over, and is in the log when close is."""
     crowded = [True]
@@ -211,7 +211,7 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
             await broker.put_topic("t", {})
             broker.consumer("t", group="missing")(handler)
             await broker.start()
-            monkeypatch.setattr(broker._node.engine, "crowded", lambda: crowded[0])
+            monkeypatch.setattr(nodes[0].engine, "crowded", lambda: crowded[0])
             broker.send("t", "under way")
             await asyncio.to_thread(await_that, lambda: refused(broker))
             stop = broker.stop

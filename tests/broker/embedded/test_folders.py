@@ -154,42 +154,6 @@ def test_limits_are_those_of_a_broker(open_embedded: Any) -> None:
         broker.send("t", "five!")
 
 
-FORKER = """
-import os, sys, delaylog
-from delaylog.broker.embedded import ClosedError
-broker = delaylog.open(sys.argv[1])
-broker.send("t", "before")
-child = os.fork()
-if not child:
-    try:
-        with broker:
-            broker.send("t", "child")
-    except ClosedError as error:
-        print(error, flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
-broker.send("t", "after")
-os._exit(9)
-"""
-
-
-def test_a_forked_process_leaves_the_folder_alone(open_embedded: Any, tmp_path: Path) -> None:
-    """Two that write one log would spoil it, and the next start would refuse the folder."""
-    folder = tmp_path / "f"
-    forker = subprocess.run(
-        [sys.executable, "-c", FORKER, str(folder)],
-        check=False,
-        env=dict(os.environ, PYTHONPATH=SOURCE),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert forker.returncode == 9, forker.stderr
-    assert "belongs to the process that opened it" in forker.stdout
-    broker = open_embedded(folder)
-    assert sorted(each.body for each in broker.messages("t", bodies=True)) == [b"after", b"before"]
-
-
 CRASHER = """
 import sys, delaylog
 from delaylog.client import NewMessage

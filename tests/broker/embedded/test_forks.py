@@ -47,13 +47,13 @@ def test_a_forked_child_is_refused_and_spoils_nothing(
     assert [message.id for message in again.messages("t")] == sent
 
 
-def test_a_child_is_refused_whatever_threads_were_doing(broker: Any) -> None:
+def test_a_child_is_refused_whatever_threads_were_doing(nodes: Any, broker: Any) -> None:
     """The lock that another thread had when the process was forked is not waited for."""
 
     def child() -> None:
         with pytest.raises(ClosedError, match="the process that opened it"):
             broker.send("t", "from the child")
 
-    with broker._node.lock:
+    with nodes[0].lock:
         assert in_a_child(child) == 0
     broker.send("t", "the parent goes on")

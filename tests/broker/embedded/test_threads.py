@@ -13,8 +13,13 @@ import pytest
 
 import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.waits.commits import ThreadCommits
 from delaylog.client.errors import DiskFull, NotFound, NotReady
 from delaylog.storage.errors import DiskFailedError, DiskFullError
+from delaylog.storage.files.os_file_system import OsFile
+
+Nodes = list[EmbeddedNode]
 
 
 @pytest.fixture(params=["always", "everysec"])
@@ -23,7 +28,7 @@ def live(open_embedded: Any, request: pytest.FixtureRequest) -> EmbeddedBroker[A
     return open_embedded(fsync=request.param)
 
 
-def test_each_message_is_handed_to_one_of_many(live: EmbeddedBroker[Any]) -> None:
+def test_each_message_is_handed_to_one_of_many(nodes: Nodes, live: EmbeddedBroker[Any]) -> None:
     """Eight senders and four workers: every message is handled once, and commits are shared."""
     each, senders = 100, 8
     handled: Counter[bytes] = Counter()
@@ -54,16 +59,26 @@ def test_each_message_is_handed_to_one_of_many(live: EmbeddedBroker[Any]) -> Non
     handled.pop(b"end")
     assert len(handled) == each * senders
     assert set(handled.values()) == {1}
-    assert live._node.commits.commits < 2 * each * senders
+    assert nodes[0].commits.commits < 2 * each * senders
 
 
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_what_was_sent_is_there_for_the_next_receive_whoever_committed_it(
-    live: EmbeddedBroker[Any],
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
 ) -> None:
     """A commit makes a send safe before its thread comes to show it: a receive looks itself."""
+    hears = threading.Event()
+    hears.set()
+    make = ThreadCommits.__init__
+
+    def deaf(commits: ThreadCommits, log: Any, dial: str, call: Any, *, threaded: bool) -> None:
+        """As if another thread had made the commits and got no further yet."""
+        make(commits, log, dial, lambda: hears.is_set() and call(), threaded=threaded)
+
+    monkeypatch.setattr(ThreadCommits, "__init__", deaf)
+    live = open_embedded(fsync=fsync)
     live.send("t", "first")
-    # As if another thread had made the commits from here on and got no further yet.
-    live._node.commits._on_commit = lambda: None
+    hears.clear()
     live.send("t", "second")
     assert [each.body for each in live.receive("t", max=10)] == [b"first", b"second"]
 
@@ -138,20 +153,20 @@ def test_what_was_closed_is_there_whatever_the_dial(
     assert again.stats("t").sent == 2
 
 
-def test_everysec_syncs_by_itself(open_embedded: Any) -> None:
+def test_everysec_syncs_by_itself(nodes: Nodes, open_embedded: Any) -> None:
     broker = open_embedded(fsync="everysec")
     broker.send("t", "x")
-    log = broker._node.engine.state.log
+    log = nodes[0].engine.state.log
     until = monotonic() + 20
     while log.durable_position < log.end_position:
         assert monotonic() < until, "nobody synced the log"
         broker.receive("t", wait_ms=20)
 
 
-def test_upkeep_goes_on_beside_the_calls(open_embedded: Any) -> None:
+def test_upkeep_goes_on_beside_the_calls(nodes: Nodes, open_embedded: Any) -> None:
     """Checkpoints are taken by themselves, and a crash then replays next to nothing."""
     broker = open_embedded(fsync="never", limits={"checkpoint_bytes": 100_000})
-    upkeep = broker._node.engine.upkeep
+    upkeep = nodes[0].engine.upkeep
     until = monotonic() + 30
     while upkeep.checkpoints < 2:
         assert monotonic() < until, "no checkpoint was taken"
@@ -162,12 +177,12 @@ def test_upkeep_goes_on_beside_the_calls(open_embedded: Any) -> None:
 
 @pytest.mark.parametrize("manual", [True, False])
 def test_the_folder_is_free_when_whoever_closes_it_has_ended(
-    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
+    nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
 ) -> None:
     """A second close waits for the first one, which still writes."""
     broker = open_embedded(tmp_path / "f", clock=ManualClock() if manual else None)
     broker.send("t", "x")
-    chores = broker._node.chores
+    chores = nodes[0].chores
     writing, go_on = threading.Event(), threading.Event()
     finish = chores.finish
 
@@ -193,7 +208,7 @@ def test_the_folder_is_free_when_whoever_closes_it_has_ended(
 
 @pytest.mark.parametrize("manual", [True, False])
 def test_close_ends_those_who_wait_for_a_full_disk(
-    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
+    nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
 ) -> None:
     """Also where the one who waits has the lock; what was answered is there."""
     broker = open_embedded(tmp_path / "f", clock=ManualClock() if manual else None)
@@ -204,7 +219,7 @@ def test_close_ends_those_who_wait_for_a_full_disk(
         full.set()
         raise DiskFullError("no space")
 
-    log = broker._node.engine.state.log
+    log = nodes[0].engine.state.log
     monkeypatch.setattr(log, "write_pending", no_room)
     monkeypatch.setattr(log, "sync", no_room)
     with ThreadPoolExecutor(4) as threads:
@@ -224,7 +239,7 @@ def test_close_ends_those_who_wait_for_a_full_disk(
 
 @pytest.mark.parametrize("fsync", ["everysec", "never"])
 def test_more_than_memory_holds_goes_to_the_hours_whatever_the_dial(
-    open_embedded: Any, fsync: str
+    nodes: Nodes, open_embedded: Any, fsync: str
 ) -> None:
     """Sends go on past what may wait to be split: upkeep has the log synced by itself."""
     limits = {"tail_bytes_max": 1 << 18, "tail_bytes_hard_max": 1 << 19, "checkpoint_ms": 3_600_000}
@@ -232,26 +247,28 @@ def test_more_than_memory_holds_goes_to_the_hours_whatever_the_dial(
     body, rounds, each = b"x" * 1_000, 10, 300
     for _ in range(rounds):
         broker.send_columns("t", [body] * each, delay_ms=86_400_000)
-    hours = broker._node.engine.state.hours
+    hours = nodes[0].engine.state.hours
     assert hours.pile.size_bytes <= 2 * limits["tail_bytes_hard_max"]
     assert sum(hours.flushed(hour) for hour in hours.counts) > rounds * each // 2
 
 
-def test_what_nobody_waits_for_is_written_at_once_where_that_is_all(open_embedded: Any) -> None:
+def test_what_nobody_waits_for_is_written_at_once_where_that_is_all(
+    nodes: Nodes, open_embedded: Any
+) -> None:
     broker = open_embedded(fsync="never")
     broker.send("t", "one", wait=False)
-    log = broker._node.engine.state.log
+    log = nodes[0].engine.state.log
     assert log.written_position == log.end_position
 
 
 @pytest.mark.parametrize("fsync", ["everysec", "always"])
 def test_what_nobody_waits_for_waits_for_no_full_disk(
-    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
+    nodes: Nodes, open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
 ) -> None:
     """The call returns; what it appended is written once there is room, and is there."""
     broker = open_embedded(fsync=fsync)
     broker.send("t", "before")
-    log = broker._node.engine.state.log
+    log = nodes[0].engine.state.log
     with monkeypatch.context() as patched, ThreadPoolExecutor(1) as threads:
 
         def no_room(*_: Any, **__: Any) -> bool:
@@ -269,13 +286,17 @@ def test_what_nobody_waits_for_waits_for_no_full_disk(
 
 @pytest.mark.parametrize(("fsync", "step"), [("always", "fdatasync"), ("never", "pwritev")])
 def test_ctrl_c_in_a_commit_takes_nothing_along(
-    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, step: str
+    nodes: Nodes,
+    open_embedded: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fsync: str,
+    step: str,
 ) -> None:
     """It comes out of the call that it met; the next ones go on, and all of them are there."""
     broker = open_embedded(tmp_path / "f", fsync=fsync)
     broker.send("t", "before", id="before")
-    file_type = type(broker._node.engine.state.log._file)
-    real = getattr(file_type, step)
+    real = getattr(OsFile, step)
 
     def interrupted(*how: Any) -> None:
         real(*how)
@@ -283,7 +304,7 @@ def test_ctrl_c_in_a_commit_takes_nothing_along(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_type, step, interrupted)
+        patched.setattr(OsFile, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             broker.send("t", "meanwhile", id="meanwhile")
     broker.send("t", "after", id="after")
@@ -293,7 +314,7 @@ def test_ctrl_c_in_a_commit_takes_nothing_along(
 
 
 def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
-    open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, open_embedded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in memory may be half of it: it is let go of; the folder has what was answered."""
     broker = open_embedded(tmp_path / "f")
@@ -304,7 +325,7 @@ def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
 
     taken = broker.receive("t")
     with monkeypatch.context() as patched:
-        patched.setattr(broker._node.engine.state.hours, "count_living", interrupted)
+        patched.setattr(nodes[0].engine.state.hours, "count_living", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broker.ack(taken)
     with pytest.raises(ClosedError, match=r"interrupted .* by KeyboardInterrupt: close this"):
@@ -323,12 +344,11 @@ def test_a_failed_disk_is_told_to_those_who_wait_for_nothing(
     how = {"clock": ManualClock()} if manual else {}
     broker = open_embedded(fsync=fsync, **how)
     broker.send("t", "before")
-    file_type = type(broker._node.engine.state.log._file)
 
     def broken(*_: Any) -> int:
         raise DiskFailedError("EIO")
 
-    monkeypatch.setattr(file_type, "pwritev", broken)
+    monkeypatch.setattr(OsFile, "pwritev", broken)
     if fsync == "always":
         # The thread that writes meets it, if nobody else does.
         broker.send("t", "lost", wait=False)
@@ -344,13 +364,12 @@ def test_a_full_disk_refuses_sends_of_those_who_wait_for_nothing(
     """Under a clock moved by hand no thread tries; what was taken is written once there is room."""
     broker = open_embedded(fsync="never", clock=ManualClock())
     broker.send("t", "before")
-    file_type = type(broker._node.engine.state.log._file)
 
     def full(*_: Any) -> int:
         raise DiskFullError("no space")
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_type, "pwritev", full)
+        patched.setattr(OsFile, "pwritev", full)
         broker.send("t", "taken", wait=False)
         with pytest.raises(DiskFull):
             broker.send("t", "refused", wait=False)
@@ -359,16 +378,25 @@ def test_a_full_disk_refuses_sends_of_those_who_wait_for_nothing(
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_who_waits_hears_at_once_that_a_group_has_gone(open_embedded: Any, fsync: str) -> None:
+def test_who_waits_hears_at_once_that_a_group_has_gone(
+    nodes: Nodes, open_embedded: Any, monkeypatch: pytest.MonkeyPatch, fsync: str
+) -> None:
     """The call that drops it tells, and nobody who only looks now and then."""
     broker = open_embedded(fsync=fsync)
     broker.put_topic("t")
     broker.put_group("t", "x")
-    broker._node.chores.stop()
+    nodes[0].chores.stop()
+    waits, wait = threading.Event(), nodes[0].wait_for_news
+
+    def waited(seconds: float) -> None:
+        # It has the lock, which the drop takes once the wait has let go of it.
+        waits.set()
+        wait(seconds)
+
+    monkeypatch.setattr(nodes[0], "wait_for_news", waited)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(broker.receive, "t", group="x", wait_ms=60_000)
-        while not broker._node._news._waiters:  # type: ignore[attr-defined]
-            pass
+        assert waits.wait(20)
         broker.drop_group("t", "x")
         with pytest.raises(NotFound):
             waiting.result(timeout=20)

@@ -34,35 +34,6 @@ def test_thirty_days_pass_and_every_message_comes_on_its_day(
     assert broker.stats("t").counts.acked == 300
 
 
-def test_not_a_millisecond_early(broker: EmbeddedBroker[ManualClock]) -> None:
-    """A worker that acts at every stop of the clock: what it gets is due exactly then."""
-    delays = [1, 2, 999, 1_000, 59_999, 3_600_000, 7 * DAY_MS + 1]
-    for delay in delays:
-        broker.send("t", str(delay), delay_ms=delay)
-    start_ms, node, got = broker.clock.now_ms(), broker._node, []
-    for _ in range(1_000):
-        wake_ms = node.engine.next_wake_ms()
-        if wake_ms is None:
-            break
-        broker.clock.set(wake_ms - 1)
-        assert broker.receive("t") == []
-        broker.clock.set(wake_ms)
-        for message in broker.receive("t", max=10):
-            got.append((message.text, broker.clock.now_ms() - start_ms))
-            broker.ack(message)
-    assert got == [(str(delay), delay) for delay in delays]
-
-
-def test_a_receive_before_its_time_finds_nothing(broker: EmbeddedBroker[ManualClock]) -> None:
-    sent = broker.send("t", "x", delay=timedelta(days=30))
-    broker.clock.advance(days=30, ms=-1)
-    assert broker.receive("t") == []
-    broker.clock.advance(ms=1)
-    (message,) = broker.receive("t")
-    assert message.id == sent.id
-    assert message.deliver_at_ms == broker.clock.now_ms()
-
-
 def test_a_long_move_stops_where_leases_end_and_at_no_message(
     broker: EmbeddedBroker[ManualClock],
 ) -> None:
@@ -89,9 +60,10 @@ def test_a_long_move_stops_where_leases_end_and_at_no_message(
     assert [int(message.body) for message in taken] == sorted(delays.tolist())
 
 
-def test_a_checkpoint_comes_by_the_days_of_the_clock(broker: EmbeddedBroker[ManualClock]) -> None:
+def test_a_checkpoint_comes_by_the_days_of_the_clock(nodes: Any, open_embedded: Any) -> None:
     """A first message alone is no reason for one."""
-    upkeep = broker._node.engine.upkeep
+    broker = open_embedded(clock=ManualClock(), fsync="never")
+    upkeep = nodes[0].engine.upkeep
     broker.send("t", "x", delay_ms=7 * DAY_MS)
     broker.clock.advance(hours=23)
     assert upkeep.checkpoints == 0
@@ -148,33 +120,12 @@ def test_leases_end_on_the_way(broker: EmbeddedBroker[ManualClock]) -> None:
     assert broker.ack(second) == ["done"]
 
 
-def test_a_month_of_retries_ends_among_the_dead(broker: EmbeddedBroker[ManualClock]) -> None:
-    broker.put_topic("t", {"max_retry": 2, "backoff": {"first_ms": DAY_MS, "jitter": 0}})
-    broker.send("t", "x", id="a")
-    for attempt in (1, 2, 3):
-        (message,) = broker.receive("t")
-        assert message.attempts == attempt
-        broker.nack(message)
-        broker.clock.advance(days=4)
-    (letter,) = broker.dead("t")
-    assert (letter.id, letter.attempts, letter.cause) == ("a", 3, "retries")
-    assert [step["event"] for step in letter.life][-1] == "dead"
-    broker.replay("t", ["a"])
-    assert broker.receive("t")[0].attempts == 1
-
-
-def test_ttl_counts_from_the_due_time(broker: EmbeddedBroker[ManualClock]) -> None:
-    broker.send("t", "x", delay_ms=DAY_MS, ttl_ms=1_000)
-    broker.clock.advance(days=1, ms=1_000)
-    assert broker.receive("t") == []
-    assert broker.stats("t").counts.expired == 1
-
-
-def test_folders_of_past_hours_go(broker: EmbeddedBroker[ManualClock]) -> None:
+def test_folders_of_past_hours_go(nodes: Any, open_embedded: Any) -> None:
     """Upkeep runs as the days pass: what has ended is removed from the folder."""
+    broker = open_embedded(clock=ManualClock(), fsync="never")
     for day in range(10):
         broker.send("t", "x", delay_ms=day * DAY_MS)
-    hours = broker._node.engine.state.hours
+    hours = nodes[0].engine.state.hours
     for _ in range(10):
         broker.ack(broker.receive("t"))
         broker.clock.advance(days=1)
