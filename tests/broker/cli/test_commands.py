@@ -121,13 +121,18 @@ def test_what_is_wrong_with_a_field_is_usage(
 
 def test_refusals(broker: Any, topic: str) -> None:
     """What the broker refuses, or nobody answers: status 1, one line that says why."""
-    url = ["--url", broker.url]
+    url, other = ["--url", broker.url], f"{topic}-2"
+    broker.call("PUT", f"/v1/topics/{other}", {})
     for words, reason in (
         (["send", topic, "x", "--delay-ms", -1, *url], b"delay_ms"),
         (["send", "bad topic", "x", *url], b"topic"),
         (["receive", topic, "--max", 0, *url], b"max"),
         (["receive", topic, "--lease-ms", 0, *url], b"lease_ms"),
         (["stats", "not-there", *url], b"not-there"),
+        (["list", "not-there", *url], b"not-there"),
+        (["list", other, "--state", "late", *url], b"state"),
+        (["list", other, "--max", -1, *url], b"limit"),
+        (["show", other, "none", *url], b"none"),
         (["stats", "--url", "http://127.0.0.1:1"], b"127.0.0.1"),
         (["send", topic, "x", "--url", "nonsense"], b"nonsense"),
     ):

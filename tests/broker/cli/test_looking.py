@@ -62,17 +62,3 @@ def test_show(broker: Any, topic: str, run: Any) -> None:
     assert "cause=cancel" in steps[1]
     (line,) = run("show", topic, "m0000", "--life", "--json").stdout.splitlines()
     assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "deleted"]
-
-
-def test_refusals(broker: Any, topic: str, run: Any) -> None:
-    """Status 1 and the broker's reason."""
-    fill(broker, topic, 1)
-    for words, reason in (
-        (["list", "not-there"], "not-there"),
-        (["list", topic, "--state", "late"], "state"),
-        (["list", topic, "--max", -1], "limit"),
-        (["show", topic, "none"], "none"),
-    ):
-        done = run(*words)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert reason in done.stderr

@@ -4,7 +4,6 @@ senders. The broker answers with a problem document or closes; it never answers 
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
 import time
@@ -205,16 +204,6 @@ def test_large_request_is_refused_before_it_arrives(small: Any, topic: str) -> N
     assert small.counts(topic) is None
 
 
-def test_small_gzip_of_a_large_body(small: Any, topic: str) -> None:
-    """A compressed body is refused, whatever it unpacks to."""
-    path = f"/v1/topics/{topic}/messages"
-    gzipped = {"Content-Encoding": "gzip"}
-    bomb = gzip.compress(b" " * 30_000_000)
-    for body in (bomb, b"no gzip at all", gzip.compress(OK)[:25], gzip.compress(OK)):
-        assert small.call("POST", path, body, gzipped).status == 415
-    assert small.counts(topic) is None
-
-
 def test_expect_continue(broker: Any, topic: str) -> None:
     """A client that waits for 100 gets it before it sends its body."""
     head = (
@@ -320,22 +309,6 @@ def test_bad_queries(broker: Any, topic: str, assert_problem: Any, query: str) -
     assert broker.counts(topic)["waiting"] == 1
 
 
-def test_body_that_never_completes(broker: Any, topic: str) -> None:
-    """Senders that stop halfway hold nobody up, and nothing of what they sent is kept."""
-    head = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\n"
-    stuck = [broker.connect() for _ in range(20)]
-    try:
-        for number, sock in enumerate(stuck):
-            sock.sendall(head.encode())
-            if number % 2:
-                sock.sendall(b"Content-Length: 1000\r\n\r\n" + OK)
-        broker.post(f"/v1/topics/{topic}/messages", OK)
-    finally:
-        for sock in stuck:
-            sock.close()
-    assert broker.counts(topic)["waiting"] == 1
-
-
 def test_slow_body_is_taken(broker: Any, topic: str) -> None:
     """A body that trickles in byte by byte is one body."""
     wire = request("POST", f"/v1/topics/{topic}/messages", OK)
@@ -357,25 +330,6 @@ def test_half_closed_connection(broker: Any, topic: str) -> None:
     assert answer == b"" or split(answer)[0] == 200
     broker.post(f"/v1/topics/{topic}/messages", OK)
     assert broker.counts(topic)["waiting"] in (1, 2)
-
-
-def test_pipelined_requests(broker: Any, topic: str) -> None:
-    """Requests in one packet are answered one after another, in order; a bad one is no end."""
-    one = f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: localhost\r\n"
-    one += "Content-Length: %d\r\n\r\n%b"
-    bodies = [OK, b"{", OK]
-    wire = b"".join(one.encode() % (len(body), body) for body in bodies)
-    answer = broker.raw(wire + request("GET", f"/v1/topics/{topic}/stats"))
-    statuses = [int(piece[:3]) for piece in answer.split(b"HTTP/1.1 ")[1:]]
-    assert statuses == [200, 400, 200, 200]
-    assert broker.counts(topic)["waiting"] == 2
-
-
-def test_old_http(broker: Any) -> None:
-    """HTTP/1.0 is answered and closed."""
-    status, _, body = split(broker.raw(b"GET /healthz HTTP/1.0\r\n\r\n"))
-    assert status == 200
-    assert json.loads(body) == {"status": "ok"}
 
 
 CALLS = [

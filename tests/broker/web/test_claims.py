@@ -5,7 +5,6 @@ Rows are read as Arrow by the library that Spark uses.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -338,9 +337,5 @@ def test_metrics(broker: Any, topic: str) -> None:
     assert float(text.split("\ndelaylog_claims ")[1].split("\n")[0]) >= 1
     assert float(text.split("\ndelaylog_claim_rows ")[1].split("\n")[0]) >= 3
     broker.post(f"/v1/topics/{topic}/claims/c1/ack")
-    assert (
-        'delaylog_claims_ended_total{state="acked"}' in broker.call("GET", "/metrics").body.decode()
-    )
-    assert json.loads(broker.call("GET", "/openapi.json").body)["paths"][
-        "/v1/topics/{topic}/claims/{claim}/rows"
-    ]
+    text = broker.call("GET", "/metrics").body.decode()
+    assert 'delaylog_claims_ended_total{state="acked"}' in text

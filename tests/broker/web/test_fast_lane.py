@@ -214,20 +214,6 @@ def test_what_stands_behind_a_long_poll_is_answered_after_it(served: Any, topic:
         assert answers(sock, 1)[0][0] == 200
 
 
-def test_a_client_that_has_gone_leases_nothing(served: Any, topic: str) -> None:
-    """Its long poll ends with its connection."""
-    served.post(f"/v1/topics/{topic}/messages", json.loads(LATER))
-    before = fast(served)
-    with served.connect() as sock:
-        sock.sendall(request(f"/v1/topics/{topic}/receive", b'{"wait_ms":5000}'))
-        while fast(served) == before:
-            time.sleep(0.01)
-    served.post(f"/v1/topics/{topic}/messages", {"body": "now", "delay_ms": 50})
-    found = served.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})["messages"]
-    assert [each["body"] for each in found] == ["now"]
-    assert found[0]["attempts"] == 1
-
-
 def test_a_client_that_reads_no_answers_is_not_answered_without_end(
     served: Any, topic: str
 ) -> None:

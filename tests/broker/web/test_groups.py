@@ -39,59 +39,28 @@ def test_groups_are_made_listed_and_dropped(broker: Any, topic: str) -> None:
     assert broker.call("POST", f"/v1/topics/{topic}/receive", {"group": "mail"}).status == 404
 
 
-def test_a_receipt_of_a_group_settles_in_that_group(broker: Any, topic: str) -> None:
-    broker.call("PUT", f"/v1/topics/{topic}/groups/a", {})
-    send(broker, topic, "x")
-    (mine,) = receive(broker, topic, group="a", wait_ms=5_000)
-    answer = broker.post(f"/v1/topics/{topic}/ack", {"receipts": [mine["receipt"]]})
-    assert answer["results"] == ["done"]
-    assert bodies(receive(broker, topic, wait_ms=5_000)) == ["x"]
-
-
-def test_a_waiting_receive_of_a_group_is_woken(broker: Any, topic: str) -> None:
-    broker.call("PUT", f"/v1/topics/{topic}/groups/a", {})
-    got: list[Any] = []
-    waiter = threading.Thread(
-        target=lambda: got.extend(receive(broker, topic, group="a", wait_ms=10_000))
-    )
-    waiter.start()
-    send(broker, topic, "x", delay_ms=300)
-    waiter.join(8)
-    assert bodies(got) == ["x"]
-
-
-def test_the_default_group_goes_by_setting_only(
-    broker: Any, topic: str, assert_problem: Any
-) -> None:
-    url = f"/v1/topics/{topic}"
-    send(broker, topic, "x")
-    assert_problem(broker.call("DELETE", f"{url}/groups/default"), 409, "conflict")
-    assert_problem(broker.call("PUT", f"{url}/groups/default", {}), 409, "conflict")
-    broker.call("PUT", url, {"default_group": False})
-    assert_problem(broker.call("POST", f"{url}/receive", {}), 404, "unknown", "group")
-
-
 @pytest.mark.parametrize("name", ["a%20b", "%2F", "x" * 201, "%C3%A4"])
 def test_a_bad_group_name(broker: Any, topic: str, assert_problem: Any, name: str) -> None:
     answer = broker.call("PUT", f"/v1/topics/{topic}/groups/{name}", {})
     assert_problem(answer, 400, "bad_request", "group")
 
 
-def test_purge(broker: Any, topic: str, assert_problem: Any) -> None:
+def test_what_default_and_unknown_groups_refuse(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
     url = f"/v1/topics/{topic}"
-    send(broker, topic, "held", "b", "c")
-    (held,) = receive(broker, topic, max=1, wait_ms=5_000)
-    send(broker, topic, "later", delay_ms=60_000)
-    assert broker.post(f"{url}/purge", {}) == {"result": "done", "purged": 3}
-    assert receive(broker, topic) == []
-    answer = broker.post(f"{url}/ack", {"receipts": [held["receipt"]]})
-    assert answer["results"] == ["done"]
-    send(broker, topic, "d")
-    receive(broker, topic, wait_ms=5_000)
-    assert broker.post(f"{url}/purge", {"force": True})["purged"] == 1
-    counts = broker.counts(topic)
-    assert (counts["leased"], counts["deleted"], counts["acked"]) == (0, 4, 1)
+    send(broker, topic, "x")
+    for method in ("DELETE", "PUT"):
+        assert_problem(broker.call(method, f"{url}/groups/default", {}), 409, "conflict")
     assert_problem(broker.call("POST", f"{url}/purge", {"group": "no"}), 404, "unknown", "group")
+    assert broker.post(f"{url}/purge", {}) == {"result": "done", "purged": 1}
+    broker.call("PUT", url, {"default_group": False})
+    assert_problem(broker.call("POST", f"{url}/receive", {}), 404, "unknown", "group")
+    broker.call("PUT", f"{url}/groups/a", {})
+    broker.post(f"{url}/messages", {"body": "x", "id": "before b"})
+    broker.call("PUT", f"{url}/groups/b", {})
+    answer = broker.call("GET", f"{url}/messages/before%20b?group=b")
+    assert "for group 'b'" in assert_problem(answer, 404, "unknown")["detail"]
 
 
 def test_a_purge_that_erases(broker: Any, topic: str, assert_problem: Any) -> None:
@@ -134,31 +103,6 @@ def test_pause_and_resume_take_no_members(
         assert_problem(broker.call("POST", url, body), 400, "bad_request", field)
     assert broker.call("GET", f"/v1/topics/{topic}").json["paused"] is False
     assert broker.call("POST", url, {}).status == 200
-
-
-def test_a_topic_with_messages_is_deleted_by_force(
-    broker: Any, topic: str, assert_problem: Any
-) -> None:
-    url = f"/v1/topics/{topic}"
-    send(broker, topic, "x", "y", delay_ms=60_000)
-    assert_problem(broker.call("DELETE", url), 409, "conflict")
-    assert broker.call("DELETE", f"{url}?force=true").status == 200
-    assert broker.call("GET", url).status == 404
-    send(broker, topic, "z")
-    assert bodies(receive(broker, topic, wait_ms=5_000)) == ["z"]
-
-
-def test_a_receipt_settles_where_there_is_no_default_group(broker: Any, topic: str) -> None:
-    """Receipts know their group: it is named for ids only."""
-    url = f"/v1/topics/{topic}"
-    broker.call("PUT", url, {"default_group": False})
-    broker.call("PUT", f"{url}/groups/a", {})
-    send(broker, topic, "x", "y")
-    for call in ("extend", "ack"):
-        (mine,) = receive(broker, topic, group="a", wait_ms=5_000, max=1)
-        answer = broker.post(f"{url}/{call}", {"receipts": [mine["receipt"]], "lease_ms": 60_000})
-        assert answer["results"] == ["done"]
-    assert broker.call("GET", f"{url}/groups/a").json["counts"]["acked"] == 1
 
 
 def test_without_any_group_there_is_nothing_to_change(
@@ -246,16 +190,6 @@ def test_a_message_as_each_group_sees_it(broker: Any, topic: str, assert_problem
         problem = assert_problem(answer, 404, "unknown", "group")
         assert "default, a" in problem["detail"]
         assert "PUT …/groups/no" in problem["detail"]
-
-
-def test_a_group_knows_nothing_of_what_came_before_it(
-    broker: Any, topic: str, assert_problem: Any
-) -> None:
-    url = f"/v1/topics/{topic}"
-    broker.post(f"{url}/messages", {"body": "x", "id": "m"})
-    broker.call("PUT", f"{url}/groups/a", {})
-    problem = assert_problem(broker.call("GET", f"{url}/messages/m?group=a"), 404, "unknown")
-    assert "for group 'a'" in problem["detail"]
 
 
 CAMELLIA = "/camellia/delayQueue"

@@ -80,6 +80,24 @@ def test_jobs(broker: Any, topic: str) -> None:
     assert broker.call("DELETE", f"/v1/jobs/{job['job']}").json == job, "it has ended already"
 
 
+def test_dead_letters_are_deleted_by_a_filter_that_says_so(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    make_dead(broker, topic, ["a", "b"])
+    refused = broker.call("POST", f"{path}:cancel", {"filter": {"state": "dead"}})
+    assert "force" in assert_problem(refused, 400, "bad_request", "state")["detail"]
+    wanted = {"filter": {"state": "dead"}, "force": True}
+    job = finished(broker, begin(broker, topic, "cancel", wanted))
+    assert (job["matched"], job["done"]) == (2, 2)
+    counts = broker.counts(topic)
+    assert (counts["dead"], counts["deleted"]) == (0, 2)
+    message = broker.call("GET", f"{path}/b").json
+    assert (message["state"], message["cause"], message["attempts"]) == ("deleted", "cancel", 1)
+    late = {"result": "too_late", "state": "deleted"}
+    assert broker.post(f"{path}:replay", {"ids": ["b"]}) == {"results": [late]}
+
+
 def test_replay_at_a_rate_wakes_consumers(broker: Any, topic: str) -> None:
     """Who waits gets what comes back to life; the rate holds; a stopped job does no more."""
     path = f"/v1/topics/{topic}"

@@ -56,30 +56,6 @@ def test_a_bulk_body_asks(broker: Any, topic: str, path: str, assert_problem: An
     assert "key" not in got
 
 
-def test_settling(broker: Any, topic: str, path: str) -> None:
-    """ack, nack and extend answer per receipt; a receipt is good once."""
-    broker.post(f"{path}/messages", [{"body": str(n)} for n in range(4)])
-    got: list[str] = []
-    while len(got) < 4:
-        messages = broker.post(f"{path}/receive", WAIT | {"max": 10})["messages"]
-        got += [each["receipt"] for each in messages]
-    assert broker.post(f"{path}/ack", {"receipts": got[:2]}) == {"results": ["done", "done"]}
-    assert broker.post(f"{path}/ack", {"receipts": got[:3]}) == {
-        "results": ["gone", "gone", "done"]
-    }
-    assert broker.post(f"{path}/extend", {"receipts": got[3:], "lease_ms": 60_000}) == {
-        "results": ["done"]
-    }
-    assert broker.post(f"{path}/nack", {"receipts": [got[3], got[0]]}) == {
-        "results": ["done", "gone"]
-    }
-    assert broker.post(f"{path}/ack", {"receipts": got[3:]}) == {"results": ["gone"]}
-    assert broker.post(f"{path}/ack", {"receipts": []}) == {"results": []}
-    assert broker.counts(topic) == EMPTY | {"ready": 1, "acked": 3}
-    (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
-    assert again["attempts"] == 2
-
-
 def test_ack_and_receive(broker: Any, topic: str, path: str, assert_problem: Any) -> None:
     """Each receipt has its result, and one that is not good does not stop the receive."""
     url = f"{path}/ack_and_receive"
@@ -168,115 +144,6 @@ def test_forced_by_id(broker: Any, topic: str, path: str) -> None:
     assert broker.post("/v1/topics/not-there/ack", ask)["results"] == ["unknown"] * 3
 
 
-def test_peek_leases_nothing(broker: Any, topic: str, path: str) -> None:
-    """peek shows what is ready and leaves it ready."""
-    broker.post(f"{path}/messages", [{"body": str(n), "id": str(n)} for n in range(3)])
-    until = time.monotonic() + 20
-    seen: list[Any] = []
-    while len(seen) < 3 and time.monotonic() < until:
-        seen = broker.post(f"{path}/peek", {"max": 10})["messages"]
-    assert sorted(each["id"] for each in seen) == ["0", "1", "2"]
-    assert all("receipt" not in each and each["attempts"] == 0 for each in seen)
-    assert broker.counts(topic) == EMPTY | {"ready": 3}
-
-
-def test_extend_by_zero_gives_back(broker: Any, topic: str, path: str) -> None:
-    """extend with 0 gives back at once, as if it had never been handed out."""
-    broker.post(f"{path}/messages", {"body": "x"})
-    (got,) = broker.post(f"{path}/receive", WAIT)["messages"]
-    broker.post(f"{path}/extend", {"receipts": [got["receipt"]], "lease_ms": 0})
-    (again,) = broker.post(f"{path}/receive", WAIT)["messages"]
-    assert again["attempts"] == 1
-
-
-def test_retries_end(broker: Any, topic: str) -> None:
-    """After max_retry the message is dead; a consumer never sees it again."""
-    path = f"/v1/topics/{topic}"
-    broker.call("PUT", path, {"backoff": {"first_ms": 0}, "max_retry": 1})
-    sent = broker.post(f"{path}/messages", {"body": "x"})
-    for _ in range(2):
-        (got,) = broker.post(f"{path}/receive", WAIT)["messages"]
-        broker.post(f"{path}/nack", {"receipts": [got["receipt"]]})
-    assert broker.counts(topic) == EMPTY | {"dead": 1}
-    message = broker.call("GET", f"{path}/messages/{sent['id']}").json
-    assert message["state"] == "dead"
-    assert message["cause"] == "retries"
-
-
-def test_woken_by_a_send(broker: Any, topic: str) -> None:
-    """A long poll on a topic that does not exist yet gets what is sent to it."""
-    call = broker.later("POST", f"/v1/topics/{topic}/receive", WAIT)
-    broker.await_waiting(1)
-    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
-    assert call.result(30).json["messages"][0]["body"] == "x"
-
-
-def test_woken_by_a_due_time(broker: Any, topic: str) -> None:
-    """A long poll gets a message when it becomes due, not before."""
-    call = broker.later("POST", f"/v1/topics/{topic}/receive", WAIT)
-    broker.await_waiting(1)
-    sent = broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 300})
-    got = call.result(30).json
-    assert got["messages"][0]["deliver_at_ms"] == sent["deliver_at_ms"]
-    assert got["now_ms"] >= sent["deliver_at_ms"]
-
-
-@pytest.mark.parametrize("how", ["nack", "extend", "expiry", "reschedule", "backoff"])
-def test_woken_by_a_return(broker: Any, topic: str, path: str, how: str) -> None:
-    """A long poll gets what another consumer gave back, let expire, or what was brought forward."""
-    if how == "backoff":
-        broker.call("PUT", path, {"backoff": {"first_ms": 50}})
-    delay = {"delay_ms": 3_600_000} if how == "reschedule" else {}
-    broker.post(f"{path}/messages", {"id": "a", "body": "x", **delay})
-    receipts = []
-    if how != "reschedule":
-        lease = {"lease_ms": 500} if how == "expiry" else {}
-        (got,) = broker.post(f"{path}/receive", WAIT | lease)["messages"]
-        receipts = [got["receipt"]]
-    call = broker.later("POST", f"{path}/receive", WAIT)
-    if how != "expiry":
-        broker.await_waiting(1)
-    if how in ("nack", "backoff"):
-        broker.post(f"{path}/nack", {"receipts": receipts})
-    elif how == "extend":
-        broker.post(f"{path}/extend", {"receipts": receipts, "lease_ms": 0})
-    elif how == "reschedule":
-        assert broker.call("PATCH", f"{path}/messages/a", {"delay_ms": 0}).status == 200
-    (again,) = call.result(30).json["messages"]
-    assert again["id"] == "a"
-    assert again["attempts"] == (1 if how in ("reschedule", "extend") else 2)
-    if how == "expiry":
-        assert broker.post(f"{path}/ack", {"receipts": receipts}) == {"results": ["gone"]}
-
-
-def test_one_message_wakes_one(broker: Any, topic: str) -> None:
-    """Ten polls, ten sends: each poll gets one, nobody gets the same."""
-    path = f"/v1/topics/{topic}"
-    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
-    broker.await_waiting(10)
-    for n in range(10):
-        broker.post(f"{path}/messages", {"body": str(n)})
-    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
-    assert sorted(bodies) == [str(n) for n in range(10)]
-
-
-def test_a_burst_wakes_enough(broker: Any, topic: str) -> None:
-    """Ten polls for one message each and a bulk of ten: all are served at once."""
-    path = f"/v1/topics/{topic}"
-    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
-    broker.await_waiting(10)
-    fields = {"v": 1, "n": 10, "delay_ms": 0, "body_size": 1, "bodies": b"0123456789"}
-    broker.bulk(f"{path}/messages", fields)
-    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
-    assert sorted(bodies) == list("0123456789")
-
-
-def test_the_wait_ends(broker: Any, topic: str) -> None:
-    """A poll that gets nothing answers an empty list when its time is up, and is forgotten."""
-    assert broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 50})["messages"] == []
-    broker.await_waiting(0)
-
-
 def vanishing(broker: Any, topic: str, members: bytes, call: str = "receive") -> Any:
     """A raw long poll."""
     sock = broker.connect()
@@ -325,66 +192,12 @@ def test_vanished_with_the_message(broker: Any, topic: str) -> None:
     assert again["attempts"] == 2
 
 
-def test_max_is_kept(broker: Any, topic: str) -> None:
-    """A receive takes at most `max`, in due order, and leaves the rest ready."""
-    path = f"/v1/topics/{topic}"
-    now_ms = int(time.time() * 1000)
-    messages = [{"body": str(n), "deliver_at_ms": now_ms + 200 + n} for n in range(10)]
-    broker.post(f"{path}/messages", messages)
-    until = time.monotonic() + 20
-    while broker.counts(topic)["ready"] < 10:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    got = broker.post(f"{path}/receive", {"max": 3})["messages"]
-    assert [each["body"] for each in got] == ["0", "1", "2"]
-    assert broker.counts(topic) == EMPTY | {"ready": 7, "leased": 3}
-
-
-def test_peek_when_nothing_is_ready(broker: Any, topic: str) -> None:
-    """A topic that has messages, but none that may be handed out: an empty list."""
-    path = f"/v1/topics/{topic}"
-    assert broker.post(f"{path}/peek", {})["messages"] == []
-    broker.post(f"{path}/messages", {"body": "later", "delay_ms": 3_600_000})
-    assert broker.post(f"{path}/peek", {})["messages"] == []
-    broker.post(f"{path}/messages", {"body": "now"})
-    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
-    assert broker.post(f"{path}/peek", {})["messages"] == []
-    broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "delay_ms": 0})
-    assert [m["body"] for m in broker.post(f"{path}/peek", {})["messages"]] == ["now"]
-
-
 def await_ready(broker: Any, topic: str, count: int) -> None:
     """Return once so many messages may be handed out."""
     until = time.monotonic() + 20
     while broker.counts(topic)["ready"] < count:
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def test_peek_passes_over_what_has_ended(broker: Any, topic: str) -> None:
-    """However few are asked for, one that ended in front hides none behind it."""
-    path = f"/v1/topics/{topic}"
-    broker.post(f"{path}/messages", [{"body": x, "id": x} for x in "abc"])
-    await_ready(broker, topic, 3)
-    assert broker.call("DELETE", f"{path}/messages/a").status == 200
-    for _ in range(2):
-        (seen,) = broker.post(f"{path}/peek", {"max": 1})["messages"]
-        assert seen["id"] == "b"
-
-
-def test_peek_at_chosen_ones(broker: Any, topic: str) -> None:
-    path = f"/v1/topics/{topic}"
-    broker.post(f"{path}/messages", [{"body": x, "id": x, "tags": [x]} for x in "abc"])
-    broker.post(f"{path}/messages", {"body": "later", "id": "later", "delay_ms": 3_600_000})
-    await_ready(broker, topic, 3)
-
-    def seen(**members: Any) -> list[str]:
-        return [each["id"] for each in broker.post(f"{path}/peek", members)["messages"]]
-
-    assert seen(ids=["c", "b", "later", "nobody"]) == ["b", "c"]
-    assert seen(ids=["c", "b"], max=1) == ["b"]
-    assert seen(ids=["c", "b"], tags=["c"]) == ["c"]
-    assert seen(max=10) == ["a", "b", "c"]
 
 
 def test_a_key_that_is_freed_wakes_who_chose_its_next_message(broker: Any, topic: str) -> None:
@@ -446,3 +259,76 @@ def crowded(start_broker: Any) -> Any:
     yield made
     assert made.stop() == 0
     made.assert_clean_logs()
+
+
+def test_peek_gives_no_receipts(broker: Any, topic: str, path: str) -> None:
+    broker.post(f"{path}/messages", {"body": "x"})
+    (seen,) = broker.post(f"{path}/peek", {})["messages"]
+    assert "receipt" not in seen
+    assert seen["attempts"] == 0
+
+
+WAKES = ("send", "due", "nack", "extend", "expiry", "reschedule", "backoff", "group")
+
+
+@pytest.mark.parametrize("how", WAKES)
+def test_what_wakes_a_long_poll(broker: Any, topic: str, path: str, how: str) -> None:
+    """A message that is sent, comes due, is given back, expires, or is brought forward."""
+    group = {"group": "a"} if how == "group" else {}
+    later = 3_600_000 if how == "reschedule" else 0
+    if how == "backoff":
+        broker.call("PUT", path, {"backoff": {"first_ms": 50}})
+    elif how == "group":
+        broker.call("PUT", f"{path}/groups/a", {})
+    early = how not in ("send", "due", "group")
+    receipts = []
+    if early:
+        broker.post(f"{path}/messages", {"id": "a", "body": "x", "delay_ms": later})
+    if early and not later:
+        lease = {"lease_ms": 500} if how == "expiry" else {}
+        (got,) = broker.post(f"{path}/receive", WAIT | lease)["messages"]
+        receipts = [got["receipt"]]
+    call = broker.later("POST", f"{path}/receive", WAIT | group)
+    if how != "expiry":
+        broker.await_waiting(1)
+    if how in ("nack", "backoff"):
+        broker.post(f"{path}/nack", {"receipts": receipts})
+    elif how == "extend":
+        broker.post(f"{path}/extend", {"receipts": receipts, "lease_ms": 0})
+    elif how == "reschedule":
+        assert broker.call("PATCH", f"{path}/messages/a", {"delay_ms": 0}).status == 200
+    elif not early:
+        wait = 0 if how == "send" else 300
+        broker.post(f"{path}/messages", {"id": "a", "body": "x", "delay_ms": wait})
+    answer = call.result(30).json
+    (again,) = answer["messages"]
+    assert again["id"] == "a"
+    assert again["attempts"] == (2 if how in ("nack", "expiry", "backoff") else 1)
+    assert again["deliver_at_ms"] <= answer["now_ms"]
+
+
+def test_a_long_poll_on_a_topic_that_is_not_there(broker: Any, topic: str) -> None:
+    """It ends empty when its time is up and is forgotten, or gets what is sent meanwhile."""
+    path = f"/v1/topics/{topic}"
+    assert broker.post(f"{path}/receive", {"wait_ms": 50})["messages"] == []
+    broker.await_waiting(0)
+    call = broker.later("POST", f"{path}/receive", WAIT)
+    broker.await_waiting(1)
+    broker.post(f"{path}/messages", {"body": "x"})
+    assert call.result(30).json["messages"][0]["body"] == "x"
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_each_message_wakes_one(broker: Any, topic: str, at_once: bool) -> None:
+    """Ten polls for one message each, ten messages: nobody gets the same."""
+    path = f"/v1/topics/{topic}"
+    calls = [broker.later("POST", f"{path}/receive", WAIT) for _ in range(10)]
+    broker.await_waiting(10)
+    if at_once:
+        fields = {"v": 1, "n": 10, "delay_ms": 0, "body_size": 1, "bodies": b"0123456789"}
+        broker.bulk(f"{path}/messages", fields)
+    else:
+        for n in range(10):
+            broker.post(f"{path}/messages", {"body": str(n)})
+    bodies = [call.result(30).json["messages"][0]["body"] for call in calls]
+    assert sorted(bodies) == list("0123456789")

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import msgpack
-import pytest
 
 BULK = "application/vnd.delaylog.batch"
 MSGPACK = "application/msgpack"
@@ -42,41 +41,6 @@ def test_one(broker: Any, topic: str) -> None:
         "key": None,
         "headers": {},
     }
-
-
-def test_all_members(broker: Any, topic: str) -> None:
-    """Everything a message may carry comes back as it was."""
-    message = {
-        "id": "order 7/é?#%&+😀",
-        "body_base64": base64.b64encode(b"\xff\x00\xfe").decode(),
-        "deliver_at_ms": 5,
-        "priority": -7,
-        "ttl_ms": 3_600_000,
-        "max_retry": 2,
-        "tags": ["red", "ünïcode"],
-        "key": "customer 5",
-        "headers": {"traceparent": "00-abc", "é": "ü"},
-        "merge": "keep",
-    }
-    sent = broker.post(f"/v1/topics/{topic}/messages", message)
-    assert sent["id"] == message["id"]
-    assert sent["deliver_at_ms"] > 5, "a past time means now"
-    (got,) = receive(broker, topic)
-    assert "body" not in got
-    for name in ("id", "body_base64", "priority", "tags", "key", "headers"):
-        assert got[name] == message[name]
-
-
-def test_array(broker: Any, topic: str) -> None:
-    """An array is answered in its order."""
-    messages = [{"body": f"b{n}", "id": f"i{n}", "delay_ms": n} for n in range(50)]
-    answer = broker.post(f"/v1/topics/{topic}/messages", messages)
-    assert [each["id"] for each in answer["messages"]] == [each["id"] for each in messages]
-    assert {each["result"] for each in answer["messages"]} == {"created"}
-    got: list[dict[str, Any]] = []
-    while len(got) < 50:
-        got += receive(broker, topic)
-    assert sorted(each["body"] for each in got) == sorted(each["body"] for each in messages)
 
 
 def test_msgpack(broker: Any, topic: str) -> None:
@@ -196,204 +160,73 @@ def test_bulk_into_json(broker: Any, topic: str) -> None:
     assert got["i1"]["headers"] == {}
 
 
-@pytest.mark.parametrize("mode", ["keep", "replace", "reject"])
-def test_merge(broker: Any, topic: str, mode: str, assert_problem: Any) -> None:
-    """A repeated id is kept, replaced or rejected; alone, in an array and in bulk."""
-    path = f"/v1/topics/{topic}/messages"
-    first = broker.post(path, {"id": "a", "body": "1", "delay_ms": 3_600_000})
-    again = {"id": "a", "body": "2", "delay_ms": 7_200_000, "merge": mode}
-    answer = broker.call("POST", path, again)
-    array = broker.post(path, [again, {"id": "b", "body": "3", "merge": mode, "delay_ms": 10**7}])
-    fields = {"v": 1, "n": 1, "delay_ms": 10**7, "body_size": 1, "bodies": b"4", "merge": mode}
-    bulk = broker.bulk(path, fields | {"id": b"a", "id_size": 1}).packed
-    code = {"keep": 1, "replace": 2, "reject": 3}[mode]
-    word = {"keep": "kept", "replace": "replaced", "reject": "rejected"}[mode]
-    if mode == "reject":
-        assert assert_problem(answer, 409, "conflict")["id"] == "a"
-    else:
-        assert answer.json["result"] == word
-    assert [each["result"] for each in array["messages"]] == [word, "created"]
-    assert bulk["result"] in (code, bytes([code]))
-    kept = broker.call("GET", f"{path}/a").json
-    assert kept["body"] == ("4" if mode == "replace" else "1")
-    if mode != "replace":
-        assert kept["deliver_at_ms"] == first["deliver_at_ms"]
-        assert answer.json["deliver_at_ms"] == first["deliver_at_ms"]
-    assert broker.counts(topic)["waiting"] == 2
-
-
-def test_idempotency_key(broker: Any, topic: str) -> None:
-    """The same key answers what the first send did, whatever became of the message."""
-    path = f"/v1/topics/{topic}"
-    message = {"body": "x", "delay_ms": 0}
-    first = broker.post(f"{path}/messages", message, Idempotency_Key="k1")
-    (got,) = receive(broker, topic)
-    broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})
-    assert broker.post(f"{path}/messages", message, Idempotency_Key="k1") == first
-    other = broker.post(f"{path}/messages", message, Idempotency_Key="k2")
-    assert other["id"] != first["id"]
-    array = [message, message]
-    many = broker.post(f"{path}/messages", array, Idempotency_Key="k3")
-    assert broker.post(f"{path}/messages", array, Idempotency_Key="k3") == many
-    assert broker.call("GET", f"{path}/stats").json["sent"] == 4
-
-
-def test_idempotency_key_of_another_size(broker: Any, topic: str, assert_problem: Any) -> None:
-    """A key that comes back with another number of messages is a conflict."""
-    path = f"/v1/topics/{topic}/messages"
-    message = {"body": "x", "delay_ms": 3_600_000}
-    broker.post(path, message, Idempotency_Key="k")
-    answer = broker.call("POST", path, [message] * 2, {"Idempotency-Key": "k"})
-    assert_problem(answer, 409, "conflict")
-    assert broker.counts(topic)["waiting"] == 1
-
-
-def test_idempotency_keys_never_collide(broker: Any) -> None:
-    """Long names and keys that differ only at their ends are different keys."""
-    topic, space = "t" * 200, "n" * 200
-    message = {"body": "x", "delay_ms": 3_600_000}
-    path = f"/v1/ns/{space}/topics/{topic}/messages"
-    ids = {
-        broker.post(path, message, Idempotency_Key="k" * 199 + end)["id"] for end in ("a", "b", "c")
-    }
-    assert len(ids) == 3
-    other = broker.post(path.replace("ttt/", "ttu/"), message, Idempotency_Key="k" * 199 + "a")
-    assert other["id"] not in ids
-
-
-def test_idempotency_key_of_a_bulk_body(broker: Any, topic: str, assert_problem: Any) -> None:
-    """The header counts for bulk bodies too; beside a producer it would be ambiguous."""
-    path = f"/v1/topics/{topic}/messages"
-    fields = {"v": 1, "n": 2, "delay_ms": 3_600_000, "body_size": 1, "bodies": b"ab"}
-    headers = {"Content-Type": BULK, "Idempotency-Key": "k"}
-    first = broker.call("POST", path, msgpack.packb(fields), headers)
-    assert broker.call("POST", path, msgpack.packb(fields), headers).body == first.body
-    assert broker.counts(topic)["waiting"] == 2
-    both = msgpack.packb(fields | {"producer": "p", "sequence": 1})
-    assert_problem(broker.call("POST", path, both, headers), 400, "bad_request", "producer")
-
-
-def test_producer_and_sequence(broker: Any, topic: str, assert_problem: Any) -> None:
-    """A repeated (producer, sequence) answers the same bytes and adds nothing."""
-    path = f"/v1/topics/{topic}/messages"
-    fields = {"v": 1, "n": 2, "delay_ms": 3_600_000, "body_size": 1, "bodies": b"ab"}
-    fields |= {"producer": f"p {topic}", "sequence": 7}
-    first = broker.bulk(path, fields)
-    assert broker.bulk(path, fields).body == first.body
-    assert broker.bulk(path, fields | {"sequence": 8}).body != first.body
-    assert_problem(broker.bulk(path, fields | {"n": 1, "bodies": b"a"}), 409, "conflict")
-    assert broker.counts(topic)["waiting"] == 4
-
-
-def test_concurrent_singles(broker: Any, topic: str) -> None:
-    """Fifty callers at once, merged into few frames: each gets the answer to its own message."""
-    path = f"/v1/topics/{topic}/messages"
-    broker.call("PUT", f"/v1/topics/{topic}", {})
-    calls = [
-        broker.later("POST", path, {"id": f"i{n}", "body": f"b{n}", "delay_ms": 3_600_000 + n})
-        for n in range(50)
-    ]
-    for n, call in enumerate(calls):
-        answer = call.result(30).json
-        assert answer["id"] == f"i{n}"
-        assert answer["result"] == "created"
-        message = broker.call("GET", f"{path}/i{n}").json
-        assert message["body"] == f"b{n}"
-        assert message["deliver_at_ms"] == answer["deliver_at_ms"]
-    assert broker.counts(topic)["waiting"] == 50
-
-
-def test_concurrent_singles_of_one_id(broker: Any, topic: str) -> None:
-    """Fifty callers with one id make one message: one creates, the others are told it is kept."""
-    path = f"/v1/topics/{topic}/messages"
-    message = {"id": "same", "body": "x", "delay_ms": 3_600_000}
-    calls = [broker.later("POST", path, message) for _ in range(50)]
-    results = [call.result(30).json["result"] for call in calls]
-    assert sorted(results) == ["created"] + ["kept"] * 49
-    assert broker.counts(topic)["waiting"] == 1
-
-
-def test_bad_single_beside_good_ones(broker: Any, topic: str) -> None:
-    """One caller's mistake never touches another's message."""
-    path = f"/v1/topics/{topic}/messages"
-    calls = [
-        broker.later("POST", path, {"body": "x", "delay_ms": -1 if n % 5 == 0 else 3_600_000})
-        for n in range(50)
-    ]
-    assert sorted(call.result(30).status for call in calls) == [200] * 40 + [400] * 10
-    assert broker.counts(topic)["waiting"] == 40
-
-
-def test_acks_parameter(broker: Any, topic: str) -> None:
-    """Each documented level is taken."""
-    for level in ("leader", "quorum", "all"):
-        path = f"/v1/topics/{topic}/messages?acks={level}"
-        broker.post(path, {"body": "x", "delay_ms": 3_600_000})
-    assert broker.counts(topic)["waiting"] == 3
-
-
-def test_a_repeat_needs_no_quota(broker: Any, topic: str, assert_problem: Any) -> None:
-    """Where a quota is used up, who changes nothing is answered all the same, in every form."""
+def test_a_backoff_leaves_the_headers_alone(broker: Any, topic: str) -> None:
+    """They share a column of bulk bodies: some messages have both, one of them, or neither."""
     url = f"/v1/topics/{topic}"
-    broker.call("PUT", url, {"quota": {"pending": 1}})
-    for name in ("a", "b"):
-        broker.call("PUT", f"{url}/groups/{name}", {})
-    message = {"body": "x", "id": "m"}
-    path = f"{url}/messages"
-    assert broker.post(path, message)["result"] == "created"
-    assert broker.post(path, message)["result"] == "kept"
-    assert broker.post(path, message | {"merge": "replace"})["result"] == "replaced"
-    assert broker.post(path, [message])["messages"][0]["result"] == "kept"
+    said = {"first_ms": 3_600_000, "factor": 1.5}
+    plain = {"body": "x", "headers": {"h": "v"}}
+    messages = [plain | {"id": "both", "backoff": said}, plain | {"id": "headers"}]
+    bare = {"body": "y", "id": "backoff", "backoff": {"first_ms": 0}}
+    broker.post(f"{url}/messages", messages)
+    broker.call("POST", f"{url}/messages", msgpack.packb(bare), {"Content-Type": MSGPACK})
+    broker.post(f"{url}/messages", {"body": "z", "id": "neither"})
+    wanted = {"columns": ["headers"], "max": 10}
+    got = broker.call("POST", f"{url}/receive", wanted, {"Accept": BULK}).packed
+    headers = msgpack.packb({"h": "v"})
+    assert got["headers"] == headers * 2
+    assert got["headers_size"] == struct.pack("<4H", *[len(headers)] * 2, 0, 0)
+    broker.bulk(f"{url}/nack", {"v": 1, "lease": got["lease"], "all": True})
+    (again,) = broker.post(f"{url}/receive", {"ids": ["backoff"]})["messages"]
+    assert (again["attempts"], again["headers"]) == (2, {})
+    listed = broker.call("GET", f"{url}/messages?bodies=true").json["messages"]
+    assert {each["id"]: (each["headers"], each.get("backoff")) for each in listed} == {
+        "both": ({"h": "v"}, said),
+        "headers": ({"h": "v"}, None),
+        "backoff": ({}, {"first_ms": 0}),
+        "neither": ({}, None),
+    }
+
+
+def test_a_repeated_id_is_told_in_each_form(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Also where a quota is used up: who adds nothing needs none."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.call("PUT", f"/v1/topics/{topic}", {"quota": {"pending": 1}})
+    message = {"id": "a", "body": "1"}
+    first = broker.post(path, message)
+    wire = {"v": 1, "n": 1, "delay_ms": 0, "id_size": 1, "id": b"a", "body_size": 1, "bodies": b"2"}
+    for code, (mode, word) in enumerate((("keep", "kept"), ("replace", "replaced")), 1):
+        again = broker.post(path, message | {"merge": mode})
+        assert again == {**first, "result": word, "deliver_at_ms": again["deliver_at_ms"]}
+        assert broker.post(path, [message | {"merge": mode}])["messages"][0]["result"] == word
+        assert broker.bulk(path, wire | {"merge": mode}).packed["result"] in (code, bytes([code]))
     rejected = broker.call("POST", path, message | {"merge": "reject"})
-    assert_problem(rejected, 409, "conflict")
-    wire = {"v": 1, "n": 1, "delay_ms": 0, "id_size": 1, "id": b"m", "body_size": 1, "bodies": b"y"}
-    assert broker.bulk(path, wire).packed["result"] == b"\1"
+    assert assert_problem(rejected, 409, "conflict")["id"] == "a"
+    assert broker.bulk(path, wire | {"merge": "reject"}).packed["result"] in (3, b"\3")
     for body in (message | {"id": "n"}, [message, message | {"id": "n"}]):
         refused = broker.call("POST", path, body)
         assert assert_problem(refused, 429, "quota")["quota"] == "pending"
         assert int(refused.headers["Retry-After"]) > 0
+    assert broker.call("GET", f"{path}/a").json["body"] == "2"
 
 
-def test_a_backoff_of_its_own(broker: Any, topic: str) -> None:
-    """It wins over the topic's, is shown, and leaves the headers alone, in every form."""
-    url = f"/v1/topics/{topic}"
-    hour = 3_600_000
-    plain = {"body": "x", "headers": {"h": "v"}}
-    said = {"first_ms": hour, "factor": 1.5}
-    own = plain | {"backoff": said}
-    broker.post(f"{url}/messages", own | {"id": "one"})
-    broker.post(f"{url}/messages", [{**plain, "id": "none"}, {**own, "id": "two"}])
-    bare = {"body": "y", "id": "bare", "backoff": {"first_ms": 0}}
-    raw = msgpack.packb(bare)
-    broker.call("POST", f"{url}/messages", raw, {"Content-Type": "application/msgpack"})
-    # Who waits gets what comes first; who does not, all that was answered.
-    wanted = {"columns": ["headers"], "max": 10}
-    accept = {"Accept": BULK}
-    got = broker.call("POST", f"{url}/receive", wanted, accept).packed
-    headers = msgpack.packb({"h": "v"})
-    assert got["headers"] == headers * 3
-    assert got["headers_size"] == struct.pack("<4H", *[len(headers)] * 3, 0)
-    assert got["bodies"] == b"xxxy"
-    broker.bulk(f"{url}/nack", {"v": 1, "lease": got["lease"], "all": True})
-    now = broker.call("GET", "/v1/clock").json["now_ms"]
-    waits = {}
-    for name in ("one", "none", "two", "bare"):
-        message = broker.call("GET", f"{url}/messages/{name}").json
-        waits[name] = message["deliver_at_ms"] - now
-        assert message.get("backoff") == {"one": said, "two": said, "bare": {"first_ms": 0}}.get(
-            name
-        )
-        assert message["headers"] == ({} if name == "bare" else {"h": "v"})
-    assert hour * 0.8 - 10_000 < waits["one"] <= hour
-    assert hour * 0.8 - 10_000 < waits["two"] <= hour
-    assert waits["none"] <= 1_000
-    assert waits["bare"] <= 0
-    (again,) = broker.post(f"{url}/receive", {"ids": ["bare"]})["messages"]
-    assert (again["attempts"], again["headers"]) == (2, {})
-    listed = broker.call("GET", f"{url}/messages?bodies=true").json["messages"]
-    assert {each["id"]: each.get("backoff") for each in listed} == {
-        "one": said,
-        "two": said,
-        "bare": {"first_ms": 0},
-        "none": None,
-    }
+def test_of_many_callers_at_once_each_gets_its_own_answer(broker: Any, topic: str) -> None:
+    """They are merged into few frames; a mistake among them harms nobody else."""
+    path = f"/v1/topics/{topic}/messages"
+    messages = [
+        {"id": f"i{n}", "body": f"b{n}", "delay_ms": 3_600_000 + n}
+        | ({"delay_ms": -1} if n % 5 == 0 else {"id": "same"} if n % 5 == 1 else {})
+        for n in range(50)
+    ]
+    answers = [call.result(30) for call in [broker.later("POST", path, m) for m in messages]]
+    assert [each.status for each in answers] == [400 if n % 5 == 0 else 200 for n in range(50)]
+    results = []
+    for n, answer in enumerate(answers):
+        if n % 5 == 1:
+            results.append(answer.json["result"])
+        elif n % 5:
+            message = broker.call("GET", f"{path}/i{n}").json
+            assert (answer.json["id"], answer.json["result"]) == (f"i{n}", "created")
+            assert message["body"] == f"b{n}"
+            assert message["deliver_at_ms"] == answer.json["deliver_at_ms"]
+    assert sorted(results) == ["created"] + ["kept"] * 9
+    assert broker.counts(topic)["waiting"] == 31

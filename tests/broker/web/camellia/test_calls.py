@@ -178,14 +178,6 @@ def test_the_state_after_a_send(camellia: Any, topic: str, delay: int, status: i
     assert found["triggerTime"] == found["produceTime"] + max(delay, 0)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 60, 100, 250])
-def test_never_early_however_short_the_delay(camellia: Any, topic: str, delay: int) -> None:
-    sent = camellia.send(topic, delay=delay)
-    found = camellia.pull_one(topic)
-    assert found["msgId"] == sent["msgId"]
-    assert time.time_ns() // 1_000_000 >= sent["triggerTime"]
-
-
 @pytest.mark.parametrize(
     ("params", "ttl", "retry"),
     [
@@ -280,33 +272,7 @@ def test_an_ack_timeout_over_the_limit_is_refused_and_takes_nothing(
     assert len(camellia.pull(topic)) == 1
 
 
-def test_after_the_ack_timeout_it_comes_again(camellia: Any, topic: str) -> None:
-    camellia.send(topic, msgId="a")
-    pulled = time.time()
-    assert camellia.pull_one(topic, ackTimeoutMillis=300)["retry"] == 1
-    again = camellia.pull_one(topic)
-    assert time.time() - pulled >= 0.3
-    assert (again["msgId"], again["retry"], again["status"]) == ("a", 2, 3)
-
-
-def test_deliveries_are_at_most_one_more_than_the_retries(camellia: Any, topic: str) -> None:
-    camellia.send(topic, msgId="a", maxRetry=2)
-    for attempt in (1, 2, 3):
-        (found,) = camellia.pull(topic)
-        assert found["retry"] == attempt
-        camellia.ack(topic, "a", done=False)
-    assert camellia.pull(topic) == []
-    assert camellia.status(topic, "a") == 6
-
-
 # --------------------------------------------------------------------------- long poll
-
-
-def test_a_long_poll_takes_what_is_there_at_once(camellia: Any, topic: str) -> None:
-    camellia.send(topic, msgId="a")
-    began = time.monotonic()
-    assert camellia.pull_one(topic, longPollingTimeoutMillis=30_000)["msgId"] == "a"
-    assert time.monotonic() - began < 10
 
 
 def test_a_long_poll_that_finds_nothing_answers_empty_at_its_end(camellia: Any, topic: str) -> None:
