@@ -15,7 +15,7 @@ from delaylog.broker.web.openapi import openapi_document
 from delaylog.client.models import NewMessage
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.message_fields import FIELDS, MERGE, TAGS, Field
-from tests.broker.web.test_arrow_bodies import stream
+from tests.broker.calls.forms.arrow_streams import stream
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 NAMES: Final = [field.name for field in FIELDS]

@@ -1,13 +1,10 @@
 """Arrow bodies: what each column comes to, and what is refused, by the library that others use.
 
-The conversion is held against a plain one, row by row, under Hypothesis; then a real broker takes
-streams over HTTP.
+The conversion is held against a plain one, row by row, under Hypothesis.
 """
 
 from __future__ import annotations
 
-import datetime
-import time
 from typing import Any
 
 import msgpack
@@ -18,36 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
-from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.messages.batch import MessageBatch, expand
 from delaylog.storage.messages.message_fields import COLUMNS
 from delaylog.storage.messages.own_backoff import split_own_backoff
+from tests.broker.calls.forms.arrow_streams import HEADERS, UTC_US, one, stream
 
-UTC_US = pa.timestamp("us", tz="UTC")
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 LIMITS = Limits()
-
-
-def stream(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
-    """An IPC stream of record batches."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
-
-
-def one(**columns: Any) -> pa.RecordBatch:
-    """A record batch with a value and a time, unless others are given."""
-    n = len(next(iter(columns.values()))) if columns else 1
-    if "value" not in columns:
-        columns = {"value": pa.array([b"x"] * n, pa.binary()), **columns}
-    if "deliver_at" not in columns and "delay_ms" not in columns:
-        columns["delay_ms"] = pa.array([5] * n, pa.int64())
-    return pa.record_batch({name: each for name, each in columns.items() if each is not None})
 
 
 def backoffs(*rows: dict[str, float]) -> pa.RecordBatch:
@@ -354,90 +329,3 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = refused(b"")
     assert problem.code == "unsupported"
     assert "delaylog[arrow]" in problem.detail
-
-
-# --------------------------------------------------------------------------- over HTTP
-
-
-def post(broker: Any, topic: str, raw: bytes, **headers: str) -> Any:
-    kind = {"Content-Type": ARROW, **{k.replace("_", "-"): v for k, v in headers.items()}}
-    return broker.call("POST", f"/v1/topics/{topic}/messages", raw, kind)
-
-
-def test_sent_and_received(broker: Any, topic: str) -> None:
-    """What was sent as Arrow comes out as what it said."""
-    due = datetime.datetime.now(datetime.UTC)
-    raw = stream(
-        one(
-            value=pa.array([b"first", b"\xff"]),
-            deliver_at=pa.array([due, due + datetime.timedelta(milliseconds=1)], UTC_US),
-            id=pa.array(["a", None]),
-            key=pa.array([None, "k"]),
-            tags=pa.array([["t", "u"], None]),
-            headers=pa.array([None, [{"key": "h", "value": b"v"}]], HEADERS),
-        ),
-        compression="zstd",
-    )
-    answer = post(broker, topic, raw)
-    assert answer.json == {"n": 2, "created": 2, "kept": 0, "replaced": 0, "rejected": 0}
-    time.sleep(0.05)
-    got = broker.post(f"/v1/topics/{topic}/receive", {"max": 10, "wait_ms": 5_000})["messages"]
-    assert [each.get("body", each.get("body_base64")) for each in got] == ["first", "/w=="]
-    assert got[0]["id"] == "a"
-    assert [each["tags"] for each in got] == [["t", "u"], []]
-    assert [each["key"] for each in got] == [None, "k"]
-    assert [each["headers"] for each in got] == [{}, {"h": "v"}]
-
-
-def test_results_that_differ(broker: Any, topic: str) -> None:
-    """Row by row only then."""
-    first = stream(one(id=pa.array(["a", "b"]), delay_ms=pa.array([60_000, 60_000])))
-    second = stream(one(id=pa.array(["b", "c"]), delay_ms=pa.array([60_000, 60_000])))
-    assert "results" not in post(broker, topic, first).json
-    assert post(broker, topic, second).json == {
-        "n": 2,
-        "created": 1,
-        "kept": 1,
-        "replaced": 0,
-        "rejected": 0,
-        "results": ["kept", "created"],
-    }
-    assert post(broker, topic, second).json == {
-        "n": 2,
-        "created": 0,
-        "kept": 2,
-        "replaced": 0,
-        "rejected": 0,
-    }
-
-
-def test_repeated_by_an_idempotency_key(broker: Any, topic: str) -> None:
-    """A retry after a lost answer adds nothing; the bulk answer is given to who asks."""
-    raw = stream(one(delay_ms=pa.array([60_000] * 3)))
-    bulk = {"Accept": "application/vnd.delaylog.batch", "Idempotency_Key": "k"}
-    answers = [msgpack.unpackb(post(broker, topic, raw, **bulk).body) for _ in range(2)]
-    assert answers[0] == answers[1]
-    assert answers[0]["n"] == 3
-    assert broker.counts(topic)["waiting"] == 3
-
-
-def test_a_refused_body_makes_no_topic(broker: Any, topic: str, assert_problem: Any) -> None:
-    """Nothing is half done."""
-    raw = stream(one(value=pa.array([b"x", None], pa.binary())))
-    assert_problem(post(broker, topic, raw), 400, "bad_request", "value", 1)
-    assert_problem(post(broker, topic, raw[:200]), 400, "bad_request")
-    assert broker.counts(topic) is None
-
-
-def test_a_large_body(broker: Any, topic: str) -> None:
-    """One that is converted apart from the loop."""
-    n = 100_000
-    raw = stream(
-        one(
-            value=pa.array([b"x" * 100] * n),
-            delay_ms=pa.array(np.full(n, 3_600_000)),
-            id=pa.array([f"id-{at}" for at in range(n)]),
-        )
-    )
-    assert post(broker, topic, raw).json["created"] == n
-    assert broker.counts(topic)["waiting"] == n
