@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlencode
 
 import msgpack
 import pytest
@@ -191,6 +192,17 @@ class Broker:
         """Counts of a topic, None when there is no such topic."""
         answer = self.call("GET", f"/v1/topics/{topic}/stats")
         return answer.json["counts"] if answer.status == 200 else None
+
+    def all_pages(self, path: str, **query: Any) -> list[Any]:
+        """Messages of every page of a list: each may end before it is full."""
+        found: list[Any] = []
+        while True:
+            answer = self.call("GET", f"{path}?{urlencode(query)}")
+            assert answer.status == 200, answer
+            found += answer.json["messages"]
+            query["cursor"] = answer.json["cursor"]
+            if query["cursor"] is None:
+                return found
 
     def await_waiting(self, consumers: int) -> None:
         """Return once so many long polls wait."""

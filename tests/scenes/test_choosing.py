@@ -57,15 +57,15 @@ def test_a_receive_by_all_tags_or_by_ids(face: Face) -> None:
 @needs("peek")
 def test_a_peek_takes_nothing(face: Face) -> None:
     assert face.peek() == []
-    for name in "abc":
+    for name in "abcd":
         face.send(name, id=name, tags=[name])
     face.send("later", id="later", delay_ms=60_000)
     assert face.cancel("a") == "done"
     assert face.peek(max=1) == ["b"], "one that has ended hides none behind it"
-    assert face.peek(max=9) == ["b", "c"]
+    assert face.peek(max=9) == ["b", "c", "d"]
     assert face.peek(max=9, ids=["c", "b", "later", "nobody"]) == ["b", "c"]
     assert face.peek(max=9, tags=["c"]) == ["c"]
-    assert face.counts() == {"waiting": 1, "ready": 2, "deleted": 1}
+    assert face.counts() == {"waiting": 1, "ready": 3, "deleted": 1}
     face.receive(max=9)
     assert face.peek() == []
 

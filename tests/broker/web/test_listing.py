@@ -21,18 +21,6 @@ def get(broker: Any, path: str, **query: Any) -> Any:
     return answer.json
 
 
-def all_pages(broker: Any, path: str, **query: Any) -> list[Any]:
-    """Messages of every page."""
-    out, cursor = [], None
-    while True:
-        more = {} if cursor is None else {"cursor": cursor}
-        page = get(broker, path, **query, **more)
-        out += page["messages"]
-        cursor = page["cursor"]
-        if cursor is None:
-            return out
-
-
 def ids(messages: list[Any]) -> list[str]:
     return [message["id"] for message in messages]
 
@@ -100,13 +88,13 @@ def test_filters_and_pages(broker: Any, topic: str) -> None:
     broker.post(path, [{"body": "now", "id": f"n{k}"} for k in range(3)])
     broker.post(f"/v1/topics/{topic}/receive", {"max": 2, "wait_ms": 20_000})
     broker.call("DELETE", f"{path}/m00")
-    everything = all_pages(broker, path)
+    everything = broker.all_pages(path)
     assert len(everything) == 23
     due = [message["deliver_at_ms"] for message in everything]
     assert due == sorted(due)
     for limit in (1, 2, 7, 1_000):
-        assert ids(all_pages(broker, path, limit=limit)) == ids(everything)
-    states = {state: len(all_pages(broker, path, state=state, limit=4)) for state in STATES}
+        assert ids(broker.all_pages(path, limit=limit)) == ids(everything)
+    states = {state: len(broker.all_pages(path, state=state, limit=4)) for state in STATES}
     assert states == {
         **dict.fromkeys(STATES, 0),
         "waiting": 19,
@@ -114,7 +102,7 @@ def test_filters_and_pages(broker: Any, topic: str) -> None:
         "leased": 2,
         "deleted": 1,
     }
-    assert ids(all_pages(broker, path, state="leased,ready")) == ["n0", "n1", "n2"]
+    assert ids(broker.all_pages(path, state="leased,ready")) == ["n0", "n1", "n2"]
     waiting = [message for message in everything if message["state"] == "waiting"]
     for query, keep in (
         ({"tag": "even"}, lambda m: "even" in m["tags"]),
@@ -127,7 +115,7 @@ def test_filters_and_pages(broker: Any, topic: str) -> None:
         ({"tag": "none"}, lambda _: False),
     ):
         wanted = [message["id"] for message in waiting if keep(message)]
-        assert ids(all_pages(broker, path, state="waiting", **query)) == wanted, query
+        assert ids(broker.all_pages(path, state="waiting", **query)) == wanted, query
 
 
 def test_a_cursor_outlives_a_restart(start_broker: Any) -> None:

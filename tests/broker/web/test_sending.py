@@ -178,7 +178,7 @@ def test_a_backoff_leaves_the_headers_alone(broker: Any, topic: str) -> None:
     broker.bulk(f"{url}/nack", {"v": 1, "lease": got["lease"], "all": True})
     (again,) = broker.post(f"{url}/receive", {"ids": ["backoff"]})["messages"]
     assert (again["attempts"], again["headers"]) == (2, {})
-    listed = broker.call("GET", f"{url}/messages?bodies=true").json["messages"]
+    listed = broker.all_pages(f"{url}/messages", bodies="true")
     assert {each["id"]: (each["headers"], each.get("backoff")) for each in listed} == {
         "both": ({"h": "v"}, said),
         "headers": ({"h": "v"}, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from tests.broker.answer import Answer
 from tests.broker.conftest import Broker
@@ -119,13 +119,13 @@ class HttpFace(Face):
     def listed(self, **filters: Any) -> dict[str, str]:
         states = filters.pop("state", None)
         query = filters | ({} if states is None else {"state": ",".join(states)})
-        found = self.do("GET", f"/messages?{urlencode(query)}")["messages"]
+        found = self.broker.all_pages(f"/v1/topics/{self.topic}/messages", **query)
         return {each["id"]: each["state"] for each in found}
 
     def dead(self) -> list[tuple[str, str | None, list[str]]]:
         return [
             (each["id"], each["cause"], [step["event"] for step in each["history"]])
-            for each in self.do("GET", "/dead")["messages"]
+            for each in self.broker.all_pages(f"/v1/topics/{self.topic}/dead")
         ]
 
     def configure(self, **settings: Any) -> None:
