@@ -1,49 +1,38 @@
-"""A real broker for all tests of the recipes; each test takes topics of its own."""
+"""An embedded broker under a clock that tests move, and real brokers where processes matter."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from delaylog.client import Client
+import delaylog
+from delaylog.broker.embedded import EmbeddedBroker, ManualClock
 from tests.broker.conftest import Broker
 
-_numbers = count()
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[EmbeddedBroker[ManualClock]]:
+    """The client of an embedded broker of this test's own."""
+    with delaylog.open(tmp_path / "embedded", clock=ManualClock(), fsync="never") as broker:
+        yield broker
 
 
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that no test harms."""
-    broker = Broker(tmp_path_factory.mktemp("queues"))
-    broker.start()
-    yield broker
-    broker.kill()
+@pytest.fixture
+def clock(client: EmbeddedBroker[ManualClock]) -> ManualClock:
+    """The clock of that broker."""
+    return client.clock
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of this test's own, which it may crash."""
+    """A broker process of this test's own, which it may crash."""
     broker = Broker(tmp_path)
     broker.start()
     yield broker
     broker.kill()
-
-
-@pytest.fixture
-def client(shared: Broker) -> Iterator[Client]:
-    client = Client(shared.url)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def name() -> str:
-    """A name that no other test has."""
-    return f"q{next(_numbers)}"
 
 
 @pytest.fixture

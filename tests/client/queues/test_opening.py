@@ -5,61 +5,57 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from delaylog.client import Client
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
 from delaylog.client.queues.opening import change_topic, open_topic
-from tests.broker.conftest import Broker
 
 NEEDED = {"merge": "replace", "backoff": {"first_ms": 0}, "slots": 4}
 
 
-def test_a_topic_is_made_once(client: Client, name: str) -> None:
-    made = open_topic(client, name, NEEDED, {"lease_ms": 5_000})
+def test_a_topic_is_made_once(client: Any) -> None:
+    made = open_topic(client, "q", NEEDED, {"lease_ms": 5_000})
     assert (made.merge, made.slots, made.lease_ms) == ("replace", 4, 5_000)
-    again = open_topic(client, name, NEEDED, {"lease_ms": 9_000})
+    again = open_topic(client, "q", NEEDED, {"lease_ms": 9_000})
     assert again == made, "what is only for a new topic is left as it is"
 
 
-def test_what_differs_is_named(client: Client, name: str) -> None:
-    client.put_topic(name, {"slots": 2, "backoff": {"first_ms": 5}})
-    before = client.get_topic(name).settings
+def test_what_differs_is_named(client: Any) -> None:
+    client.put_topic("q", {"slots": 2, "backoff": {"first_ms": 5}})
+    before = client.get_topic("q").settings
     with pytest.raises(TopicMismatch) as refused:
-        open_topic(client, name, NEEDED)
+        open_topic(client, "q", NEEDED)
     assert set(refused.value.differences) == {"merge", "backoff", "slots"}
     assert refused.value.differences["slots"] == (2, 4)
     assert "slots is 2 and has to be 4" in str(refused.value)
-    assert client.get_topic(name).settings == before
+    assert client.get_topic("q").settings == before
     for other in (copy.copy(refused.value), pickle.loads(pickle.dumps(refused.value))):
         assert str(other) == str(refused.value)
 
 
-def test_a_change_keeps_the_rest(client: Client, name: str) -> None:
-    made = open_topic(client, name, NEEDED)
-    changed = change_topic(client, name, rate_limit={"per_second": 3, "burst": 2})
+def test_a_change_keeps_the_rest(client: Any) -> None:
+    made = open_topic(client, "q", NEEDED)
+    changed = change_topic(client, "q", rate_limit={"per_second": 3, "burst": 2})
     assert dict(changed.rate_limit or {}) == {"per_second": 3, "burst": 2}
-    assert change_topic(client, name, rate_limit=None) == made
+    assert change_topic(client, "q", rate_limit=None) == made
     with pytest.raises(NotFound):
-        change_topic(client, f"{name}.unknown", rate_limit=None)
+        change_topic(client, "unknown", rate_limit=None)
 
 
 def test_of_two_who_open_it_at_once_one_is_told(
-    shared: Broker, name: str, in_threads: Callable[..., None]
+    client: Any, in_threads: Callable[..., None]
 ) -> None:
     """They want other slots: whoever comes second finds a topic that does not serve."""
     told: list[TopicMismatch] = []
-    clients = [Client(shared.url) for _ in range(6)]
 
-    def open_it(client: Client, slots: int) -> None:
+    def open_it(slots: int) -> None:
         try:
-            open_topic(client, name, {"slots": slots})
+            open_topic(client, "q", {"slots": slots})
         except TopicMismatch as mismatch:
             told.append(mismatch)
 
-    in_threads(*(lambda c=c, at=at: open_it(c, 1 << at % 2) for at, c in enumerate(clients)))
+    in_threads(*(lambda at=at: open_it(1 << at % 2) for at in range(6)))
     assert len(told) == 3
-    for client in clients:
-        client.close()

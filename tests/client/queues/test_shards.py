@@ -17,12 +17,11 @@ from delaylog.client.queues import (
     RmqProducer,
     RolledBack,
 )
-from tests.broker.conftest import Broker
 
 
-@pytest.fixture
-def both(shared: Broker, broker: Broker) -> Iterator[Client]:
-    with Client(shared.url, broker.url) as client:
+@pytest.fixture(scope="module")
+def both(two_brokers: tuple[str, str]) -> Iterator[Client]:
+    with Client(*two_brokers) as client:
         yield client
 
 
@@ -33,13 +32,13 @@ def all_of(consumer: RmqConsumer, count: int) -> list[RmqDelivery]:
     return found
 
 
-def test_rmq(both: Client, name: str) -> None:
-    producer, consumer = RmqProducer(both, name, slots=4), RmqConsumer(both, name)
+def test_rmq(both: Client, topic: str) -> None:
+    producer, consumer = RmqProducer(both, topic, slots=4), RmqConsumer(both, topic)
     bodies = {f"b{n}" for n in range(40)}
     for _ in range(3):
         producer.send_many(PriorityMessage(body, 20) for body in sorted(bodies))
     assert consumer.depth() == 40
-    apart = [both.broker(shard.name).stats(name)["counts"]["ready"] for shard in both.shards]
+    apart = [both.broker(shard.topic).stats(topic)["counts"]["ready"] for shard in both.shards]
     assert all(apart)
     assert sum(apart) == 40
     deliveries = all_of(consumer, 40)
@@ -55,8 +54,8 @@ def test_rmq(both: Client, name: str) -> None:
     assert consumer.depth() == 0
 
 
-def test_messages_of_one_basis_are_in_one_place(both: Client, name: str) -> None:
-    producer, consumer = RmqProducer(both, name), RmqConsumer(both, name)
+def test_messages_of_one_basis_are_in_one_place(both: Client, topic: str) -> None:
+    producer, consumer = RmqProducer(both, topic), RmqConsumer(both, topic)
     producer.send_many(PriorityMessage(f"b{n}", 90 - n, slot_basis="s") for n in range(6))
     for n in range(6):
         [delivery] = all_of(consumer, 1)
@@ -65,8 +64,8 @@ def test_messages_of_one_basis_are_in_one_place(both: Client, name: str) -> None
         consumer.commit(delivery)
 
 
-def test_dyno(both: Client, name: str) -> None:
-    queue, other = DynoQueue(both, name), DynoQueue(both, name)
+def test_dyno(both: Client, topic: str) -> None:
+    queue, other = DynoQueue(both, topic), DynoQueue(both, topic)
     ids = [f"m{n}" for n in range(40)]
     for _ in range(2):
         queue.push([DynoMessage(each, timeout_ms=3_600_000) for each in ids])
@@ -84,9 +83,9 @@ def test_dyno(both: Client, name: str) -> None:
     assert queue.get_all_messages() == []
 
 
-def test_a_client_for_each_shard(shared: Broker, broker: Broker, name: str) -> None:
-    with Client(shared.url) as here, Client(broker.url) as there:
-        queue = DynoQueue({"a": here, "b": there}, name, own_shard="b")
+def test_a_client_for_each_shard(two_brokers: tuple[str, str], topic: str) -> None:
+    with Client(two_brokers[0]) as here, Client(two_brokers[1]) as there:
+        queue = DynoQueue({"a": here, "b": there}, topic, own_shard="b")
         queue.push([DynoMessage(str(n)) for n in range(4)])
         assert queue.shard_sizes() == {
             "a": {"size": 2, "uacked": 0},

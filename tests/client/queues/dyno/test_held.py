@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from delaylog.client import Client
+from typing import Any
+
 from delaylog.client.message import Message
 from delaylog.client.queues import DynoMessage, DynoQueue
 from delaylog.client.queues.dyno.held import Held
 
 
-def deliveries(client: Client, name: str, count: int) -> list[Message]:
+def deliveries(client: Any, count: int) -> list[Message]:
     """Of the messages 0, 1, …, in that order."""
-    queue = DynoQueue(client, name)
-    for n in range(count):
-        queue.push([DynoMessage(str(n), priority=n)])
-    received: list[Message] = []
-    while len(received) < count:
-        received += client.receive(name, max=count, wait_ms=1_000)
-    return sorted(received, key=lambda message: int(message.id))
+    DynoQueue(client, "q").push([DynoMessage(str(n), priority=n) for n in range(count)])
+    return sorted(client.receive("q", max=count), key=lambda message: int(message.id))
 
 
-def test_the_newest_delivery_of_an_id_counts(client: Client, name: str) -> None:
+def test_the_newest_delivery_of_an_id_counts(client: Any) -> None:
     held = Held()
-    [old] = deliveries(client, name, 1)
+    [old] = deliveries(client, 1)
     client.extend(old, lease_ms=0)
-    [new] = client.receive(name, wait_ms=1_000)
+    [new] = client.receive("q")
     held.keep("a", [old])
     held.keep("b", [new])
     assert held.find("0") == ("b", new)
@@ -34,9 +30,9 @@ def test_the_newest_delivery_of_an_id_counts(client: Client, name: str) -> None:
     held.drop("0", new)
 
 
-def test_the_newest_are_remembered(client: Client, name: str) -> None:
+def test_the_newest_are_remembered(client: Any) -> None:
     held = Held(held_max=3)
-    messages = deliveries(client, name, 6)
+    messages = deliveries(client, 6)
     held.keep("a", messages[:3])
     held.keep("a", messages[:1])
     held.keep("a", messages[3:5])

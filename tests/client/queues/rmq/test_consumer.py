@@ -1,6 +1,6 @@
-"""RMQ's promises on a real broker: slots, merging, order, two-phase consumption, retries, the dead.
+"""RMQ's promises: slots, merging, order, two-phase consumption, retries, the dead.
 
-Method: topics of each test's own; times are short and awaited by a receive that waits.
+Method: an embedded broker under a clock that the test moves.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from zlib import crc32
 
 import pytest
 
-from delaylog.client import Client
 from delaylog.client.models import Settled
 from delaylog.client.queues import (
     FixedTimeMessage,
@@ -27,26 +27,24 @@ from delaylog.client.queues import (
     TopicMismatch,
 )
 
-WAIT_MS = 10_000
+DAY_MS = 86_400_000
+LEASE_STEP_MS = 50
+"""Leases end on multiples of this."""
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def one(consumer: RmqConsumer, wait_ms: int = WAIT_MS) -> RmqDelivery:
-    [delivery] = consumer.prepare(wait_ms=wait_ms)
+def one(consumer: RmqConsumer) -> RmqDelivery:
+    [delivery] = consumer.prepare()
     return delivery
 
 
 @pytest.fixture
-def producer(client: Client, name: str) -> RmqProducer:
-    return RmqProducer(client, name)
+def producer(client: Any) -> RmqProducer:
+    return RmqProducer(client, "t")
 
 
 @pytest.fixture
-def consumer(client: Client, name: str) -> RmqConsumer:
-    return RmqConsumer(client, name)
+def consumer(client: Any) -> RmqConsumer:
+    return RmqConsumer(client, "t")
 
 
 def test_a_slot_is_the_common_crc32_of_basis_or_body(
@@ -58,7 +56,7 @@ def test_a_slot_is_the_common_crc32_of_basis_or_body(
     bodies = [f"b{n}" for n in range(50)]
     assert producer.send_many(PriorityMessage(body, 17) for body in bodies) == [True] * 50
     assert consumer.depth() == 50
-    deliveries = consumer.prepare(50, wait_ms=WAIT_MS)
+    deliveries = consumer.prepare(50)
     assert {d.body: d.slot for d in deliveries} == {b: crc32(b.encode()) % 8 for b in bodies}
 
 
@@ -91,57 +89,56 @@ def test_long_bodies_that_begin_alike_do_not_merge(
     bodies = {f"{'x' * 400}{n}" for n in range(20)}
     assert all(producer.send(PriorityMessage(body, 17, slot_basis="s")) for body in bodies)
     found = set()
-    while deliveries := consumer.prepare(wait_ms=200):
+    while deliveries := consumer.prepare():
         found |= {delivery.body for delivery in deliveries}
         consumer.commit(deliveries[0])
     assert found == bodies
 
 
-def test_what_makes_no_sense_is_refused(client: Client, name: str) -> None:
+def test_what_makes_no_sense_is_refused(client: Any) -> None:
     for slots in (0, 3, 12, 1 << 15):
         with pytest.raises(ValueError, match="power of two"):
-            RmqProducer(client, name, slots=slots)
-    producer = RmqProducer(client, name, TopicKind.FIXED_TIME)
+            RmqProducer(client, "t", slots=slots)
+    producer = RmqProducer(client, "t", TopicKind.FIXED_TIME)
     with pytest.raises(TypeError, match="FixedTimeMessage only"):
         producer.send(PriorityMessage("b", 17))
     with pytest.raises(TypeError, match="RMQ message"):
         producer.send("b")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="more than 0 s"):
-        RmqConsumer(client, name, timeout_s=0)
+        RmqConsumer(client, "t", timeout_s=0)
     with pytest.raises(TypeError, match="kind is a TopicKind, not 'priority'"):
-        RmqProducer(client, name, "priority")  # type: ignore[arg-type]
+        RmqProducer(client, "t", "priority")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="5 cannot be"):
-        RmqConsumer(client, name).run(5)  # type: ignore[arg-type]
+        RmqConsumer(client, "t").run(5)  # type: ignore[arg-type]
 
 
-def test_slots_and_kind_are_fixed_with_the_topic(client: Client, name: str) -> None:
+def test_slots_and_kind_are_fixed_with_the_topic(client: Any) -> None:
     """Who says otherwise is told what differs, and nothing changes."""
-    RmqProducer(client, name, TopicKind.PRIORITY, slots=4)
-    before = client.get_topic(name).settings
+    RmqProducer(client, "t", TopicKind.PRIORITY, slots=4)
+    before = client.get_topic("t").settings
     with pytest.raises(TopicMismatch, match="slots is 4 and has to be 8") as refused:
-        RmqProducer(client, name, TopicKind.PRIORITY, slots=8)
+        RmqProducer(client, "t", TopicKind.PRIORITY, slots=8)
     assert refused.value.differences == {"slots": (4, 8)}
     with pytest.raises(TopicMismatch, match="order is 'priority' and has to be 'time'"):
-        RmqProducer(client, name, slots=4).send(RangeMergeMessage("b", 5))
+        RmqProducer(client, "t", slots=4).send(RangeMergeMessage("b", 5))
     with pytest.raises(TopicMismatch, match="slots"):
-        RmqConsumer(client, name, kind=TopicKind.PRIORITY)
-    assert client.get_topic(name).settings == before
-    assert RmqProducer(client, name, slots=4).send(PriorityMessage("b", 17))
+        RmqConsumer(client, "t", kind=TopicKind.PRIORITY)
+    assert client.get_topic("t").settings == before
+    assert RmqProducer(client, "t", slots=4).send(PriorityMessage("b", 17))
 
 
-def test_range_merge_keeps_the_first_time(producer: RmqProducer, consumer: RmqConsumer) -> None:
-    """Also while it is overdue, and while it waits for a retry."""
-    began = now_ms()
-    assert producer.send(RangeMergeMessage("b", 400))
-    assert not producer.send(RangeMergeMessage("b", 60_000))
+def test_range_merge_keeps_the_first_time(client: Any, clock: Any) -> None:
+    """To its millisecond, also while it is overdue, in work, and waits for a retry."""
+    producer, consumer = RmqProducer(client, "t"), RmqConsumer(client, "t")
+    assert producer.send(RangeMergeMessage("b", 30 * DAY_MS))
+    clock.advance(days=20)
+    assert not producer.send(RangeMergeMessage("b", 60 * DAY_MS))
     assert not producer.send(RangeMergeMessage("b", 1))
+    clock.advance(days=10, ms=-1)
     assert consumer.prepare() == []
-    while not (deliveries := consumer.prepare(wait_ms=WAIT_MS)):
-        pass
-    [delivery] = deliveries
-    assert delivery.message.deliver_at_ms >= began + 400
-    assert now_ms() >= delivery.message.deliver_at_ms
-    assert consumer.roll_back(delivery) is RolledBack.RETRY
+    clock.advance(ms=1)
+    assert not producer.send(RangeMergeMessage("b", 1)), "it is overdue"
+    assert consumer.roll_back(one(consumer)) is RolledBack.RETRY
     assert not producer.send(RangeMergeMessage("b", 1))
     again = one(consumer)
     assert (again.attempt, again.retries_left) == (2, 15)
@@ -160,28 +157,35 @@ def test_range_merge_keeps_the_first_time(producer: RmqProducer, consumer: RmqCo
 )
 @pytest.mark.parametrize("end", ["commit", "roll back", "time"])
 def test_a_change_during_the_work_is_never_swallowed(
-    client: Client, name: str, first: RmqMessage, changed: RmqMessage, end: str
+    client: Any, clock: Any, first: RmqMessage, changed: RmqMessage, end: str
 ) -> None:
     """It is handed out once, after the one in work has ended, however often it was sent meanwhile
     and however the work ends.
     """
-    producer = RmqProducer(client, name)
-    consumer = RmqConsumer(client, name, timeout_s=0.3 if end == "time" else 60)
+    producer = RmqProducer(client, "t")
+    consumer = RmqConsumer(client, "t", timeout_s=60)
     producer.send(first)
+    clock.advance(ms=LEASE_STEP_MS)
     delivery = one(consumer)
     assert producer.send(changed)
     assert not producer.send(changed)
     assert consumer.prepare() == [], "one body is worked on once at a time"
+    clock.advance(ms=2)
     if end == "commit":
         assert consumer.commit(delivery) is Settled.DONE
     else:
         if end == "roll back":
             assert consumer.roll_back(delivery) is RolledBack.RETRY
-        retried = one(RmqConsumer(client, name))
+        else:
+            clock.advance(ms=59_997)
+            assert consumer.prepare() == []
+            clock.advance(ms=1)
+        retried = one(RmqConsumer(client, "t"))
         assert (retried.attempt, retried.message.ref) == (2, delivery.message.ref)
         assert consumer.commit(delivery) is Settled.GONE
+        assert consumer.roll_back(delivery) is RolledBack.GONE
         assert consumer.commit(retried) is Settled.DONE
-    consumer = RmqConsumer(client, name)
+    consumer = RmqConsumer(client, "t")
     last = one(consumer)
     assert (last.body, last.attempt) == ("b", 1)
     assert last.message.ref != delivery.message.ref
@@ -190,30 +194,38 @@ def test_a_change_during_the_work_is_never_swallowed(
     assert consumer.depth() == 0
 
 
-def test_the_longest_overdue_comes_first(producer: RmqProducer, consumer: RmqConsumer) -> None:
-    began = now_ms()
+def test_the_longest_overdue_comes_first(
+    producer: RmqProducer, consumer: RmqConsumer, clock: Any
+) -> None:
+    began = clock.now_ms()
     for offset in (300, 100, 200):
         producer.send(FixedTimeMessage(f"b{offset}", began + offset))
-    time.sleep(max(0, began + 310 - now_ms()) / 1000)
-    found: list[RmqDelivery] = []
-    while len(found) < 3:
-        found += consumer.prepare(3, wait_ms=WAIT_MS)
+    clock.advance(ms=310)
+    found = consumer.prepare(3)
     assert [delivery.body for delivery in found] == ["b100", "b200", "b300"]
     assert consumer.roll_back(found[0]) is RolledBack.RETRY
-    producer.send(FixedTimeMessage("fresh", 1))
+    producer.send(FixedTimeMessage("past", 1))
     assert one(consumer).body == "b100", "what failed comes at once and first"
+    assert one(consumer).message.deliver_at_ms == clock.now_ms(), "a past time means now"
 
 
 def test_a_later_time_or_priority_replaces(
-    client: Client, name: str, producer: RmqProducer, consumer: RmqConsumer
+    client: Any, producer: RmqProducer, consumer: RmqConsumer, clock: Any
 ) -> None:
-    assert producer.send(FixedTimeMessage("b", now_ms() + 3_600_000))
-    assert not producer.send(FixedTimeMessage("b", 1))
-    assert consumer.commit(one(consumer)) is Settled.DONE
-    ranked = RmqProducer(client, f"{name}.ranked")
+    start = clock.now_ms()
+    assert producer.send(FixedTimeMessage("b", start + DAY_MS))
+    assert not producer.send(FixedTimeMessage("b", start + 7 * DAY_MS))
+    clock.advance(days=7, ms=-1)
+    assert consumer.prepare() == []
+    clock.advance(ms=1)
+    assert one(consumer).message.deliver_at_ms == start + 7 * DAY_MS
+    assert producer.send(FixedTimeMessage("c", start + 30 * DAY_MS))
+    assert not producer.send(FixedTimeMessage("c", 1))
+    assert one(consumer).body == "c"
+    ranked = RmqProducer(client, "ranked")
     for priority in (90, 17):
         ranked.send(PriorityMessage("b", priority))
-    assert one(RmqConsumer(client, f"{name}.ranked")).message.priority == 17
+    assert one(RmqConsumer(client, "ranked")).message.priority == 17
 
 
 def test_the_highest_priority_comes_first_and_what_failed_last(
@@ -221,11 +233,10 @@ def test_the_highest_priority_comes_first_and_what_failed_last(
 ) -> None:
     for body, priority in (("low", 17), ("high", 1_000), ("middle", 50)):
         producer.send(PriorityMessage(body, priority))
-    # Without a wait, all that is due is considered; with one, only what is ready already.
-    first = one(consumer, wait_ms=0)
+    first = one(consumer)
     assert first.body == "high"
     assert consumer.roll_back(first) is RolledBack.RETRY
-    assert [one(consumer, wait_ms=0).body for _ in range(3)] == ["middle", "low", "high"]
+    assert [one(consumer).body for _ in range(3)] == ["middle", "low", "high"]
 
 
 def test_a_new_send_during_the_wait_for_a_retry_begins_anew(
@@ -243,23 +254,31 @@ def test_a_new_send_during_the_wait_for_a_retry_begins_anew(
     [RangeMergeMessage("b", 1), PriorityMessage("b", 999), FixedTimeMessage("b", 1)],
     ids=["RangeMerge", "Priority", "FixedTime"],
 )
+@pytest.mark.parametrize("by_time", [False, True], ids=["rolled back", "not settled"])
 def test_seventeen_deliveries_then_dead_until_a_person_replays(
-    producer: RmqProducer, consumer: RmqConsumer, message: RmqMessage
+    client: Any, clock: Any, message: RmqMessage, by_time: bool
 ) -> None:
-    producer.send(message)
+    RmqProducer(client, "t").send(message)
+    consumer = RmqConsumer(client, "t", timeout_s=3_600)
+    clock.advance(ms=LEASE_STEP_MS)
     for attempt in range(1, 18):
         delivery = one(consumer)
         assert (delivery.attempt, delivery.retries_left) == (attempt, 17 - attempt)
-        outcome = consumer.roll_back(delivery)
-        assert outcome is (RolledBack.RETRY if attempt < 17 else RolledBack.DEAD)
+        if by_time:
+            clock.advance(hours=1)
+        else:
+            outcome = consumer.roll_back(delivery)
+            assert outcome is (RolledBack.RETRY if attempt < 17 else RolledBack.DEAD)
     assert consumer.roll_back(delivery) is RolledBack.GONE
     assert consumer.prepare() == []
     [letter] = consumer.dead_letters()
     assert (letter.body, letter.slot) == ("b", crc32(b"b") % 8)
-    assert abs(letter.died_at_ms - now_ms()) < 60_000
-    assert [changed.result for changed in consumer.replay([letter])] == ["done"]
+    assert letter.died_at_ms == clock.now_ms()
+    clock.advance(days=6)
+    assert [changed.result for changed in consumer.replay([letter], delay_ms=DAY_MS)] == ["done"]
     assert [changed.result for changed in consumer.replay([letter])] == ["too_late"]
-    assert list(consumer.dead_letters()) == []
+    assert list(consumer.dead_letters()) == consumer.prepare() == []
+    clock.advance(days=1)
     assert one(consumer).attempt == 1
 
 
@@ -276,19 +295,6 @@ def test_a_body_that_was_sent_anew_is_not_replayed_beside_it(
     assert consumer.replay([]) == []
 
 
-def test_what_is_not_settled_in_time_comes_again(client: Client, name: str) -> None:
-    RmqProducer(client, name).send(PriorityMessage("b", 17))
-    hasty = RmqConsumer(client, name, timeout_s=0.3)
-    began = time.monotonic()
-    held = one(hasty)
-    again = one(RmqConsumer(client, name))
-    assert time.monotonic() - began >= 0.3
-    assert again.attempt == 2
-    assert hasty.commit(held) is Settled.GONE
-    assert hasty.roll_back(held) is RolledBack.GONE
-    assert hasty.commit(again) is Settled.DONE
-
-
 def test_messages_of_a_slot_basis_are_worked_on_one_at_a_time(
     producer: RmqProducer, consumer: RmqConsumer
 ) -> None:
@@ -296,10 +302,7 @@ def test_messages_of_a_slot_basis_are_worked_on_one_at_a_time(
     for body in ("1", "2", "3"):
         producer.send(FixedTimeMessage(body, 1, slot_basis=basis))
     producer.send(FixedTimeMessage("other", 1))
-    taken: dict[str, RmqDelivery] = {}
-    while len(taken) < 2:
-        # A prepare that waits ends with the first that is there.
-        taken |= {each.body: each for each in consumer.prepare(10, wait_ms=WAIT_MS)}
+    taken = {each.body: each for each in consumer.prepare(10)}
     assert set(taken) == {"1", "other"}
     assert consumer.prepare(10) == []
     consumer.roll_back(taken["1"])
@@ -309,89 +312,29 @@ def test_messages_of_a_slot_basis_are_worked_on_one_at_a_time(
         consumer.commit(delivery)
 
 
-def test_a_rate_limit_paces_and_ends(client: Client, name: str) -> None:
+def test_a_rate_limit_paces_and_ends(client: Any) -> None:
     pace = {"per_second": 0.01, "burst": 2}
-    producer = RmqProducer(client, name, TopicKind.PRIORITY, rate_limit=pace)
-    consumer = RmqConsumer(client, name)
+    producer = RmqProducer(client, "t", TopicKind.PRIORITY, rate_limit=pace)
+    consumer = RmqConsumer(client, "t")
     producer.send_many(PriorityMessage(str(n), 17) for n in range(5))
     assert len(consumer.prepare(10)) == 2
     assert consumer.prepare(10) == []
     consumer.limit_rate(None)
     assert len(consumer.prepare(10)) == 3
     consumer.limit_rate(5, burst=10)
-    settings = client.get_topic(name).settings
+    settings = client.get_topic("t").settings
     assert dict(settings.rate_limit or {}) == {"per_second": 5, "burst": 10}
     assert (settings.order, settings.max_retry, settings.slots) == ("priority", 16, 8)
 
 
-def test_run_commits_rolls_back_and_gives_back(
-    producer: RmqProducer, client: Client, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    producer.send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(6))
-    consumer, stop = RmqConsumer(client, name), threading.Event()
-    seen: list[tuple[str, int]] = []
-
-    def handle(delivery: RmqDelivery) -> None:
-        seen.append((delivery.body, delivery.attempt))
-        if delivery.body == "b1" and delivery.attempt == 1:
-            raise RuntimeError("not now")
-        if len(seen) == 3:
-            stop.set()
-
-    assert consumer.run(handle, stop=stop, batch=6) == 2
-    assert seen == [("b0", 1), ("b1", 1), ("b2", 1)]
-    assert "not now" in caplog.text
-    assert consumer.depth() == 4, "what had no turn was given back"
-    stop.clear()
-    assert (
-        consumer.run(
-            lambda each: (
-                seen.append((each.body, each.attempt)) or (stop.set() if len(seen) == 7 else None)
-            ),
-            stop=stop,
-            batch=2,
-        )
-        >= 3
-    )
-    assert {body for body, _ in seen} == {f"b{n}" for n in range(6)}
-
-
-def test_run_leaves_alone_what_it_has_no_time_for(client: Client, name: str) -> None:
-    RmqProducer(client, name).send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(2))
-    consumer, stop = RmqConsumer(client, name, timeout_s=0.3), threading.Event()
-    seen: list[tuple[str, int]] = []
-
-    def slow(delivery: RmqDelivery) -> None:
-        seen.append((delivery.body, delivery.attempt))
-        if len(seen) == 1:
-            time.sleep(0.4)
-        else:
-            stop.set()
-
-    consumer.run(slow, stop=stop, batch=2)
-    assert seen[0] == ("b0", 1)
-    assert seen[1][1] == 2, "the second one was handed out again before it was handled"
-
-
-def test_an_interrupted_handler_rolls_back(producer: RmqProducer, consumer: RmqConsumer) -> None:
-    producer.send_many([PriorityMessage("a", 60), PriorityMessage("b", 50)])
-
-    def interrupted(_delivery: RmqDelivery) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        consumer.run(interrupted, batch=2)
-    assert consumer.depth() == 2
-
-
 def test_many_producers_and_consumers_of_few_bodies(
-    client: Client, name: str, in_threads: Callable[..., None]
+    client: Any, clock: Any, in_threads: Callable[..., None]
 ) -> None:
     """Bodies are sent again and again while they are worked on: no body is in two hands at once,
     and each is handed out after it was last sent.
     """
     bodies, rounds = [f"b{n}" for n in range(20)], 30
-    producer = RmqProducer(client, name, TopicKind.RANGE_MERGE)
+    producer = RmqProducer(client, "t", TopicKind.RANGE_MERGE)
     guard, busy = threading.Lock(), set()
     sent_at: dict[str, float] = {}
     begun_at: dict[str, float] = {}
@@ -407,10 +350,11 @@ def test_many_producers_and_consumers_of_few_bodies(
             left[0] -= 1
 
     def consume() -> None:
-        consumer = RmqConsumer(client, name)
+        consumer = RmqConsumer(client, "t")
         while True:
             done = left[0] == 0
-            deliveries = consumer.prepare(5, wait_ms=100)
+            clock.advance(ms=1)
+            deliveries = consumer.prepare(5)
             for delivery in deliveries:
                 with guard:
                     assert delivery.body not in busy
