@@ -1,1 +1,1 @@
-"""Sending: messages gathered into batches, repeated without adding anything, each with its end."""
+"""Sending: messages are gathered into batches, which are retried idempotently."""

@@ -1,12 +1,13 @@
-"""AsyncSender: sends of an asyncio program to one shard, gathered while a request is under way.
+"""AsyncSender: gathers the sends of an asyncio program to one shard.
 
-A lane has a task as long as anything waits in it, and both go when nothing does. The one rule:
-`put` never waits and never talks to the network; whatever is put in one turn of the loop, or while
-a request is out, goes as one request after it.
+A lane and its task exist while messages wait in the lane. `put` never blocks and does no I/O.
+Messages that are put in one turn of the loop, or while a request is in progress, are sent together
+in the next request.
 
-Back pressure: a task that awaits each of its sends has one message waiting at a time. A program
-that does not await them asks for `room()` between sends: it waits at the outbox's limits, and lets
-the loop turn now and then. One that does neither gets OutboxFull at twice the limits.
+Backpressure: a task that awaits each send has one message waiting at a time. A program that does
+not await its sends must await `room()` between them: `room` blocks at the limits of the outbox, and
+yields to the loop from time to time. A program that does neither gets OutboxFull at twice the
+limits.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from delaylog.client.wire.exchanging import OnRepeat
 _log = logging.getLogger("delaylog.client")
 
 ROOM_CALLS_A_TURN: Final = 256
-"""Calls of `room()` after which the loop turns, so that answers are read meanwhile."""
+"""After this many calls `room()` yields to the loop, so that answers are read."""
 
 
 class AsyncPost(Protocol):
-    """One repeatable exchange with a shard: a bulk send body there, its answer back."""
+    """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
 
     async def __call__(
         self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
     ) -> SendAnswer:
-        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused.
+        """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
 
-        `on_repeat` hears of failures after which it asked again by itself.
+        `on_repeat` is called with each failure after which the exchange was retried internally.
         """
 
 
 class AsyncSender:
-    """One shard's lanes. It belongs to the loop that it is first used in."""
+    """The lanes of one shard. It is bound to the event loop of its first use."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class AsyncSender:
         spare: Callable[[set[str]], AsyncSender | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`spare` names a sender to take what any shard may have, given those tried in vain."""
+        """`spare` returns another sender for messages without a home; it gets the tried shards."""
         self.shard = shard
         self._post = post
         self._outbox = outbox
@@ -89,14 +90,14 @@ class AsyncSender:
         return self._lanes.reachable
 
     def put(self, topic: str, row: Row, *, free: bool = False) -> AsyncSending:
-        """Queue a message; `free`: another shard may take it. OutboxFull, and it is not queued."""
+        """Queue a message, or raise OutboxFull. `free`: it may go to another shard."""
         if self._closed:
             raise ClientError("the client is closed")
         batch, number = self._lanes.add(topic, row, free=free)
         return AsyncSending(batch, number)
 
     async def room(self) -> None:
-        """Wait until another message may be queued; usually at once."""
+        """Wait until another message may be queued."""
         self._room_calls += 1
         if self._room_calls % ROOM_CALLS_A_TURN == 0:
             await asyncio.sleep(0)
@@ -105,17 +106,17 @@ class AsyncSender:
             await _woken(outbox.room_waiters, None)
 
     async def flush(self) -> None:
-        """Wait until all that is queued now has been sent or given up; raises nothing of it."""
+        """Wait until all messages queued now are sent or have failed. Raises no failures."""
         for batch in self._lanes.close_open():
             while batch.left:
                 await _woken(batch.waiters, WHOLE_BATCH)
 
     def refuse(self) -> None:
-        """Take no more; what is queued goes on being sent."""
+        """Refuse new messages. Queued messages are still sent."""
         self._closed = True
 
     async def abandon(self, error: Exception) -> None:
-        """Give up whatever still waits, and end."""
+        """Fail all waiting messages with `error`, and end the tasks."""
         self._closed = True
         tasks = list(self._tasks.items())
         for lane, task in tasks:
@@ -143,15 +144,15 @@ class AsyncSender:
                 if pause_s:
                     await asyncio.sleep(pause_s)
                 elif not lane.complete:
-                    # One turn to wake who waited for the answer, and one in which they send again,
-                    # so that the next request has theirs.
+                    # One turn wakes the tasks that awaited the answer, and in the next one they
+                    # send again, so that the next request includes their messages.
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._lanes.give_up(lane, _cancelled(), in_flight=True)
             raise
         except BaseException as error:
-            # A fault of ours must not leave anybody waiting for ever.
+            # A bug here must not leave callers waiting forever.
             _log.exception("sends to %s are given up", lane.topic)
             failure = error if isinstance(error, Exception) else _cancelled()
             self._lanes.give_up(lane, failure, in_flight=True)
@@ -162,14 +163,14 @@ class AsyncSender:
             self._lanes.drop(lane)
 
     def _never_began(self, lane: Lane, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first turn runs nothing of its own."""
+        """Handle a task that was cancelled before its first turn, so that it ran no code."""
         if self._tasks.get(lane) is task:
             self._lanes.give_up(lane, _cancelled(), in_flight=False)
             del self._tasks[lane]
             self._lanes.drop(lane)
 
     async def _exchange(self, lane: Lane) -> float:
-        """One request and what came of it; how long to pause."""
+        """Make one request and process its outcome. Returns how long to pause."""
         attempt = lane.attempt()
         assert attempt is not None, "a lane that is not idle has something to send"
         try:
@@ -194,7 +195,7 @@ class AsyncSender:
             del self._lingering[lane]
 
     def _progress(self, batch: Batch) -> None:
-        # In the next turn: a request that is ready goes out before thousands of tasks are woken.
+        # In the next turn, so that a ready request is sent before thousands of tasks wake.
         asyncio.get_running_loop().call_soon(self._wake, batch)
 
     def _wake(self, batch: Batch) -> None:
@@ -202,7 +203,7 @@ class AsyncSender:
         if batch.answered and waiters:
             sent = batch.all_sent()
             for waiter, row in waiters.items():
-                # Done = whoever waited was cancelled. Who waits for all reads no result.
+                # Done means that the waiter was cancelled. A waiter for the batch reads no result.
                 if not waiter.done():
                     waiter.set_result(sent[row])
         else:
@@ -219,7 +220,7 @@ def _cancelled() -> ClientError:
 
 
 async def _woken(waiters: dict[Any, Any], reason: object) -> None:
-    """Until whoever keeps these waiters wakes them."""
+    """Register a waiter, and wait until it is woken."""
     waiter = asyncio.get_running_loop().create_future()
     waiters[waiter] = reason
     try:
@@ -229,7 +230,7 @@ async def _woken(waiters: dict[Any, Any], reason: object) -> None:
 
 
 def _wake_some(batch: Batch, waiters: dict[asyncio.Future[Any], int]) -> None:
-    """Of a batch that had no single answer: wake those whose rows have ended."""
+    """Wake the waiters of settled rows in a batch that was answered in parts."""
     for waiter, row in waiters.items():
         if waiter.done():
             continue
@@ -245,9 +246,9 @@ def _hand_over(waiter: asyncio.Future[Sent], outcome: Sent | BaseException) -> N
     if isinstance(outcome, Sent):
         waiter.set_result(outcome)
         return
-    # Several may raise it, each from its own place.
+    # Several tasks may raise this exception, each with its own traceback.
     waiter.set_exception(outcome.with_traceback(None))
-    # Should the task be cancelled before it gets it: it counts as looked at all the same.
+    # Mark the exception as retrieved, in case the task is cancelled before it reads it.
     waiter.exception()
 
 

@@ -1,8 +1,8 @@
-"""Batch: rows of one topic and kind that go out together, and what became of each.
+"""Batch: rows of one topic and kind that are sent together, and the outcome of each.
 
-Rows are kept as columns from the start, so that encoding needs no work for each of them. A batch
-is open while it takes rows, then closed, and settled when every row has its end. The one rule: a
-row ends exactly once, as sent or as failed.
+Rows are stored as columns from the start, so that encoding takes no work per row. A batch is open
+while it accepts rows, then closed, and settled once every row has an outcome. A row gets exactly
+one outcome: sent or failed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from delaylog.storage.messages.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
 RESULTS: Final = ("created", "kept", "replaced", "rejected")
-assert sys.byteorder == "little", "columns are written as the processor has them"
+assert sys.byteorder == "little", "columns are written in native byte order"
 
 
 class Batch:
-    """Rows that share a request. `left` counts those without an end."""
+    """Rows that share a request. `left` counts the rows without an outcome."""
 
     __slots__ = (
         "_answer",
@@ -57,33 +57,33 @@ class Batch:
         self.topic = topic
         self.kind = kind
         self.free = free
-        """Whether any shard may take it."""
+        """Whether any shard may take the batch."""
         self.opened_at_s = opened_at_s
         self.bodies: list[bytes] = []
         self.times_ms: list[int] = []
         self.members: list[Packed | None] | None = None
-        """One a row as soon as any row has some."""
+        """One entry per row once any row has extra fields."""
         self.size_bytes = 0
         self.rows = 0
-        """Rows of a closed batch."""
+        """The number of rows of a closed batch."""
         self.left = 0
         self.answered = False
-        """Whether all of it was taken by one answer."""
+        """Whether one answer covered the whole batch."""
         self.failed: dict[int, BaseException] = {}
         self.unseen: set[int] = set()
-        """Failed rows that nobody looked at."""
+        """Failed rows whose outcome was never read."""
         self.waiters: dict[Any, int] = {}
-        """Whoever wants to be woken when this row, or WHOLE_BATCH, has ended; in order."""
+        """Waiters to wake once their row, or WHOLE_BATCH, has an outcome; in order."""
         self.shard = ""
         self.tried: set[str] = set()
-        """Shards that could not be reached since it last waited."""
+        """Shards found unreachable since the batch last waited."""
         self.seconds = 0.0
         self._answer: SendAnswer | None = None
         self._sent: list[Sent] | None = None
         self._answers: dict[int, Sent] = {}
 
     def add(self, body: bytes, time_ms: int, members: Packed | None) -> int:
-        """One more row; its number."""
+        """Add a row and return its number."""
         bodies = self.bodies
         row = len(bodies)
         bodies.append(body)
@@ -93,11 +93,11 @@ class Batch:
         return row
 
     def close(self) -> None:
-        """No more rows."""
+        """Close the batch for new rows."""
         self.rows = self.left = len(self.bodies)
 
     def encode(self, rows: Sequence[int] | None, producer: str, sequence: int) -> bytes:
-        """A bulk send body of these rows, or of all."""
+        """Encode these rows, or all rows, as a bulk send body."""
         bodies, times_ms, members = self.bodies, self.times_ms, self.members
         if rows is not None:
             bodies = [bodies[row] for row in rows]
@@ -120,12 +120,12 @@ class Batch:
         return encode_send(fields)
 
     def is_settled(self, row: int) -> bool:
-        """Whether this row has its end."""
+        """Whether this row has an outcome."""
         return self.answered or row in self._answers or row in self.failed
 
     def sent(self, rows: Sequence[int] | None, answer: SendAnswer) -> None:
-        """These rows, or all, were answered; those whose id is in use have failed by that."""
-        assert self.left >= answer.n, "a row ends once"
+        """Record an answer for these rows, or for all. A row whose id is in use fails."""
+        assert self.left >= answer.n, "a row has one outcome"
         self.left -= answer.n
         self.shard = answer.shard or self.shard
         refused = bool((answer.result == REJECTED).any())
@@ -136,7 +136,7 @@ class Batch:
         rows = range(answer.n) if rows is None else rows
         refs, due = answer.refs.tolist(), answer.deliver_at_ms.tolist()
         for index, row in enumerate(rows):
-            assert not self.is_settled(row), "a row ends once"
+            assert not self.is_settled(row), "a row has one outcome"
             result = RESULTS[int(answer.result[index])]
             sent = Sent(self._id(row) or ref_to_id(refs[index]), due[index], result, self.shard)
             if answer.result[index] == REJECTED:
@@ -146,21 +146,21 @@ class Batch:
                 self._answers[row] = sent
 
     def fail(self, rows: Sequence[int], error: BaseException) -> None:
-        """These rows will not be sent any more."""
+        """Record that these rows have failed."""
         for row in rows:
-            assert not self.is_settled(row), "a row ends once"
+            assert not self.is_settled(row), "a row has one outcome"
             self.failed[row] = error
         self.unseen.update(rows)
         self.left -= len(rows)
 
     def drop_bodies(self) -> None:
-        """All rows have ended: keep what their ends need, and no bodies."""
+        """Release the bodies: all rows have an outcome."""
         assert self.left == 0
         self.bodies = []
         self.times_ms = []
 
     def outcome(self, row: int) -> Sent | BaseException:
-        """What became of a settled row; a failure counts as looked at."""
+        """The outcome of a settled row. A failure counts as read."""
         if self.answered:
             return self.all_sent()[row]
         error = self.failed.get(row)
@@ -170,11 +170,11 @@ class Batch:
         return error
 
     def all_sent(self) -> list[Sent]:
-        """What became of each row of an answered batch; made for all at once, when first asked."""
+        """The outcomes of an answered batch; created for all rows on first use."""
         made = self._sent
         if made is None:
             answer = self._answer
-            assert answer is not None, "only for what was answered whole"
+            assert answer is not None, "only for a batch with one answer"
             ids: Iterable[str] = map(_ID_OF_REF, answer.refs.tolist())
             if self.members is not None:
                 pairs = zip(self.members, ids, strict=True)
@@ -194,14 +194,14 @@ class Batch:
         self.members.append(members)
 
 
-# Half the time of calling the class, for each message.
+# Takes half the time of calling the class, once per message.
 _MAKE_SENT = cast("Callable[[tuple[str, int, str, str]], Sent]", partial(tuple.__new__, Sent))
 _ID_OF_REF: Final = "~%016x".__mod__
-assert _ID_OF_REF(0xAB) == ref_to_id(0xAB), "the same without a call of Python's"
+assert _ID_OF_REF(0xAB) == ref_to_id(0xAB), "the same, implemented in C"
 
 
 def _numbers(code: str, values: list[int]) -> int | bytes:
-    """A column: one number where all rows have the same."""
+    """Encode a column: one number if all rows have the same value."""
     first = values[0]
     if values.count(first) == len(values):
         return first

@@ -1,7 +1,7 @@
-"""Which of a client's senders takes a message.
+"""Chooses the sender of a message.
 
-The one rule: a message goes to its home if it has one and nowhere else; what any shard may have
-goes round robin, and past shards that cannot be reached.
+A message with an id or key goes to its home shard only. Other messages go round robin, skipping
+unreachable shards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from delaylog.client.shards.sharding import Topology
 
 
 class Sender(Protocol):
-    """One shard's sender."""
+    """The sender of one shard."""
 
     shard: str
 
@@ -26,13 +26,13 @@ SenderT = TypeVar("SenderT", bound=Sender)
 
 
 class Choosing(Generic[SenderT]):
-    """The part of a client that chooses; the class that inherits it makes the senders."""
+    """Mixin of a client that chooses senders; the inheriting class creates them."""
 
     _topology: Topology
     _senders: Sequence[SenderT]
 
     def _sender_for(self, id: str | None, key: str | None) -> tuple[SenderT, bool]:
-        """The sender, and whether another shard may take the message too."""
+        """The sender, and whether the message may go to another shard."""
         home = self._topology.home(id, key)
         if home is not None:
             return self._senders[home], False

@@ -1,8 +1,8 @@
-"""DirectSender: sends on the caller's own thread, for programs that wait for each answer anyway.
+"""DirectSender: sends on the caller's thread, for programs that wait for each answer.
 
-Every call has a lane of its own, whose numbering comes from a pool, so any number of threads send
-at once and none waits for another. The one rule: when a call returns or raises, everything it was
-given has its end.
+Every call uses its own lane with a producer numbering from a pool, so any number of threads send
+concurrently without waiting for each other. When a call returns or raises, all its messages have an
+outcome.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from delaylog.client.sending.row import Row
 from delaylog.client.sending.thread_sender import Post
 
 Place: TypeAlias = tuple[str, Post]
-"""A shard's name and the way there."""
+"""The name of a shard, and the function that posts to it."""
 
 
 class DirectSender:
-    """Sends of one client that go at once."""
+    """The direct sends of one client."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class DirectSender:
         self._unreached_until_s: dict[str, float] = {}
 
     def send(self, topic: str, row: Row, places: Sequence[Place]) -> Sent:
-        """Send one message to the first of these shards that can be reached."""
+        """Send one message to the first reachable shard."""
         outcome = self.send_rows(topic, (row,), places)[0]
         if isinstance(outcome, BaseException):
             raise outcome.with_traceback(None)
@@ -50,7 +50,7 @@ class DirectSender:
     def send_rows(
         self, topic: str, rows: Iterable[Row], places: Sequence[Place]
     ) -> list[Sent | BaseException]:
-        """Send these in order, in as few requests as may be; what became of each."""
+        """Send rows in order, in as few requests as possible. Returns their outcomes."""
         outbox = self._outbox
         numbering = outbox.producers.take()
         try:
@@ -111,7 +111,7 @@ class DirectSender:
             if isinstance(error, NotReached):
                 self._unreached_until_s[shard] = self._clock() + UNREACHED_FOR_S
             if isinstance(error, NotReached) and not attempt.lost and unreached < len(places) - 1:
-                # Nothing of it can be anywhere, so it may go to another shard as it is.
+                # No shard can have any of its rows, so the batch may go to another shard.
                 unreached += 1
                 places.append(places.pop(0))
                 outbox.retried(lane.topic, n, error)

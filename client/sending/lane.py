@@ -1,9 +1,9 @@
-"""Lane: the sends of one topic at one shard, in order, one request at a time.
+"""Lane: the sends of one topic to one shard, in order, one request at a time.
 
-Pure: it is told the time and what came of each exchange, and says what to send next and when. The
-rules it keeps: a request is repeated only as the same bytes under the same (producer, sequence),
-and gives way to other rows only when it is certain that it was not carried out; so nothing is sent
-twice, and nothing overtakes.
+A state machine without I/O: its inputs are the time and the outcome of each exchange, its outputs
+are the next request and the time to send it. A request is retried with the same bytes and the same
+(producer, sequence). It is replaced by a request with other rows only if it certainly was not
+carried out. So no message is added twice, and messages stay in order.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
 
 RETRY_FOR_S_MAX: Final = 500.0
-"""A broker remembers sequences for ten minutes: the last repeat has to arrive well before."""
+"""Limit of retries: a broker remembers sequences for only ten minutes."""
 
-# What stands wrong in every row of a body, so that a part of it fares no better.
+# Errors in these fields concern the whole body, so that splitting it does not help.
 _OF_THE_BODY: Final = frozenset({"producer", "sequence", "merge", "v", "n", "topic", "namespace"})
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One request, repeated until it has an end."""
+    """One request, which is retried until it has an outcome."""
 
     batch: Batch
     rows: list[int] | None
-    """Rows of the batch, None = all."""
+    """The rows of the batch; None for all."""
     producer: str
     sequence: int
     lost: bool = False
-    """Whether it may have been carried out already."""
+    """Whether an earlier try may have been carried out."""
     _wire: bytes = field(default=b"", repr=False)
 
     @property
     def n(self) -> int:
-        """How many rows it holds."""
+        """The number of rows."""
         return self.batch.rows if self.rows is None else len(self.rows)
 
     @property
     def wire(self) -> bytes:
-        """Its bytes, the same each time."""
+        """The encoded body, identical for each try."""
         if not self._wire:
             self._wire = self.batch.encode(self.rows, self.producer, self.sequence)
         return self._wire
@@ -55,14 +55,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failure comes to: go on after `pause_s`; so many rows have failed for good."""
+    """The reaction to a failure: continue after `pause_s`; `rows_failed` rows have failed."""
 
     pause_s: float
     rows_failed: int = 0
 
 
 class Lane:
-    """Batches of one topic, the oldest first; the last one may be open."""
+    """The batches of one topic, oldest first. The last one may be open."""
 
     __slots__ = (
         "_answered_at_s",
@@ -97,51 +97,51 @@ class Lane:
         self._answered_at_s = float("-inf")
         self._attempt: Attempt | None = None
         self._parts: deque[list[int]] = deque()
-        """Rows of the first batch that were not tried yet, when it did not go as a whole."""
+        """The untried rows of the first batch, if it was split."""
         self._failures = 0
-        """In a row."""
+        """The number of consecutive failures."""
 
     @property
     def numbering(self) -> Numbering:
-        """Its producer's name and where its sequences are."""
+        """The producer name and the next sequence."""
         return self._numbering
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits here."""
+        """Whether no message waits in the lane."""
         return not self.batches
 
     @property
     def linger_from_s(self) -> float | None:
-        """When the first row came, while only an open batch waits for more; None = go on."""
+        """When the first row was added, if only an open batch waits; None: send now."""
         first = self.batches[0] if self.batches else None
         return None if first is None or first is not self.open else first.opened_at_s
 
     @property
     def complete(self) -> bool:
-        """Whether the next batch has all the rows it is going to have."""
+        """Whether the next batch accepts no more rows."""
         return bool(self.batches) and self.batches[0] is not self.open
 
     def begin(self, kind: Kind, now_s: float) -> Batch:
-        """A new open batch, behind what there is."""
+        """Append a new open batch."""
         self.close_open()
         batch = self.open = Batch(self.topic, kind, now_s, free=self.free)
         self.batches.append(batch)
         return batch
 
     def close_open(self) -> None:
-        """No more rows into the last batch."""
+        """Close the last batch for new rows."""
         if self.open is not None:
             self.open.close()
             self.open = None
 
     def adopt(self, batch: Batch) -> None:
-        """A closed batch that another lane could not bring to its shard."""
+        """Append a closed batch that another lane could not deliver to its shard."""
         self.close_open()
         self.batches.append(batch)
 
     def attempt(self) -> Attempt | None:
-        """What to send now: the same as before if that has no end yet, None if nothing waits."""
+        """The request to send now: the pending one, or the next; None if nothing waits."""
         if self._attempt is None and self.batches:
             batch = self.batches[0]
             if batch is self.open:
@@ -151,7 +151,7 @@ class Lane:
         return self._attempt
 
     def answered(self, answer: SendAnswer, now_s: float) -> AnswerLost | None:
-        """The request was carried out; if this cannot be its answer, how it failed instead."""
+        """Record the answer. Returns AnswerLost if it does not match the request."""
         attempt = self._under_way()
         if answer.n != attempt.n:
             return AnswerLost(f"{attempt.n} messages were sent, the answer is about {answer.n}")
@@ -162,7 +162,7 @@ class Lane:
         return None
 
     def failed(self, error: BaseException, now_s: float) -> Verdict:
-        """The request was not answered, or refused: repeat it, part it, or give rows up."""
+        """Record a failure: retry the request, split it, or fail its rows."""
         attempt = self._under_way()
         match error:
             case NotReached():
@@ -171,7 +171,7 @@ class Lane:
                 attempt.lost = True
                 return self._again(error, now_s)
             case ApiError(code="not_ready"):
-                # Docs: what got 503 may have come through.
+                # A request that was answered with 503 may have been accepted, see HTTP.md.
                 attempt.lost = True
                 return self._again(error, now_s)
             case ApiError() if of_a_proxy(error):
@@ -180,7 +180,7 @@ class Lane:
             case ApiError(code="timeout"):
                 return self._again(error, now_s)
             case ApiError(code="quota"):
-                # The broker looks for a repeat first: so this one was never carried out.
+                # The broker detects repeats first, so this request was never carried out.
                 attempt.lost = False
                 return self._over_quota(error, now_s)
             case ApiError(code="bad_request" | "too_large") if not attempt.lost:
@@ -190,7 +190,7 @@ class Lane:
         return self._give_up_batch(error)
 
     def release_unreached(self) -> Batch | None:
-        """The first batch, for another shard to take, if none of it was or may have been sent."""
+        """Remove the first batch for another shard, if certainly none of it was accepted."""
         attempt = self._attempt
         if attempt is None or attempt.lost or attempt.rows is not None or not attempt.batch.free:
             return None
@@ -199,8 +199,9 @@ class Lane:
         return self.batches.popleft()
 
     def give_up(self, error: BaseException, *, in_flight: bool) -> list[tuple[Batch, int]]:
-        """Fail all that waits: each batch and how many of its rows. `in_flight`: a request of the
-        first one is out there, and may yet be carried out.
+        """Fail all waiting messages. Returns each batch with the number of failed rows.
+
+        `in_flight`: a request of the first batch is in progress and may be carried out.
         """
         self.close_open()
         if self._attempt is not None and in_flight:
@@ -214,27 +215,27 @@ class Lane:
         return ended
 
     def _under_way(self) -> Attempt:
-        assert self._attempt is not None, "only an attempt has an end"
+        assert self._attempt is not None, "there is an attempt in progress"
         return self._attempt
 
     def _deadline_s(self) -> float:
-        # While requests are answered a batch that waits its turn is not late. A repeat of one
-        # attempt never begins later than this after its first try, which came after both.
+        # A batch that waits behind answered requests is not late. No retry of an attempt starts
+        # later than this, since its first try came after both times.
         return max(self._under_way().batch.opened_at_s, self._answered_at_s) + self._retry_for_s
 
     def _again(self, error: BaseException, now_s: float) -> Verdict:
         left_s = self._deadline_s() - now_s
         if left_s <= 0:
             return self._give_up_batch(error)
-        # The last try is made when the time is over, not when no more whole pause fits.
+        # The last try is made exactly at the deadline, after a shortened pause.
         return Verdict(min(self._pause_s(), left_s))
 
     def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
         attempt = self._under_way()
         deadline_s = self._deadline_s()
         if attempt.n > 1 and now_s < deadline_s:
-            # A part may fit where the whole does not, and one row that is too far ahead must not
-            # hold up the others.
+            # A part may fit into the quota when the whole does not, and one row far in the future
+            # must not block the others.
             self._halve()
             return Verdict(0.0)
         backoff_s = self._pause_s()
@@ -274,11 +275,11 @@ class Lane:
         return Verdict(0.0, len(rows))
 
     def _give_up_batch(self, error: BaseException) -> Verdict:
-        """Fail what is under way, and the parts behind it, which were never tried."""
+        """Fail the attempt in progress and the untried parts behind it."""
         batch = self._under_way().batch
         parts = list(self._parts)
         self._parts.clear()
-        # All of the batch ends here, so the rest goes first: ending the attempt drops the batch.
+        # The parts first: ending the attempt removes the batch.
         for rows in parts:
             batch.fail(rows, error)
         verdict = self._give_up_attempt(error)
@@ -288,12 +289,12 @@ class Lane:
         batch = self._under_way().batch
         self._attempt = None
         if not self._parts:
-            assert batch.left == 0, "what is not parted ends as a whole"
+            assert batch.left == 0, "a batch that is not split ends as a whole"
             self.batches.popleft()
             batch.drop_bodies()
 
     def _pause_s(self) -> float:
-        """Longer each time, and never all at once."""
+        """Exponential backoff with jitter."""
         pause_s = min(PAUSE_MAX_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 16))
         self._failures += 1
         return pause_s * (0.5 + self._random() / 2)

@@ -1,8 +1,7 @@
-"""LaneSet: the lanes of one shard, a message's way into them, and what their exchanges come to.
+"""LaneSet: the lanes of one shard.
 
-Pure, and shared by the senders of asyncio programs and of threads, which differ only in how they
-wait. The one rule: what is counted into the outbox when a message comes is counted out when its
-batch has ended, wherever that happens.
+It has no I/O and is shared by the senders for asyncio and for threads, which differ only in how
+they wait. A message is counted in the outbox from `add` until its batch is settled.
 """
 
 from __future__ import annotations
@@ -19,19 +18,20 @@ from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_topic
 
 ENOUGH_ROWS: Final = 1_000
-"""A batch of so many is complete if at most the one under way stands before it: so there is a next
-one to go out before those who waited are woken, and they make another one meanwhile. Behind that,
-batches grow to `batch_max`."""
+"""A batch of this size is complete if at most one batch is ahead of it. So the next request is
+ready
+before the waiters of the current one wake and send again. Batches further behind grow to
+`batch_max`."""
 UNREACHED_FOR_S: Final = 1.0
-"""A shard that refused a connection is passed over for so long."""
+"""How long a shard is skipped after it refused a connection."""
 
 
 class LaneSet:
-    """Lanes by topic. Those of messages that any shard may have are apart from those of the others.
+    """Lanes by topic, with separate lanes for messages without a home.
 
-    `on_work(lane)` is called when a lane was made, and when its first batch has got all its rows;
-    `on_progress(batch)` when rows of a batch have their ends. `spare(tried)` names the lanes of
-    another shard that may take a batch over, given the shards that could not be reached.
+    `on_work(lane)` is called when a lane is created, and when its first batch is complete;
+    `on_progress(batch)` when rows of a batch have an outcome. `spare(tried)` returns the lanes of
+    another shard that may take a batch over, given the unreachable shards.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class LaneSet:
         return self._clock() >= self._unreached_until_s
 
     def all(self) -> list[Lane]:
-        """The lanes there are."""
+        """All lanes."""
         return [*self._pinned.values(), *self._free.values()]
 
     def add(self, topic: str, row: Row, *, free: bool) -> tuple[Batch, int]:
-        """Queue a message: its batch, and its number there. OutboxFull, and it is not queued."""
+        """Queue a message, or raise OutboxFull. Returns its batch and its row number."""
         outbox = self._outbox
         if outbox.rows >= self._rows_hard or outbox.size_bytes >= self._bytes_hard:
             outbox.check_room()
@@ -98,13 +98,13 @@ class LaneSet:
         return batch, number
 
     def adopt(self, batch: Batch) -> None:
-        """Take a batch that the lanes of another shard could not bring there."""
+        """Take over a batch from an unreachable shard."""
         lane = self._free.get(batch.topic) or self._begin_lane(batch.topic, free=True)
         lane.adopt(batch)
         self._on_work(lane)
 
     def close_open(self) -> list[Batch]:
-        """What waits goes as it is; the batches that have not ended."""
+        """Close all open batches. Returns the batches that are not settled."""
         waiting: list[Batch] = []
         for lane in self.all():
             lane.close_open()
@@ -113,7 +113,7 @@ class LaneSet:
         return waiting
 
     def drop(self, lane: Lane) -> None:
-        """The lane is idle: another one is made when its topic is sent to again."""
+        """Remove an idle lane. The next message of its topic creates another one."""
         lanes = self._free if lane.free else self._pinned
         assert lane.idle
         assert lanes.get(lane.topic) is lane
@@ -121,7 +121,7 @@ class LaneSet:
         self._outbox.producers.give_back(lane.numbering)
 
     def answered(self, lane: Lane, attempt: Attempt, answer: SendAnswer) -> float:
-        """An exchange brought this; how long to pause."""
+        """Record the answer of an exchange. Returns how long to pause."""
         batch, n = attempt.batch, attempt.n
         now_s = self._clock()
         batch.shard = batch.shard or self.shard
@@ -133,7 +133,7 @@ class LaneSet:
         return 0.0
 
     def failed(self, lane: Lane, attempt: Attempt, error: Exception) -> float:
-        """An exchange failed like this; how long to pause."""
+        """Record the failure of an exchange. Returns how long to pause."""
         batch, n = attempt.batch, attempt.n
         if isinstance(error, NotReached):
             self._unreached_until_s = self._clock() + UNREACHED_FOR_S
@@ -149,7 +149,7 @@ class LaneSet:
         return verdict.pause_s
 
     def give_up(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
-        """All that waits in a lane has failed; `in_flight`: a request of it is out there."""
+        """Fail all waiting messages of a lane; `in_flight`: one of its requests is in progress."""
         for batch, rows in lane.give_up(error, in_flight=in_flight):
             self._outbox.failed(lane.topic, rows, error)
             self._progress(batch)
@@ -176,11 +176,11 @@ class LaneSet:
         return lane
 
     def _moved(self, lane: Lane, batch: Batch) -> bool:
-        """Whether another shard takes the batch over."""
+        """Move the batch to another shard, if possible."""
         batch.tried.add(self.shard)
         other = self._spare(batch.tried)
         if other is None:
-            # All were tried: wait here, then begin again.
+            # All shards were tried: wait here, then try all of them again.
             batch.tried.clear()
             return False
         released = lane.release_unreached()

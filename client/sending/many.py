@@ -1,4 +1,4 @@
-"""What a send of many comes to: all of it, or an error that says which are missing."""
+"""The result of `send_many`: all outcomes, or an error that says what is missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from delaylog.client.models import Sent
 
 
 def all_sent(outcomes: Iterable[Sent | BaseException]) -> list[Sent]:
-    """The Sents, or SendFailed with each different failure once, and what became of each."""
-    # Of many an id in use is a result like others: the call said what is to happen then.
+    """The Sents, or SendFailed with the distinct failures and the outcome of each message."""
+    # For many messages an id in use is a normal result: the caller chose `reject`.
     ended = [each.sent if isinstance(each, IdInUse) else each for each in outcomes]
     sent = [each for each in ended if isinstance(each, Sent)]
     if len(sent) < len(ended):

@@ -1,8 +1,7 @@
-"""Outbox: what a client's senders share: its limits, its producers, and what has failed unseen.
+"""Outbox: the state that the senders of a client share: limits, producers and unread failures.
 
-The one rule: what waits to be sent is bounded, in messages and in bytes. A program that asks for
-`room()` before it sends never meets the bound; one that does not is told by OutboxFull, before its
-messages have eaten the memory.
+The number and the size of waiting messages are bounded. A program that awaits `room()` before each
+send never exceeds the bound; otherwise it gets OutboxFull before memory runs out.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from delaylog.client.wire.checks import check_seconds, check_whole
 _log = logging.getLogger("delaylog.client")
 
 ROW_BYTES: Final = 64
-"""Counted for each message beside its body, so that empty ones are bounded too."""
+"""Counted per message in addition to its body, so that empty messages are bounded too."""
 OVERRUN: Final = 2
-"""`room()` waits at the limits; a send is refused at so many times as much."""
+"""`room()` blocks at the limits; a send is refused at this multiple of them."""
 LAST_ANSWER_S: Final = 5.0
 FAILURES_SHOWN: Final = 100
 INTERRUPTED_S: Final = 2.0
-"""What a client that is left by an interruption gives to what is queued."""
+"""How long queued messages are sent after an interruption such as Ctrl-C."""
 UNSEEN_BATCHES_MAX: Final = 1_000
-"""Batches with failures that nobody looked at; of more only the count is kept."""
+"""How many batches with unread failures are kept; beyond that only their count."""
 
 
 class OutboxFull(ClientError):
-    """Too many messages wait to be sent; this one was not taken. Await `client.room()` first."""
+    """Too many messages are waiting, so this one was refused. Await `client.room()` first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """How much goes into a request, how much waits, and for how long it is tried."""
+    """Limits of requests and of the queue, and how long sends are retried."""
 
     linger_ms: float = 0
     batch_max: int = 10_000
@@ -51,7 +50,7 @@ class SendLimits:
 
     @property
     def close_for_s(self) -> float:
-        """How long a client that is closed lets what is queued be tried, a last answer included."""
+        """How long `close` waits for queued messages, including the last answer."""
         return self.retry_for_s + LAST_ANSWER_S
 
     def __post_init__(self) -> None:
@@ -81,7 +80,7 @@ class SendLimits:
 
 @dataclass(slots=True)
 class Outbox:
-    """One of a client; its senders count what waits in it."""
+    """The outbox of one client. Its senders update the counters."""
 
     limits: SendLimits = field(default_factory=SendLimits)
     producers: Producers = field(default_factory=Producers)
@@ -90,25 +89,25 @@ class Outbox:
     rows: int = 0
     size_bytes: int = 0
     room_waiters: dict[Any, None] = field(default_factory=dict)
-    """Whoever waits for room, woken by the senders."""
+    """The waiters for room, which the senders wake."""
     _unseen: list[Batch] = field(default_factory=list)
     _uncounted: int = 0
     _failing: bool = False
-    """Whether a send has failed since the last one that was accepted."""
+    """Whether a send has failed since the last accepted one."""
 
     @property
     def crowded(self) -> bool:
-        """Whether who asks for room waits."""
+        """Whether `room` blocks."""
         limits = self.limits
         return self.rows >= limits.pending_max or self.size_bytes >= limits.pending_bytes_max
 
     @property
     def unsent(self) -> int:
-        """Messages that wait, or have failed and nobody looked at it."""
+        """The number of messages that wait, or whose failure was never read."""
         return self.rows + self._uncounted + sum(len(batch.unseen) for batch in self._unseen)
 
     def check_room(self) -> None:
-        """OutboxFull where even a send that did not ask for room is refused."""
+        """OutboxFull if a send without `room` must be refused."""
         limits = self.limits
         if (
             self.rows >= OVERRUN * limits.pending_max
@@ -120,27 +119,27 @@ class Outbox:
             )
 
     def sent(self, batch: Batch, n: int, now_s: float) -> None:
-        """n rows of a batch were accepted."""
+        """Report that `n` rows of a batch were accepted."""
         self._failing = False
         if self.hooks is not None:
             self._tell(self.hooks.on_sent, batch.topic, n, now_s - batch.opened_at_s)
 
     def retried(self, topic: str, n: int, error: Exception) -> None:
-        """A request is sent again."""
+        """Report that a request is retried."""
         if not self._failing:
-            # Once an outage: whoever waits wants to know for what, and not every 50 ms.
+            # Log once per outage, not once per retry.
             self._failing = True
             _log.warning("sends to %s wait: %s", topic, error)
         if self.hooks is not None:
             self._tell(self.hooks.on_send_retry, topic, n, error)
 
     def failed(self, topic: str, n: int, error: Exception) -> None:
-        """n rows were given up."""
+        """Report that `n` rows have failed."""
         if self.hooks is not None:
             self._tell(self.hooks.on_send_failed, topic, n, error)
 
     def ended(self, batch: Batch) -> None:
-        """All rows of a batch have their ends."""
+        """Record that all rows of a batch have an outcome."""
         self.rows -= batch.rows
         self.size_bytes -= batch.size_bytes
         if batch.unseen:
@@ -153,7 +152,7 @@ class Outbox:
                 _log.warning("%d sends to %s failed unseen", len(batch.unseen), batch.topic)
 
     def take_unseen(self) -> SendFailed | None:
-        """What failed and nobody looked at, since it was last asked for."""
+        """The failures that were never read, since the last call."""
         batches, self._unseen = self._unseen, []
         rows, self._uncounted = self._uncounted, 0
         shown: dict[BaseException, None] = {}
@@ -166,13 +165,13 @@ class Outbox:
         return SendFailed(list(shown), rows) if rows else None
 
     def begin_afresh(self) -> None:
-        """In a forked child: what is queued, and what has failed, is the parent's."""
+        """Reset in a forked child: queued and failed messages belong to the parent."""
         self.rows = self.size_bytes = self._uncounted = 0
         self._unseen = []
         self.room_waiters = {}
 
     def headers(self, topic: str, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """The headers of a message with those that a hook adds; the message's own win."""
+        """The headers of a message plus those of the hook. The message's own headers win."""
         if self.hooks is None:
             return headers
         try:

@@ -1,8 +1,8 @@
-"""Names under which lanes send, so that a broker knows a repeat from a new message.
+"""Producer names and sequences, with which a broker recognizes repeated requests.
 
-The one rule: no (producer, sequence) is ever used for two different requests, by any process: each
-client adds a part of its own to the name it was given, a forked child another one, and a numbering
-that is given back goes on where it stood.
+No process uses a (producer, sequence) for two different requests. Each client appends a unique part
+to the given name, a forked child appends another one, and a numbering that is reused continues with
+its next sequence.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections import deque
 from typing import Final
 
 PRODUCER_CHARS_MAX: Final = 200
-"""A broker takes 255; the rest is for what is added."""
+"""A broker accepts 255 characters; the rest is for the appended part."""
 
 
 class Numbering:
-    """A producer's name and its next sequence."""
+    """A producer name and its next sequence."""
 
     __slots__ = ("_next", "producer")
 
@@ -27,14 +27,14 @@ class Numbering:
         self._next = 0
 
     def take(self) -> int:
-        """The next sequence."""
+        """Return the next sequence."""
         taken = self._next
         self._next += 1
         return taken
 
 
 class Producers:
-    """The numberings of one client. Threads may take and give back at once."""
+    """The numberings of one client. Thread-safe."""
 
     def __init__(self, label: str | None = None) -> None:
         if label is not None and not (
@@ -45,9 +45,9 @@ class Producers:
         self._begin()
 
     def take(self) -> Numbering:
-        """One that nobody uses now."""
+        """Take an unused numbering."""
         if os.getpid() != self._process_id:
-            # The parent goes on with the same names: ours would be taken for its repeats.
+            # The parent still uses these names; the broker would treat our sends as its repeats.
             self._begin()
         try:
             return self._spare.pop()
@@ -55,12 +55,12 @@ class Producers:
             return Numbering(f"{self._name}-{next(self._numbers)}")
 
     def give_back(self, numbering: Numbering) -> None:
-        """It may be used again, for any topic: sequences only have to grow."""
+        """Return a numbering for reuse with any topic: sequences only have to increase."""
         if os.getpid() == self._process_id:
             self._spare.append(numbering)
 
     def _begin(self) -> None:
-        # Of a name that was given, a run before this one may have used every sequence from 0.
+        # An earlier run of the program may have used the same name with sequences from 0.
         unique = uuid.uuid4().hex
         self._name = unique if self._label is None else f"{self._label}-{unique[:12]}"
         self._spare: deque[Numbering] = deque()

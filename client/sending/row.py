@@ -1,8 +1,8 @@
-"""One message for a batch: its fields are checked at once, in the caller.
+"""Checks one message and converts it to a row of a batch, in the caller.
 
-The one rule: what can be checked without the broker is checked here, by the broker's own bounds, so
-that the caller gets the error and no other message of the batch fails with it. A message of only a
-body and a time costs two type checks.
+Everything that can be checked without the broker is checked here against the broker's limits, so
+that the caller gets the error, and no other message of the batch fails. A message with only a body
+and a time costs two type checks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
 
 
 def check_several(messages: object, call: str) -> None:
-    """TypeError for one text or body, whose characters would be sent as messages."""
+    """TypeError for a single str or bytes, whose elements would be sent as messages."""
     if isinstance(messages, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{call} takes a list, not one {type(messages).__name__}")
 

@@ -1,8 +1,8 @@
-"""Sending: a message that was handed over, and what becomes of it.
+"""Sending: the handle of a queued message.
 
-It is made for every single send, so it holds a batch and a row number and nothing else; the answer
-of the batch holds what it will say. The one rule: looking at a failure is what counts as knowing
-of it; failures that nobody looked at are raised by `flush()` and `close()`.
+One is created per send, so it stores only the batch and the row number; the outcome is in the
+batch. A failure counts as read when the program looks at it. `flush()` and `close()` raise the
+failures that were never read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.client.sending.batch import Batch
 
 
 class Sending:
-    """One message on its way."""
+    """The handle of one queued message."""
 
     __slots__ = ("_batch", "_row")
 
@@ -31,11 +31,11 @@ class Sending:
         return f"<{type(self).__name__} to {self._batch.topic}: {state}>"
 
     def done(self) -> bool:
-        """Whether it was sent, or given up."""
+        """Whether the message was sent or has failed."""
         return self._batch.is_settled(self._row)
 
     def exception(self) -> BaseException | None:
-        """Why it was given up, None when it was sent. InvalidStateError while it is under way."""
+        """The error, or None if the message was sent. InvalidStateError while it is pending."""
         outcome = self._outcome()
         return None if isinstance(outcome, Sent) else outcome
 
@@ -47,26 +47,26 @@ class Sending:
     def _ended(self) -> Sent:
         outcome = self._batch.outcome(self._row)
         if isinstance(outcome, BaseException):
-            # Several may raise it, each from its own place.
+            # Several callers may raise this exception, each with its own traceback.
             raise outcome.with_traceback(None)
         return outcome
 
 
 class AsyncSending(Sending):
-    """One that any number of tasks may await; cancelling one harms neither it nor the others."""
+    """The handle of an asyncio send. Any number of tasks may await it and be cancelled."""
 
     __slots__ = ()
 
     def result(self) -> Sent:
-        """What an await gives, at once. InvalidStateError while it is under way."""
+        """The Sent, or the error raised, without waiting. InvalidStateError while pending."""
         self._outcome()
         return self._ended()
 
     def __await__(self) -> Generator[Any, None, Sent]:
         if self._batch.is_settled(self._row):
             return self._at_once()
-        # A future for each who waits, since a cancelled task cancels the one it waits for. Its own
-        # iterator, since one written in Python costs half as much again as all else of a wait.
+        # One future per waiter, since a cancelled task cancels the future that it awaits. Its
+        # own C iterator is used, since a Python one would make a wait half as expensive again.
         waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         self._batch.waiters[waiter] = self._row
         return waiter.__await__()
@@ -77,7 +77,7 @@ class AsyncSending(Sending):
 
 
 class ThreadSending(Sending):
-    """One that any number of threads may wait for."""
+    """The handle of a send of a program with threads. Any number of threads may wait."""
 
     __slots__ = ("_lock",)
 
@@ -86,13 +86,13 @@ class ThreadSending(Sending):
         self._lock = lock
 
     def result(self, timeout_s: float | None = None) -> Sent:
-        """Wait until it was sent; raises why it was given up, or TimeoutError: it goes on then."""
+        """Wait for the Sent, or raise the error. After TimeoutError sending continues."""
         batch = self._batch
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.done():
             waiter = threading.Event()
             with self._lock:
-                # Under the lock that ends take: otherwise the wake could come before the wait.
+                # Under the lock of the sender: otherwise the wake-up could precede the wait.
                 if self.done():
                     break
                 batch.waiters[waiter] = self._row

@@ -1,9 +1,9 @@
-"""ThreadSender: sends of a program with threads to one shard, posted by a thread of its own.
+"""ThreadSender: a background thread that sends the messages of a program to one shard.
 
-The thread begins with the first message and ends when nothing comes for a while. The one rule:
-`put` waits for room and for nothing else. A forked child begins afresh: what was queued is the
-parent's to send. What is queued when the interpreter exits is sent first, for a few seconds; what
-is left then is counted in the log.
+The thread starts with the first message and ends after an idle time. `put` blocks only while the
+queue is full. A forked child starts with an empty queue: the parent sends the queued messages. At
+interpreter exit, queued messages are sent for a few seconds; the number of the remaining ones is
+logged.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _log = logging.getLogger("delaylog.client")
 
 
 IDLE_S: Final = 10.0
-"""The thread ends when nothing came for so long; the next message begins another."""
+"""Idle time after which the thread ends; the next message starts another one."""
 EXIT_FOR_S: Final = 5.0
-"""A program that ends without a close lets what is queued be tried for so long: a broker's restart
-is mostly over by then, and whoever stops a program kills it after ten seconds or so."""
+"""How long queued messages are sent at exit without `close`. Most broker restarts take less, and
+supervisors kill a program after about ten seconds."""
 
 
 class Post(Protocol):
-    """One repeatable exchange with a shard: a bulk send body there, its answer back."""
+    """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
 
     def __call__(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
-        """NotReached: nothing was done; AnswerLost: nobody knows; ApiError: refused.
+        """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
 
-        `on_repeat` hears of failures after which it asked again by itself.
+        `on_repeat` is called with each failure after which the exchange was retried internally.
         """
 
 
 class ThreadSender:
-    """One shard's lanes and their thread. All senders of an outbox share a lock."""
+    """The lanes of one shard and their thread. All senders of an outbox share a lock."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ThreadSender:
         spare: Callable[[set[str]], ThreadSender | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`spare` names a sender to take what any shard may have, given those tried in vain."""
+        """`spare` returns another sender for messages without a home; it gets the tried shards."""
         self.shard = shard
         self._post = post
         self._outbox = outbox
@@ -78,7 +78,7 @@ class ThreadSender:
         return self._lanes.reachable
 
     def put(self, topic: str, row: Row, *, free: bool = False) -> ThreadSending:
-        """Queue a message, when there is room; `free`: another shard may take it."""
+        """Queue a message once there is room. `free`: it may go to another shard."""
         with self._lock:
             if self._outbox.crowded:
                 self._wait_for_room()
@@ -88,9 +88,9 @@ class ThreadSender:
         return ThreadSending(batch, number, self._lock)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that is queued now has been sent or given up; raises nothing of it.
+        """Wait until all messages queued now are sent or have failed. Raises no failures.
 
-        TimeoutError when that takes longer; it goes on.
+        After TimeoutError sending continues.
         """
         deadline_s = None if timeout_s is None else self._clock() + timeout_s
         with self._lock:
@@ -107,13 +107,13 @@ class ThreadSender:
                     raise TimeoutError(f"messages are not sent after {timeout_s} s")
 
     def refuse(self) -> None:
-        """Take no more, also of those who wait for room; what is queued goes on being sent."""
+        """Refuse new messages, also of callers that wait for room. Queued ones are still sent."""
         with self._lock:
             self._closed = True
             _wake_all(self._outbox.room_waiters)
 
     def abandon(self, error: Exception) -> None:
-        """Give up whatever still waits, and end the thread once its request has an end."""
+        """Fail all waiting messages, and end the thread after its current request."""
         with self._lock:
             self._closed = True
             for lane in self._lanes.all():
@@ -142,7 +142,7 @@ class ThreadSender:
         )
 
     def _begin_afresh(self, lock: threading.Lock) -> None:
-        """In a forked child: its parent has the thread, and sends what is queued."""
+        """Reset in a forked child: the parent has the thread and sends the queued messages."""
         lanes = self._lanes.all()
         self._begin(lock)
         error = ClientError("the process was forked: its parent sends this message")
@@ -179,7 +179,7 @@ class ThreadSender:
                     if self._paused_until_s:
                         woken.wait(self._wait_s())
                     elif self._closed or not woken.wait(IDLE_S):
-                        # Also for the sake of a client that was dropped without being closed.
+                        # This also ends the thread of a client that was dropped without close.
                         if not self._paused_until_s:
                             self._thread = None
                             return
@@ -194,7 +194,7 @@ class ThreadSender:
 
     def _exchange(self, attempt: Attempt) -> SendAnswer | Exception:
         try:
-            # Encoded without the lock: a batch that is attempted takes no more rows.
+            # Encode without the lock: a batch in an attempt accepts no more rows.
             topic = attempt.batch.topic
             told = partial(self._outbox.retried, topic, attempt.n)
             return self._post(topic, attempt.wire, told)
@@ -203,7 +203,7 @@ class ThreadSender:
 
     def _judge(self, lane: Lane, attempt: Attempt, outcome: SendAnswer | Exception) -> None:
         if lane not in self._paused_until_s:
-            return  # It was given up meanwhile.
+            return  # It was abandoned meanwhile.
         if isinstance(outcome, SendAnswer):
             pause_s = self._lanes.answered(lane, attempt, outcome)
         else:
@@ -211,12 +211,12 @@ class ThreadSender:
         if lane.idle:
             self._drop(lane)
             return
-        # To the end of the line, behind the lanes that had to wait for this request.
+        # Move the lane to the end, behind those that waited for this request.
         del self._paused_until_s[lane]
         self._paused_until_s[lane] = self._clock() + pause_s if pause_s else float("-inf")
 
     def _next_lane(self) -> Lane | None:
-        """The lane that waited longest of those whose time has come."""
+        """The ready lane that has waited longest."""
         now_s = self._clock()
         for lane in self._paused_until_s:
             if self._ready_at_s(lane) <= now_s:
@@ -224,7 +224,7 @@ class ThreadSender:
         return None
 
     def _wait_s(self) -> float:
-        """How long none of the lanes will be ready."""
+        """How long until the next lane is ready."""
         return max(0.0, min(map(self._ready_at_s, self._paused_until_s)) - self._clock())
 
     def _ready_at_s(self, lane: Lane) -> float:
@@ -256,7 +256,7 @@ _senders: weakref.WeakSet[ThreadSender] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
-    """Threads are gone and locks may be held for ever: begin afresh, one lock for each outbox."""
+    """Reset all senders: threads are gone, locks may be held. One new lock per outbox."""
     locks: dict[int, threading.Lock] = {}
     for sender in list(_senders):
         outbox = sender._outbox
@@ -267,7 +267,7 @@ def _in_forked_child() -> None:
 
 
 def _at_exit() -> None:
-    """Daemon threads still run here: let them send what is queued, and say what they could not."""
+    """Let the daemon threads send queued messages, and log those that could not be sent."""
     until_s = time.monotonic() + EXIT_FOR_S
     outboxes: dict[int, Outbox] = {}
     late: list[ThreadSender] = []
