@@ -1,8 +1,7 @@
-"""RMQ's and Dyno's queues on the native API: durable, sharded, without a scan or a timer of their
-own.
+"""RMQ's and Dyno's queues on the native API: durable and sharded, without scans or timers.
 
-The one rule: a recipe is settings of a topic and a choice of calls. It keeps no state that a crash
-could lose, and runs on `Client` as on an embedded broker.
+A queue consists of topic settings and a choice of calls. It has no state that a crash could lose,
+and runs on `Client` and on an embedded broker.
 """
 
 from delaylog.client.queues.dyno.dyno_queue import DynoQueue

@@ -1,7 +1,7 @@
-"""Topics with the settings that a recipe stands on.
+"""Creates or checks the topic of a queue.
 
-The one rule: a topic that is there already is never changed behind somebody's back. It serves if
-what the recipe needs of it is so, else the failure names what differs.
+An existing topic is never changed. If its settings are not those that the queue requires, the error
+names the differences.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NO_BACKOFF: Final[Mapping[str, float]] = {"first_ms": 0}
 
 
 class TopicMismatch(ValueError):
-    """A topic is there with settings that the recipe cannot work on; nothing was changed.
+    """The topic exists with settings that the queue cannot use. Nothing was changed.
 
-    `differences` says of each setting what the topic has and what is needed.
+    `differences` maps the name of a setting to its actual and its required value.
     """
 
     def __init__(self, topic: str, differences: Mapping[str, tuple[object, object]]) -> None:
@@ -42,14 +42,14 @@ class TopicMismatch(ValueError):
 def open_topic(
     client: QueuePort, topic: str, needed: Mapping[str, Any], first: Mapping[str, Any] | None = None
 ) -> TopicSettings:
-    """The settings of a topic that has what is `needed`; made where it is not there.
+    """Return the settings of a topic; create it with the `needed` settings if it is missing.
 
-    `first` are settings of a topic that is made here, which may be others where it is known.
+    `first` has further settings for a new topic; an existing topic may differ in them.
     """
     try:
         found = client.get_topic(topic).settings
     except NotFound:
-        # If somebody makes it in this moment with other slots, the comparison says so.
+        # If another client creates it now with other slots, the comparison below fails.
         with suppress(Conflict):
             client.put_topic(topic, {**(first or {}), **needed})
         found = client.get_topic(topic).settings
@@ -64,7 +64,7 @@ def open_topic(
 
 
 def change_topic(client: QueuePort, topic: str, **changes: Any) -> TopicSettings:
-    """Replace some settings of a topic and keep the others."""
+    """Change some settings of a topic and keep the others."""
     kept = client.get_topic(topic).settings.members()
     return client.put_topic(topic, kept | changes).settings
 
@@ -74,7 +74,7 @@ def _shown(settings: TopicSettings, name: str) -> object:
 
 
 def _serves(has: object, needs: object) -> bool:
-    """Whether a setting is as it has to be; of a map what is needed has to be in it."""
+    """Whether a setting has the required value; a mapping must contain the required items."""
     if isinstance(needs, Mapping):
         return isinstance(has, Mapping) and all(has.get(name) == needs[name] for name in needs)
     return has == needs

@@ -1,7 +1,6 @@
-"""What the recipes need of a client: what `surface` says, and settling by bare ids.
+"""The interface that queues require of a client: `surface`, and settling by id.
 
-The one rule: a recipe sees nothing else, so it runs on `Client` against brokers and on an embedded
-broker alike.
+Queues use nothing else, so they run on `Client` and on an embedded broker.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from delaylog.client.surface import QueueClient
 
 
 class QueuePort(QueueClient, Protocol):
-    """One namespace of one broker, of several as shards, or of an embedded one."""
+    """One namespace of a broker, of several brokers as shards, or of an embedded broker."""
 
     def settle_ids(
         self, topic: str, verb: Verb, ids: Sequence[str], *, lease_ms: int | None = None
     ) -> list[Settled]:
-        """`ack`, `nack` or `extend` by bare ids, whoever has the messages."""
+        """`ack`, `nack` or `extend` by id, no matter which consumer holds the lease."""

@@ -1,7 +1,7 @@
-"""A Dyno queue on the native API: all of its calls in one class.
+"""DynoQueue: all calls of a Dyno queue, on the native API.
 
-The one rule: what the class answers is the original's answer where that is sane, and else what is
-so at the broker; each difference stands with its call.
+Results are those of the original where these are sane, otherwise the true state at the broker. Each
+difference is documented at its method.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ class DynoQueue(DynoSettling, DynoLooking):
     - `DynoQueue({"a": client_a, "b": client_b}, "orders", own_shard="a")` has the topic `orders` on
       each client: a broker or cluster in each zone, as the original has an endpoint in each.
 
-    The own shard (default: the first) is what `pop`, `peek` and the other calls take from that do
-    not say otherwise. `unack_ms` is how long a taken message may stay unacknowledged before it
-    comes back; `strategy` picks the shard of a push (default: round robin, beginning with the
-    second). Topics are made with the settings that the recipe needs, or compared (`TopicMismatch`).
+    `pop`, `peek` and most other calls use the own shard (default: the first one). `unack_ms` is how
+    long a taken message may stay unacknowledged before it is delivered again; `strategy` chooses
+    the shard of a push (default: round robin, starting with the second shard). Missing topics are
+    created with the required settings; existing ones are compared (`TopicMismatch`).
 
-    `name` and `unack_ms` are the original's getName and getUnackTime. Failures are those of the
-    client (`delaylog.client.ClientError`); it repeats what is safe to repeat. Safe to use from many
-    threads where the client is. Priorities are 0..99, the lowest first among those due in one
-    millisecond. A message that was delivered 65,535 times and never acknowledged is a dead letter
-    of its topic; the original delivers it for ever.
+    `name` and `unack_ms` are the original's getName and getUnackTime. Errors are those of the
+    client (`delaylog.client.ClientError`), which retries idempotent calls. A queue is thread-safe
+    if its client is. Priorities are 0..99; among messages due in the same millisecond the lowest
+    comes first. A message that was delivered 65,535 times without an acknowledgement becomes a dead
+    letter of its topic; the original delivers it forever.
     """
 
     def process_unacks(self) -> int:
-        """Nothing is left to do here: what is not acknowledged in time comes back by itself,
-        within 50 ms. Records the depth of the queue, and answers how many it had to move: 0.
+        """Record the depth of the queue, and return 0, the number of moved messages.
+
+        There is nothing to move: unacknowledged messages return by themselves within 50 ms.
         """
         with self.stats.timed("process_unack"):
             self.stats.record("queue_depth", self.size())
@@ -46,14 +47,15 @@ class DynoQueue(DynoSettling, DynoLooking):
         return self.process_unacks()
 
     def clear(self) -> None:
-        """End everything, queued or taken, of all shards."""
+        """Remove all messages of all shards, queued or taken."""
         for shard in self._all():
             shard.client.purge(shard.topic, force=True)
         self._held.clear()
 
     def close(self) -> None:
-        """Forget the leases in hand, which come back when their time is over. The client stays
-        open: it is the caller's.
+        """Forget the leases of this object; their messages return when the leases end.
+
+        The client stays open, since it belongs to the caller.
         """
         self._held.clear()
 

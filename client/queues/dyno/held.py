@@ -1,7 +1,7 @@
-"""Which leases this queue object has been given, by message id.
+"""The leases of this queue object, by message id.
 
-The one rule: an id that was handed out here is settled by the lease it was handed out under, also
-after that has ended. So who comes too late ends nothing that another consumer has by now.
+An id that this object has taken is settled with its own lease, even after the lease has ended. So a
+late consumer cannot settle a delivery of another consumer.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from delaylog.client.message import Message
 
 HELD_MAX = 65_536
-"""The newest so many are remembered; what was taken before them is settled by its bare id."""
+"""How many of the newest leases are remembered; older ones are settled by id."""
 
 
 class Held:
-    """Message id -> shard name and delivery. Safe to use from many threads."""
+    """Maps message ids to shard names and deliveries. Thread-safe."""
 
     def __init__(self, held_max: int = HELD_MAX) -> None:
         self._by_id: dict[str, tuple[str, Message]] = {}
@@ -27,7 +27,7 @@ class Held:
         return len(self._by_id)
 
     def keep(self, shard: str, messages: Iterable[Message]) -> None:
-        """These were handed out now."""
+        """Add deliveries."""
         with self._lock:
             for message in messages:
                 message_id = message.id
@@ -37,17 +37,17 @@ class Held:
                 del self._by_id[next(iter(self._by_id))]
 
     def find(self, message_id: str) -> tuple[str, Message] | None:
-        """Where it came from, and its newest delivery here."""
+        """The shard and the newest delivery of an id, or None."""
         return self._by_id.get(message_id)
 
     def drop(self, message_id: str, message: Message) -> None:
-        """This delivery is settled; a newer one of the id stays."""
+        """Remove a settled delivery, unless there is a newer one of the id."""
         with self._lock:
             found = self._by_id.get(message_id)
             if found is not None and found[1] is message:
                 del self._by_id[message_id]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove everything."""
         with self._lock:
             self._by_id.clear()

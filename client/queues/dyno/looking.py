@@ -1,7 +1,7 @@
-"""What a queue holds: one message, all of them, counts, and searches in the bodies.
+"""Reading a queue: single messages, all messages, counts, and searches.
 
-The one rule: nothing here changes a queue but `pop_msg_with_predicate`, which takes what it found.
-Predicates see the JSON of a message as the original stores it.
+Only `pop_msg_with_predicate` changes the queue: it takes the message that it finds. Predicates get
+the JSON of a message as the original stores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.client.queues.dyno.shards import Shard, dyno_priority, message_of
 from delaylog.client.queues.dyno.taking import DynoTaking
 
 Predicate = Callable[[str], object]
-"""A function of the JSON text whose answer counts as true or false."""
+"""A function of the JSON text; the truth value of its result counts."""
 
 QUEUED = "waiting,ready"
 LIVING = "waiting,ready,leased"
@@ -28,17 +28,17 @@ class DynoLooking(DynoTaking):
     """Reading and searching."""
 
     def get(self, message_id: str) -> Message | None:
-        """The message, queued or taken; None after it was acknowledged."""
+        """A queued or taken message, or None."""
         with self.stats.timed("get"):
             return self._first(self._all(), message_id)
 
     def local_get(self, message_id: str) -> Message | None:
-        """As `get`, of the own shard only."""
+        """Like `get`, in the own shard only."""
         with self.stats.timed("get"):
             return self._first([self._own], message_id)
 
     def get_all_messages(self) -> list[Message]:
-        """All of them, queued or taken; the payload of each is its whole JSON text."""
+        """All queued and taken messages; the payload of each is its complete JSON text."""
         return [
             Message(found.id, encode(found), shard=found.shard)
             for shard, info in self._listed(self._all(), LIVING)
@@ -46,12 +46,12 @@ class DynoLooking(DynoTaking):
         ]
 
     def size(self) -> int:
-        """How many wait in all queues, due or not; taken ones do not count."""
+        """The number of queued messages in all shards, due or not, without taken ones."""
         with self.stats.timed("size"):
             return sum(sizes["size"] for sizes in self.shard_sizes().values())
 
     def shard_sizes(self) -> dict[str, dict[str, int]]:
-        """Of each shard how many are queued, `size`, and taken, `uacked`."""
+        """For each shard the number of queued (`size`) and taken (`uacked`) messages."""
         sizes = {}
         for shard in self._all():
             counts = shard.client.stats(shard.topic).counts
@@ -59,13 +59,15 @@ class DynoLooking(DynoTaking):
         return sizes
 
     def contains_predicate(self, predicate: Predicate, *, local: bool = False) -> bool:
-        """Whether any message matches, queued or taken; with `local`, one that is queued in the own
-        shard. Reads what the queue holds until one is found, page by page.
+        """Whether any message matches, queued or taken.
+
+        `local`: only messages queued in the own shard. The queue is read page by page until a match
+        is found.
         """
         return self.get_msg_with_predicate(predicate, local=local) is not None
 
     def get_msg_with_predicate(self, predicate: Predicate, *, local: bool = False) -> str | None:
-        """The id of the first match in the order of due times, shard by shard."""
+        """The id of the first match in due order, shard by shard."""
         shards, states = ((self._own,), QUEUED) if local else (self._all(), LIVING)
         for shard, info in self._listed(shards, states):
             found = message_of(shard, info)
@@ -76,9 +78,9 @@ class DynoLooking(DynoTaking):
     def pop_msg_with_predicate(
         self, predicate: Predicate, *, local: bool = False
     ) -> Message | None:
-        """Take the due match that comes first over all shards; its payload is its whole JSON text.
+        """Take the first due match over all shards; its payload is its complete JSON text.
 
-        If somebody else takes it in this moment the next match is taken.
+        If another consumer takes it concurrently, the next match is taken.
         """
         shards = (self._own,) if local else self._all()
         for shard, info in _in_order([self._listed([shard], "ready") for shard in shards]):
@@ -107,7 +109,7 @@ class DynoLooking(DynoTaking):
 def _in_order(
     listed: Sequence[Iterator[tuple[Shard, MessageInfo]]],
 ) -> Iterator[tuple[Shard, MessageInfo]]:
-    """Shards merged by due time, and by priority inside of a millisecond."""
+    """Merge shards by due time, and by priority within a millisecond."""
     merged = merge(*listed, key=lambda each: each[1].deliver_at_ms)
     for _, same in groupby(merged, key=lambda each: each[1].deliver_at_ms):
         yield from sorted(same, key=lambda each: dyno_priority(each[1].priority))

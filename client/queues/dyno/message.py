@@ -1,10 +1,8 @@
-"""A message of Dyno-queues and its JSON, which other programs read and write too.
+"""A message of Dyno-queues, and its JSON form, which other programs use too.
 
-The original stores that JSON; here a message stores the payload, and the JSON is made for those
-calls that answer or search it.
-
-The one rule: the text is what Jackson makes of the original's class: compact, empty and null
-members left out, `timeout` and `priority` always there, unknown members passed over.
+The original stores the JSON. Here the broker stores the payload, and the JSON is generated for
+calls that return or search it. The text equals Jackson's output for the original's class: compact,
+without empty and null members, always with `timeout` and `priority`; unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ PRIORITY_MAX = 99
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a queue carries. Two messages are equal if their ids are."""
+    """A message of a queue. Two messages are equal if their ids are equal."""
 
     id: str
     payload: str = field(default="", compare=False)
     timeout_ms: int = field(default=0, compare=False)
-    """How long after the push it becomes due."""
+    """The delay between the push and the due time."""
     priority: int = field(default=0, compare=False)
-    """0 to 99; the lowest goes first among those due in one millisecond."""
+    """0 to 99; among messages due in the same millisecond the lowest comes first."""
     shard: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -32,7 +30,7 @@ class Message:
             raise ValueError(f"priority {self.priority} is not within 0..{PRIORITY_MAX}")
 
     def __repr__(self) -> str:
-        """By the name it is offered under, and without its payload, which may be long or secret."""
+        """Without the payload, which may be long or secret."""
         return (
             f"DynoMessage(id={self.id!r}, timeout_ms={self.timeout_ms}, "
             f"priority={self.priority}, shard={self.shard!r}, {len(self.payload)} characters)"
@@ -40,7 +38,7 @@ class Message:
 
 
 def encode(message: Message) -> str:
-    """The body as it is stored."""
+    """Encode a message as JSON."""
     members: dict[str, str | int] = {}
     if message.id:
         members["id"] = message.id

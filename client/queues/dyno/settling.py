@@ -1,7 +1,7 @@
-"""Putting messages in, acknowledging them, moving their times, taking them out again.
+"""Pushing, acknowledging, rescheduling and removing messages.
 
-The one rule: what a call answers is what the broker did, under any race; where the original leaves
-remains or loses a message, the docstring says what happens here instead.
+A result always states what the broker did, under any race. Where the original loses a message or
+leaves garbage, the docstring says what happens here instead.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from delaylog.client.queues.dyno.shards import (
 from delaylog.client.shards.settling import Verb
 
 ENDED = frozenset({"acked", "expired", "dead", "deleted"})
-"""States in which the queue does not have a message any more."""
+"""States in which a message is no longer in the queue."""
 
 FORCED_BATCH = 1_000
-"""Ids of one request that settles by bare ids."""
+"""The most ids per request that settles by id."""
 
 
 class DynoSettling(DynoShards):
-    """What producers do, and what consumers do with a message that they have."""
+    """The calls of producers, and those of consumers for messages they have taken."""
 
     def push(self, messages: Iterable[Message]) -> list[str]:
-        """Put messages in, each in the shard that the strategy names; answer their ids.
+        """Push messages to the shards that the strategy chooses. Returns their ids.
 
-        By default shards take turns, and one that cannot be reached is passed over. A known id gets
-        a new body, time and priority in its shard; in another shard it is then in two queues, as in
-        the original (`by_id` is a strategy that keeps an id where it is).
+        By default shards take turns, and unreachable shards are skipped. Pushing a known id to its
+        shard replaces body, time and priority. Pushed to another shard, the id is in two queues, as
+        in the original; the strategy `by_id` prevents this.
 
-        Unlike the original, an id that is taken (in unack) becomes a new message, which is handed
-        out once the one in work has ended: there its acknowledgement removes the new body too, and
-        the change is lost. All messages of a shard are one batch, in their order.
+        Pushing an id that is taken (in unack) creates a new message, which is delivered after the
+        taken one has ended. In the original, acknowledging the taken one removes the new body, so
+        that the change is lost. All messages of a shard are one batch, in order.
         """
         if isinstance(messages, (Message, str, bytes)):
             raise TypeError(f"push takes a list of Messages, not one {type(messages).__name__}")
@@ -61,10 +61,10 @@ class DynoSettling(DynoShards):
         return [message.id for message in pushed]
 
     def ensure(self, message: Message) -> bool:
-        """Push it only if no shard has the id, queued or taken. True if it was pushed.
+        """Push a message if no shard has its id, queued or taken. Returns whether it was pushed.
 
-        Of several callers one pushes, also at the same moment: they all use the shard of the id's
-        CRC32.
+        Of several concurrent callers exactly one pushes, since all use the shard given by the
+        CRC32 of the id.
         """
         home = self._shards[by_id(self._shard_names, message)]
         others = [shard for shard in self._all() if shard is not home]
@@ -74,12 +74,13 @@ class DynoSettling(DynoShards):
         return sent.result == "created"
 
     def ack(self, message_id: str) -> bool:
-        """The message is done with. False if it was not taken (any more).
+        """Acknowledge a message. False if it was not taken, or no longer.
 
-        What this object handed out is settled by its newest delivery here: too late, it is False,
-        and nothing that a consumer with another object has is ended (threads that share an object
-        share its deliveries). Any other id is settled by force, whoever has it; while a newer
-        push of the same id waits, a bare id means that one, so the answer is False.
+        An id that this object has taken is settled with its newest delivery here. If that comes too
+        late, the result is False, and the delivery of another consumer is not affected (threads
+        that share an object share its deliveries). Any other id is settled by force, no matter
+        which consumer has it. While a newer push of the id waits, the id refers to that one, so the
+        result is False.
         """
         with self.stats.timed("ack"):
             held = self._held.find(message_id)
@@ -88,10 +89,10 @@ class DynoSettling(DynoShards):
             return self._forced("ack", self._all(), [message_id])[0]
 
     def ack_all(self, messages: Sequence[Message]) -> int:
-        """All these messages are done with; answer of how many that is so now.
+        """Acknowledge messages. Returns how many of them were taken.
 
-        One request a lease. A message that was not handed out here is asked of its `shard`, if it
-        has one.
+        This takes one request per lease. For a message that this object has not taken, its `shard`
+        is asked, if it has one.
         """
         with self.stats.timed("ack"):
             done = 0
@@ -111,8 +112,9 @@ class DynoSettling(DynoShards):
             return done
 
     def set_unack_timeout(self, message_id: str, timeout_ms: int) -> bool:
-        """Give a taken message until `timeout_ms` from now; 0 gives it back at once. False if it is
-        not taken (any more).
+        """Set the unack time of a taken message to `timeout_ms` from now; 0 returns it.
+
+        False if it is not taken, or no longer.
         """
         if timeout_ms < 0:
             raise ValueError(f"a timeout is 0 ms or more, not {timeout_ms}")
@@ -124,10 +126,10 @@ class DynoSettling(DynoShards):
         return self._forced("extend", self._all(), [message_id], lease_ms=timeout_ms)[0]
 
     def set_timeout(self, message_id: str, timeout_ms: int) -> bool:
-        """Make a queued message due `timeout_ms` from now. False if it is not queued (any more).
+        """Make a queued message due `timeout_ms` from now. False if it is not queued.
 
-        Unlike the original its priority still counts, and `timeout_ms` of the message stays what it
-        was at the push.
+        Unlike in the original, its priority still applies, and the message keeps the `timeout_ms`
+        of the push.
         """
         if timeout_ms < 0:
             raise ValueError(f"a timeout is 0 ms or more, not {timeout_ms}")
@@ -140,18 +142,18 @@ class DynoSettling(DynoShards):
         return False
 
     def remove(self, message_id: str) -> bool:
-        """Take it out of a queue for good; only then the answer is true.
+        """Remove a queued message. Returns whether it was removed.
 
-        A taken message is left to who has it. The original takes its place in unack away and keeps
-        its body, so it is neither delivered again nor gone.
+        A taken message is not affected. The original removes it from unack but keeps its body, so
+        it is neither delivered again nor gone.
         """
         with self.stats.timed("remove"):
             return self._cancelled(message_id, force=False)
 
     def atomic_remove(self, message_id: str) -> bool:
-        """Take it out, queued or taken. True if it was there.
+        """Remove a message, queued or taken. Returns whether it existed.
 
-        While a newer push of a taken id waits, the id means that one.
+        While a newer push of a taken id waits, the id refers to that one.
         """
         with self.stats.timed("remove"):
             return self._cancelled(message_id, force=True)
@@ -168,14 +170,14 @@ class DynoSettling(DynoShards):
                 place.client.send_many(place.topic, rows)
                 return
             except NotReached:
-                # Nothing was done there.
+                # The unreachable shard has accepted nothing.
                 if left == 0:
                     raise
 
     def _ack_held(self, shard: str, messages: Sequence[Delivery]) -> int:
-        """Acknowledge what was handed out here; how many of them were still taken.
+        """Acknowledge deliveries of this object. Returns how many were still taken.
 
-        One that was not is remembered as such, so that no later call settles it by its bare id.
+        The others stay remembered, so that no later call settles them by id.
         """
         settled = self._shards[shard].client.ack(messages)
         done = [each for each, how in zip(messages, settled, strict=True) if how is Settled.DONE]
@@ -186,7 +188,7 @@ class DynoSettling(DynoShards):
     def _forced(
         self, verb: Verb, shards: Sequence[Shard], ids: Sequence[str], lease_ms: int | None = None
     ) -> list[bool]:
-        """Settle by bare ids, in each shard what none before it had: whether it was taken."""
+        """Settle by id, shard by shard. Returns for each id whether it was taken."""
         done = dict.fromkeys(ids, False)
         for shard in shards:
             left = [message_id for message_id, was in done.items() if not was]
@@ -200,7 +202,7 @@ class DynoSettling(DynoShards):
         return [done[message_id] for message_id in ids]
 
     def _cancelled(self, message_id: str, *, force: bool) -> bool:
-        """Cancel it in every shard that has it; whether any had."""
+        """Cancel a message in all shards. Returns whether any shard had it."""
         found = False
         for shard in self._all():
             with suppress(NotFound, TooLate):
@@ -216,7 +218,7 @@ class DynoSettling(DynoShards):
 
 
 def by_id(shards: Sequence[str], message: Message) -> str:
-    """A strategy: the CRC32 of the id names the shard, so an id is in one queue only."""
+    """A strategy: the CRC32 of the id chooses the shard, so an id is in one queue only."""
     return shards[crc32(message.id.encode()) % len(shards)]
 
 

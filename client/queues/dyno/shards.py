@@ -1,8 +1,8 @@
-"""What the parts of a Dyno queue share: its shards, its leases in hand, its figures.
+"""The shared state of a Dyno queue: shards, leases and statistics.
 
-The one rule: a shard is a topic on a client. Several are topics `NAME.SHARD` of one client, or the
-topic `NAME` on a client each. The own shard is the one of this zone; only what says so looks
-further.
+A shard is a topic of a client. Several shards are either topics `NAME.SHARD` of one client, or the
+topic `NAME` of several clients. The own shard is the one of this zone; only calls whose name says
+so use the others.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from delaylog.client.queues.port import QueuePort
 from delaylog.client.wire.checks import check_texts, check_topic
 
 UNACK_MS: Final = 60_000
-"""Default time to acknowledge, as the original's builders set it (its bare class says 60 ms)."""
+"""Default unack time of the original's builders (its class itself defaults to 60 ms)."""
 
 RETRIES_MAX: Final = 65_534
-"""The most that a broker counts; the original never gives a message up."""
+"""The maximum of a broker; the original has no limit."""
 
 TIMEOUT_HEADER: Final = "dyno-timeout-ms"
-"""Keeps the timeout of a push, for who reads the message."""
+"""The header that stores the timeout of a push."""
 
 ONLY_SHARD: Final = "default"
-"""The name of the shard of a queue that has one."""
+"""The name of the only shard of a queue."""
 
 ShardStrategy = Callable[[Sequence[str], DynoMessage], str]
-"""Chooses the shard of a message that is pushed."""
+"""Chooses the shard of a pushed message."""
 
 _NEEDED: Final = {
     "order": "time",
@@ -56,7 +56,7 @@ class Shard:
 
 
 class RoundRobin:
-    """One shard after the other. The counter moves before it is used: the first is shard 1."""
+    """One shard after the other. The counter is incremented first, so it starts with shard 1."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -69,7 +69,7 @@ class RoundRobin:
 
 
 class DynoShards:
-    """What a queue is made of."""
+    """The base class of the parts of a queue."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class DynoShards:
         self._round_robin = RoundRobin()
         self._held = Held()
         self.stats = DynoStats(name, own)
-        """What this object has measured."""
+        """The statistics of this object."""
         for shard in self._shards.values():
             open_topic(shard.client, shard.topic, _NEEDED, {"lease_ms": unack_ms})
 
@@ -106,13 +106,13 @@ class DynoShards:
         return tuple(self._shards.values())
 
     def _handed_out(self, shard: Shard, received: Sequence[Message]) -> list[DynoMessage]:
-        """What a receive brought, as messages of the queue; their leases are kept."""
+        """Convert received messages to messages of the queue, and remember their leases."""
         self._held.keep(shard.name, received)
         return [message_of(shard, each) for each in received]
 
 
 def message_of(shard: Shard, found: Message | MessageInfo) -> DynoMessage:
-    """A message of the queue from what the broker has; its body is the payload."""
+    """Convert a message of the broker; its body is the payload."""
     timeout = found.headers.get(TIMEOUT_HEADER, "")
     return DynoMessage(
         found.id,
@@ -124,12 +124,12 @@ def message_of(shard: Shard, found: Message | MessageInfo) -> DynoMessage:
 
 
 def broker_priority(priority: int) -> int:
-    """The lowest goes first here, the highest at the broker; 0, what most have, stays 0."""
+    """The broker's priority, where the highest comes first. 0, the most common one, stays 0."""
     return -priority
 
 
 def dyno_priority(priority: int) -> int:
-    """The other way round; what others sent with a priority beyond 0..99 counts as its end."""
+    """The inverse; priorities of other senders are clamped to 0..99."""
     return min(max(-priority, 0), PRIORITY_MAX)
 
 

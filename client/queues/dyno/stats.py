@@ -1,6 +1,6 @@
-"""What a Dyno queue measures of itself, under the original's names.
+"""The statistics of a Dyno queue, with the original's names.
 
-The one rule: taking the figures never waits for a call, and reading them never stops one.
+Recording and reading them never block a call of the queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Values that were seen: how many, the least, the greatest and their sum."""
+    """Count, minimum, maximum and sum of recorded values."""
 
     count: int = 0
     min: float = 0.0
@@ -23,11 +23,11 @@ class Figures:
 
     @property
     def mean(self) -> float:
-        """The mean of them, 0 without any."""
+        """The mean, or 0 without values."""
         return self.total / self.count if self.count else 0.0
 
     def with_value(self, value: float) -> Figures:
-        """These and one more."""
+        """The figures with one more value."""
         if self.count == 0:
             return Figures(1, value, value, value)
         return Figures(
@@ -36,17 +36,17 @@ class Figures:
 
 
 TIMERS = ("peek", "ack", "size", "process_unack", "remove", "get")
-"""Milliseconds of a call."""
+"""Durations of calls, in milliseconds."""
 
 STATISTICS = ("queue_depth", "batch_size", "pop", "push", "prefetch")
-"""`queue_depth`: messages queued, seen by `process_unacks`; `batch_size`: messages asked of a pop;
-`pop`, `push`, `prefetch`: milliseconds of a call divided by its messages. A prefetch is one request
-of a
-pop that brought messages."""
+"""`queue_depth`: queued messages at each `process_unacks`; `batch_size`: messages requested by a
+pop;
+`pop`, `push`, `prefetch`: milliseconds of a call per message. A prefetch is one request of a pop
+that returned messages."""
 
 
 class DynoStats:
-    """Timers, statistics and a counter of one queue. Safe to use from many threads."""
+    """The timers, statistics and counter of one queue. Thread-safe."""
 
     def __init__(self, queue_name: str, shard: str) -> None:
         self.tags: Mapping[str, str] = {
@@ -59,12 +59,12 @@ class DynoStats:
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Figures:
-        """A timer or a statistic by its name. KeyError."""
+        """A timer or statistic by name. Raises KeyError."""
         return self._figures[name]
 
     @property
     def queue_miss(self) -> int:
-        """Messages asked for by id, or found by a predicate, that somebody else had."""
+        """Messages requested by id or predicate that another consumer took first."""
         return self._misses
 
     def as_dict(self) -> dict[str, Figures]:
@@ -73,18 +73,18 @@ class DynoStats:
             return dict(self._figures)
 
     def record(self, name: str, value: float) -> None:
-        """One more value of a timer or statistic."""
+        """Record a value of a timer or statistic."""
         with self._lock:
             self._figures[name] = self._figures[name].with_value(value)
 
     def missed(self) -> None:
-        """One more miss."""
+        """Count a miss."""
         with self._lock:
             self._misses += 1
 
     @contextmanager
     def timed(self, name: str, batch: int = 1) -> Iterator[None]:
-        """Record how long the block takes, in ms, divided by `batch`; of a block that fails too."""
+        """Record the duration of the block in ms, divided by `batch`, also if it raises."""
         began = time.perf_counter()
         try:
             yield

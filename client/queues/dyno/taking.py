@@ -1,7 +1,7 @@
-"""How messages leave a queue for a consumer: pop, pop by id, peek.
+"""Taking messages from a queue: pop, pop by id, peek.
 
-The one rule: who has a message has it under a lease, and the broker gives a lease to one. So there
-is no lock, no prefetched id that somebody else takes, and no call that is half done.
+A taken message is leased, and the broker grants a lease to one consumer only. So there are no
+locks, no prefetched ids that another consumer may take, and no partially executed calls.
 """
 
 from __future__ import annotations
@@ -17,58 +17,62 @@ from delaylog.client.queues.dyno.message import Message
 from delaylog.client.queues.dyno.shards import DynoShards, Shard, message_of
 
 ROUND_MS = 200
-"""How long a pop of all shards waits at the own one before it looks at the others again."""
+"""How long a pop of all shards waits on the own shard before it checks the others again."""
 
 PAUSE_S = 0.01
-"""Between two looks at a broker that answers a waiting call at once."""
+"""Pause between calls to a broker that does not wait, because its clock is moved by hand."""
 
 RECEIVE_MAX = 1_000
-"""Messages of one request."""
+"""The most messages per request."""
 
 WAIT_MS_MAX = 20_000
-"""How long one request waits at most."""
+"""The longest wait of one request."""
 
 BRIEF_MS = 100
-"""How long a message that was made due by its id is waited for."""
+"""How long to wait for a message that was made due by id."""
 
 
 class DynoTaking(DynoShards):
-    """Taking and looking at what is due."""
+    """The calls that take or peek at due messages."""
 
     def pop(self, count: int, wait_ms: int = 0) -> list[Message]:
-        """Take up to `count` due messages of the own shard, waiting until so many are there or the
-        time is over. All of them have the whole unack time from the end of the call, or
-        near it; they are to be acknowledged within it, else they come back by themselves.
+        """Take up to `count` due messages of the own shard, waiting until `wait_ms` is over.
+
+        At the end of the call nearly the whole unack time is left for each of them. A message that
+        is not acknowledged within it is delivered again.
         """
         return self._pop([self._own], count, wait_ms)
 
     def bulk_pop(self, count: int, wait_ms: int = 0) -> list[Message]:
-        """As `pop`. The original takes all ids by one script, and answers nothing if one of them is
-        gone by then, while those before it stay taken; that cannot happen here.
+        """Like `pop`.
+
+        The original takes all ids with one script. If one of them is gone, it returns nothing, but
+        the ids before it stay taken. This cannot happen here.
         """
         return self._pop([self._own], count, wait_ms)
 
     def unsafe_pop_all_shards(self, count: int, wait_ms: int = 0) -> list[Message]:
-        """As `pop`, from the own shard first and then the others. Nothing is unsafe about it here:
-        a message is handed out to one, also where zones copy each other.
+        """Like `pop`, from the own shard first and then from the others.
+
+        It is not unsafe here: a message is delivered to one consumer only, also across zones.
         """
         return self._pop(self._own_first, count, wait_ms)
 
     def unsafe_bulk_pop(self, count: int, wait_ms: int = 0) -> list[Message]:
-        """As `unsafe_pop_all_shards`."""
+        """Like `unsafe_pop_all_shards`."""
         return self._pop(self._own_first, count, wait_ms)
 
     def pop_with_msg_id(self, message_id: str) -> Message | None:
-        """Take this one from the own shard, whether it is due or not. None if it is not queued.
+        """Take a message from the own shard, due or not. None if it is not queued.
 
-        One that is not due is made due first, so a pop of somebody else in the same moment may take
-        it: then the answer is None, as whenever another one was faster. If nobody gets it (the
-        topic is paused, or an older message of the id is in work) its time is put back.
+        A message that is not due is made due first, so a concurrent pop may take it: then the
+        result is None, as always when another consumer was faster. If no consumer can get it (the
+        topic is paused, or an older message of the id is taken), its due time is restored.
         """
         return self._take_by_id(self._own, message_id)
 
     def unsafe_pop_with_msg_id_all_shards(self, message_id: str) -> Message | None:
-        """As `pop_with_msg_id`, from the first shard that has it."""
+        """Like `pop_with_msg_id`, from the first shard that has the message."""
         for shard in self._own_first:
             taken = self._take_by_id(shard, message_id)
             if taken is not None:
@@ -76,7 +80,7 @@ class DynoTaking(DynoShards):
         return None
 
     def atomic_pop_with_msg_id_all_shards(self, message_id: str) -> Message | None:
-        """Take this one from the first shard that has it, only if it is due."""
+        """Take a message from the first shard that has it, only if it is due."""
         for shard in self._own_first:
             taken = self._take_due(shard, message_id)
             if taken is not None:
@@ -85,12 +89,12 @@ class DynoTaking(DynoShards):
         return None
 
     def peek(self, count: int) -> list[Message]:
-        """Look at up to `count` due messages of the own shard, in their order; none is taken."""
+        """Return up to `count` due messages of the own shard, in order, without taking them."""
         with self.stats.timed("peek"):
             return self._peek([self._own], count)
 
     def unsafe_peek_all_shards(self, count: int) -> list[Message]:
-        """Look at up to `count` due messages, the own shard's first; shards are not merged."""
+        """Return up to `count` due messages, shard by shard, the own shard first."""
         with self.stats.timed("peek"):
             return self._peek(self._own_first, count)
 
@@ -124,7 +128,7 @@ class DynoTaking(DynoShards):
         return taken
 
     def _take_early(self, shard: Shard, message_id: str) -> Message | None:
-        """One that waits for its time: make it due, and take it."""
+        """Make a waiting message due, and take it."""
         client, topic = shard.client, shard.topic
         try:
             found = client.get(topic, message_id)
@@ -140,13 +144,13 @@ class DynoTaking(DynoShards):
                 if taken is None:
                     client.reschedule(topic, message_id, deliver_at_ms=found.deliver_at_ms)
         except (NotFound, TooLate):
-            # Somebody took it, or took it out; that is their answer, not ours.
+            # Another consumer took or removed it.
             return None
         return taken
 
 
 class _Popping:
-    """One pop: rounds over the shards until it is full or its time is over."""
+    """One pop: rounds over the shards until it is full or times out."""
 
     def __init__(
         self, queue: DynoTaking, shards: Sequence[Shard], count: int, wait_ms: int
@@ -157,10 +161,10 @@ class _Popping:
         self._until = time.monotonic() + wait_ms / 1000
         self._taken: list[tuple[Shard, Delivery]] = []
         self._renewed_at = 0.0
-        """Since when the oldest lease in hand runs."""
+        """When the oldest lease of this pop started or was extended."""
 
     def run(self) -> list[Message]:
-        """The messages, in the order in which they came."""
+        """The messages, in order of arrival."""
         while True:
             for shard in self._shards:
                 while not self._full and self._receive(shard, 0):
@@ -182,7 +186,7 @@ class _Popping:
         return self._queue.unack_ms / 1000
 
     def _wait(self, left_s: float) -> None:
-        """Wait at the own shard for something, and see to it that what is in hand stays ours."""
+        """Wait for messages of the own shard, and keep the leases of those already taken."""
         wait_s = min(left_s, (WAIT_MS_MAX if len(self._shards) == 1 else ROUND_MS) / 1000)
         if self._taken:
             half_s = self._unack_s / 2
@@ -191,7 +195,7 @@ class _Popping:
             wait_s = min(wait_s, self._renewed_at + half_s - time.monotonic())
         began = time.monotonic()
         if not self._receive(self._shards[0], max(0, ceil(wait_s * 1000))):
-            # A broker whose clock is moved by hand does not wait as long as it was asked to.
+            # A broker whose clock is moved by hand returns early.
             time.sleep(max(0.0, min(PAUSE_S, began + wait_s - time.monotonic())))
 
     def _receive(self, shard: Shard, wait_ms: int) -> int:
@@ -213,7 +217,7 @@ class _Popping:
         return len(received)
 
     def _renew(self) -> None:
-        """What was waited with gets the whole unack time again; what was lost is left out."""
+        """Extend the leases to the whole unack time, and drop messages whose lease was lost."""
         self._renewed_at = time.monotonic()
         gone: set[Delivery] = set()
         for shard in self._shards:

@@ -1,8 +1,7 @@
 """RmqConsumer: two-phase consumption of an RMQ topic.
 
-The one rule: a message leaves the topic by a commit only. Prepare is a lease, a roll back or the
-end of its time gives it back, and after 1 + 16 deliveries it is a dead letter until a person
-replays it.
+Only a commit removes a message. `prepare` leases it; a rollback or the end of the lease returns it.
+After 1 + 16 deliveries it becomes a dead letter, until it is replayed manually.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from delaylog.client.queues.rmq.topic import SLOTS, TIMEOUT_S, TopicKind, open_r
 logger = logging.getLogger(__name__)
 
 WAIT_MS = 1_000
-"""How long one look of `run` waits; after as long at most it sees that it is to stop."""
+"""The wait of each receive in `run`, and so the longest delay of a stop."""
 
 AWAY_S_MAX = 5.0
 """The longest pause of `run` between two tries to reach the broker."""
@@ -33,16 +32,16 @@ Handler = Callable[[RmqDelivery], object]
 
 
 class RmqConsumer:
-    """Takes from one topic. Any number of consumers may: they share its messages.
+    """A consumer of one topic. Any number of consumers share the messages of a topic.
 
-    `timeout_s` is the time to commit. With `kind` the topic is made, or compared, when the consumer
-    is (`TopicMismatch`); without it the topic is taken as it is, and waited for where it is not
-    there.
+    `timeout_s` is the time to commit. With `kind`, the constructor creates the topic or compares
+    its settings (`TopicMismatch`). Without it, the topic is used as it is, and waited for if it
+    does not exist yet.
 
-    The slots of the original are worked through by one thread each, so that equal bodies, and
-    bodies of one slot basis, are never worked on twice at once. Here the broker sees to that: it
-    hands a body out again, and a changed one, only when its delivery has ended, and so it does with
-    messages of one slot basis. There is no slot to own, and no assignment to keep.
+    In the original, one thread per slot ensures that equal bodies, and bodies with the same slot
+    basis, are never handled concurrently. Here the broker ensures it: it delivers a body, changed
+    or not, or another message with the same slot basis only after the current delivery has ended.
+    So slots are not assigned to consumers.
     """
 
     def __init__(
@@ -65,21 +64,22 @@ class RmqConsumer:
     def prepare(self, max: int = 1, *, wait_ms: int = 0) -> list[RmqDelivery]:
         """Take up to `max` messages, waiting up to `wait_ms` for the first.
 
-        Timed topics give the longest overdue first, priority topics the highest priority; what
-        failed comes first in timed topics and behind all fresh ones in priority topics.
+        Timed topics deliver the longest overdue message first, priority topics the one with the
+        highest priority. A failed message comes first in timed topics, and after all others in
+        priority topics.
         """
         lease_ms = int(self.timeout_s * 1000)
         received = self._client.receive(self.topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
         return [_delivery(message) for message in received]
 
     def commit(self, delivery: RmqDelivery) -> Settled:
-        """The message is done with. `gone`: its time was over, and it comes (or came) again."""
+        """Acknowledge a message. `gone`: its time was over, and it is delivered again."""
         return self._client.ack(delivery.message)[0]
 
     def roll_back(self, delivery: RmqDelivery) -> RolledBack:
-        """The message failed: it comes again at once, or is dead after its last retry.
+        """Return a failed message: it is redelivered immediately, or dead after its last retry.
 
-        It names its delivery, so it does nothing to a later one, nor to a newer send of the body.
+        This affects only the given delivery, not a later one or a newer send of the body.
         """
         settled = self._client.nack(delivery.message)[0]
         if settled is Settled.UNKNOWN:
@@ -96,13 +96,13 @@ class RmqConsumer:
         batch: int = 1,
         wait_ms: int = WAIT_MS,
     ) -> int:
-        """Handle messages one after the other until `stop` is set; answer how many were committed.
+        """Handle messages one by one until `stop` is set. Returns the number of commits.
 
-        A handler that returns commits, one that raises rolls back (and is logged). `batch` messages
-        are taken at a time; those whose time is over before their turn are left alone, since they
-        come again. What has not had its turn when this ends is given back. Run it in several
-        threads to handle several messages at once. While the broker is away it tries again, up to 5
-        s apart. TypeError for a handler that cannot be called: each message would die of it.
+        A message is committed when the handler returns. When it raises, the error is logged and the
+        message is rolled back. `batch` messages are taken at a time; those whose time is over
+        before their turn are skipped, since they are redelivered. Unhandled messages are returned
+        at the end. Run it in several threads to handle messages concurrently. If the broker is
+        unreachable, it retries with pauses of up to 5 s. TypeError if the handler is not callable.
         """
         if not callable(handle):
             raise TypeError(f"a handler is called with a delivery; {handle!r} cannot be")
@@ -122,7 +122,7 @@ class RmqConsumer:
         return committed
 
     def dead_letters(self) -> Iterator[RmqDeadLetter]:
-        """Those that failed too often and were not replayed, in the order of their due times."""
+        """Iterate over the dead letters that were not replayed, in due order."""
         for info in self._client.dead(self.topic, bodies=True):
             body = (info.body or b"").decode(errors="surrogateescape")
             yield RmqDeadLetter(body, slot_in(info.id), info.id, info.ended_at_ms or 0)
@@ -134,10 +134,10 @@ class RmqConsumer:
         deliver_at_ms: int | None = None,
         delay_ms: int | None = None,
     ) -> list[Changed]:
-        """The manual intervention: dead letters live again, now or at a time, with all retries.
+        """Replay dead letters manually, now or at a time, with all retries.
 
-        Of each `done`, `too_late` (it lives already, or its body was sent anew and lives as that)
-        or `unknown`. A priority message keeps its priority.
+        Result per letter: `done`, `too_late` (it or a newer send of its body is live) or `unknown`.
+        A priority message keeps its priority.
         """
         ids = [letter.id for letter in letters]
         if not ids:
@@ -145,12 +145,12 @@ class RmqConsumer:
         return self._client.replay(self.topic, ids, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
 
     def limit_rate(self, per_second: float | None, *, burst: int = 1) -> None:
-        """Pace the deliveries of the topic, for all its consumers; None ends that."""
+        """Limit the deliveries of the topic, over all its consumers; None removes the limit."""
         limit = None if per_second is None else {"per_second": per_second, "burst": burst}
         change_topic(self._client, self.topic, rate_limit=limit)
 
     def depth(self) -> int:
-        """How many wait, due or not; those in work do not count."""
+        """The number of waiting messages, due or not, without those being handled."""
         counts = self._client.stats(self.topic).counts
         return counts.waiting + counts.ready
 
@@ -187,7 +187,7 @@ class RmqConsumer:
         return self._settled(lambda: self.commit(delivery)) is Settled.DONE
 
     def _settled(self, settle: Callable[[], object]) -> object:
-        """Do it, if the broker can be reached; where not, time gives the message back."""
+        """Settle a message. If the broker is unreachable, the lease expires instead."""
         try:
             return settle()
         except (NotReached, AnswerLost, NotReady) as away:

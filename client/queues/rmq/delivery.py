@@ -1,4 +1,4 @@
-"""What an RMQ consumer has in hand: deliveries, dead letters, and what became of a roll back."""
+"""Deliveries, dead letters, and the results of a rollback."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from delaylog.client.queues.rmq.messages import RETRIES_MAX
 
 @dataclass(frozen=True, slots=True)
 class RmqDelivery:
-    """A message in work: commit it or roll it back before its time to commit is over."""
+    """A taken message. Commit it or roll it back before its time to commit is over."""
 
     body: str
     slot: int
     attempt: int
     """1 at the first delivery, 17 at the last."""
     message: Message = field(repr=False)
-    """The lease that it is under."""
+    """The leased message."""
 
     @property
     def retries_left(self) -> int:
-        """How often it can still be delivered after this time."""
+        """How many more deliveries are possible."""
         return max(0, RETRIES_MAX + 1 - self.attempt)
 
 
@@ -37,11 +37,11 @@ class RmqDeadLetter:
 
 
 class RolledBack(Enum):
-    """What became of a delivery that was rolled back."""
+    """The result of a rollback."""
 
     GONE = "gone"
-    """It was committed or its time was over before; nothing was done."""
+    """It was already committed, or its time was over: nothing was done."""
     RETRY = "retry"
     DEAD = "dead"
     UNKNOWN = "unknown"
-    """An answer was lost: it was rolled back, or its time was over before. It comes again."""
+    """An answer was lost: it was rolled back, or its time was over. It is redelivered."""

@@ -1,9 +1,8 @@
-"""Which message a body is: its slot, its id and its key.
+"""The slot, id and key of a body.
 
-The one rule: two bodies never share an id. A short body stands in its id as it is, so ids are equal
-where bodies are; a longer one stands as its SHA-256, of which nobody has found two texts with one
-value, so no send needs to read the stored body to compare it. A letter between slot and rest
-keeps the two kinds of id apart.
+Two bodies never share an id. The id of a short body contains the body, the id of a long one its
+SHA-256, so no send has to compare stored bodies. A separator after the slot distinguishes the two
+kinds of id.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ _HASHED = "#"
 
 
 def check_slots(slots: int) -> int:
-    """The number of slots, if it is one. ValueError."""
+    """Check the number of slots. Raises ValueError."""
     if not 1 <= slots <= SLOTS_MAX or slots & (slots - 1):
         raise ValueError(f"the number of slots is a power of two up to {SLOTS_MAX}, not {slots}")
     return slots
 
 
 def slot_of(message: RmqMessage, slots: int) -> int:
-    """Where a message belongs: the CRC32 (zlib's) of its slot basis, or of its body."""
+    """The slot of a message: the CRC32 (zlib) of its slot basis, or of its body."""
     basis = message.body if message.slot_basis is None else message.slot_basis
     return crc32(basis.encode()) & (slots - 1)
 
 
 def id_of(body: str, slot: int) -> str:
-    """What names a body in a slot, at most 255 bytes without control characters."""
+    """The id of a body in a slot: at most 255 bytes without control characters."""
     plain = f"{slot}{_PLAIN}{body}"
     raw = body.encode()
     if body.isprintable() and len(str(slot)) + 1 + len(raw) <= ID_BYTES_MAX:
@@ -43,7 +42,7 @@ def id_of(body: str, slot: int) -> str:
 
 
 def slot_in(message_id: str) -> int:
-    """The slot of an id that `id_of` made. ValueError for another one."""
+    """The slot of an id of `id_of`. ValueError for any other id."""
     digits = message_id[: len(message_id) - len(message_id.lstrip("0123456789"))]
     if not digits or message_id[len(digits) : len(digits) + 1] not in (_PLAIN, _HASHED):
         raise ValueError(f"{message_id!r} is no id of an RMQ message")
@@ -51,9 +50,9 @@ def slot_in(message_id: str) -> int:
 
 
 def key_of(message: RmqMessage) -> str | None:
-    """The ordering key: messages of one slot basis are worked on one at a time.
+    """The ordering key, so that messages with one slot basis are handled one at a time.
 
-    Without a basis there is none, since one body is one message at a time anyway.
+    None without a slot basis: a body is one message at a time anyway.
     """
     basis = message.slot_basis
     if basis and len(basis.encode()) > KEY_BYTES_MAX:

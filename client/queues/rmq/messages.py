@@ -1,7 +1,7 @@
 """The three kinds of message of an RMQ topic.
 
-The one rule: the body is the message. The same body in the same slot is the same message, so equal
-bodies must come with equal slot bases.
+The body identifies the message: the same body in the same slot is the same message. So equal bodies
+must have equal slot bases.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RETRIES_MAX = 16
-"""Deliveries beyond the first. Priorities begin above it."""
+"""The number of deliveries after the first. Priorities start above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeMergeMessage:
-    """Delivered `time_range_ms` after its first send; what is sent meanwhile merges into it."""
+    """Delivered `time_range_ms` after its first send; later sends of the body merge into it."""
 
     body: str
     time_range_ms: int
@@ -27,7 +27,7 @@ class RangeMergeMessage:
 
 @dataclass(frozen=True, slots=True)
 class PriorityMessage:
-    """Delivered at once, the highest priority first."""
+    """Delivered immediately, the highest priority first."""
 
     body: str
     priority: int

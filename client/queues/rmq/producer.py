@@ -1,7 +1,7 @@
-"""RmqProducer: messages into an RMQ topic.
+"""RmqProducer: sends messages to an RMQ topic.
 
-The one rule: a message is answered once it is on disk, and from then on the broker alone decides
-what a repeated body does, also when two producers send it in the same moment.
+A send returns once the message is on disk. The broker decides what a repeated body does, also when
+two producers send it concurrently.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from delaylog.client.queues.rmq.topic import SLOTS, TopicKind, open_rmq_topic
 
 
 class RmqProducer:
-    """Sends to one topic, `RmqProducer(client, "orders", slots=8).send(message)`.
+    """Sends to one topic: `RmqProducer(client, "orders", slots=8).send(message)`.
 
-    The topic is made with the first message, for its kind, or at once where `kind` is given; a
-    topic that is there with other slots or of another kind is refused (`TopicMismatch`).
-    `rate_limit` (`{"per_second": …, "burst": …}`) paces the deliveries of a topic that is made
-    here.
+    The topic is created by the first message, for its kind, or immediately if `kind` is given. An
+    existing topic with other slots or of another kind is refused (`TopicMismatch`). `rate_limit`
+    (`{"per_second": …, "burst": …}`) limits the deliveries of a new topic.
 
-    What a repeated body does while the message lives:
+    What a repeated body does while the message is live:
 
     - **RangeMerge** merges into it: the first time stays, also while it is overdue or waits for a
       retry.
     - **Priority** and **FixedTime** replace it: the new priority or time counts, and all
       retries are there again.
-    - While a consumer works on it, it becomes a new message of its own in all three kinds, which is
-      handed out after the one in work has ended. So a change during the work is never lost.
+    - While a consumer handles the message, all three kinds create a new message, which is delivered
+      after the current delivery has ended. So a change during handling is never lost.
     """
 
     def __init__(
@@ -57,23 +56,23 @@ class RmqProducer:
 
     @property
     def kind(self) -> TopicKind | None:
-        """What the topic carries, None before the first message."""
+        """The kind of the topic; None before the first message."""
         return self._kind
 
     def slot_of(self, message: RmqMessage) -> int:
-        """Where a message belongs: CRC32 of the slot basis or the body, modulo the slots."""
+        """The slot of a message: CRC32 of the slot basis or the body, modulo the slots."""
         return slot_of(message, self.slots)
 
     def send(self, message: RmqMessage) -> bool:
-        """Put a message in. True if it is a new one, False if it was merged into one that lives.
+        """Send a message. True if it is new, False if it was merged into a live message.
 
-        TypeError for a message of another kind than the topic's. A fixed time that is past by the
-        broker's clock means now: a client's own clock is not asked.
+        TypeError for a message of another kind than the topic's. A fixed time in the past, by the
+        broker's clock, means now.
         """
         return self.send_many([message])[0]
 
     def send_many(self, messages: Iterable[RmqMessage]) -> list[bool]:
-        """As `send` one after the other, in few requests."""
+        """Like `send` for each message in order, in few requests."""
         rows = [self._row(message) for message in messages]
         if not rows:
             return []

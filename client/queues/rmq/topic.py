@@ -1,7 +1,7 @@
-"""What an RMQ topic is on the native API: settings by kind, made or compared when it is opened.
+"""RMQ topics on the native API: the settings of each kind, created or compared on opening.
 
-The one rule: name, slots and kind are fixed together, once. Who opens a topic with other slots or
-another kind is told so and nothing changes.
+Slots and kind of a topic never change. Opening a topic with other slots or another kind raises an
+error and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 60.0
 
 
 class TopicKind(Enum):
-    """What a topic carries."""
+    """The kind of message of a topic."""
 
     RANGE_MERGE = RangeMergeMessage
     PRIORITY = PriorityMessage
@@ -36,7 +36,7 @@ class TopicKind(Enum):
 
     @classmethod
     def of(cls, message: RmqMessage) -> TopicKind:
-        """The kind of a message. TypeError for what is none."""
+        """The kind of a message. TypeError if it is not an RMQ message."""
         try:
             return cls(type(message))
         except ValueError:
@@ -60,10 +60,10 @@ def open_rmq_topic(
     slots: int = SLOTS,
     rate_limit: Mapping[str, float] | None = None,
 ) -> TopicSettings:
-    """Make the topic, or see that it is one of this kind and of so many slots.
+    """Create the topic, or check that it has this kind and number of slots.
 
-    `rate_limit` (`{"per_second": …, "burst": …}`) paces deliveries of a topic that is made here.
-    ValueError for slots that are no power of two; TopicMismatch.
+    `rate_limit` (`{"per_second": …, "burst": …}`) limits the deliveries of a new topic. ValueError
+    if `slots` is not a power of two; TopicMismatch if an existing topic differs.
     """
     if not isinstance(kind, TopicKind):
         raise TypeError(f"kind is a TopicKind, not {kind!r}")
