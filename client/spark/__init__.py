@@ -1,9 +1,9 @@
 """A data source for Apache Spark, imported by the name `pyspark_delaylog` only.
 
-Spark finds `DefaultSource` here by itself, because the module's name begins with `pyspark_`: then
-`format("delaylog")` works without registering anything. Nothing here imports pyspark before one of
-the two names is asked for, so that what runs without it (a program's `--help`) can say so itself.
-The package imports nothing from `delaylog`: executors may get it alone, by `--py-files`.
+Spark discovers `DefaultSource` because the name of the module begins with `pyspark_`, so
+`format("delaylog")` works without registration. pyspark is imported only when one of the two names
+is used, so that a program can run without it, for example with `--help`. The package imports
+nothing from `delaylog`, so that it can be shipped to executors alone, with `--py-files`.
 """
 
 from __future__ import annotations

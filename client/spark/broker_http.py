@@ -1,8 +1,8 @@
-"""BrokerHttp: calls of the broker that are repeated until they are answered.
+"""BrokerHttp: calls to the broker, with retries.
 
-The one rule: only calls that are safe to repeat go through here, so a lost answer and a refusal
-that may pass are both answered by another try. The connection is opened on first use and left out
-of the pickled state; the token is in neither an error, a log line nor a repr.
+All calls are idempotent, so they are retried after lost answers and transient refusals. The
+connection is opened on first use and is not pickled. The token appears in no error, log line or
+repr.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("pyspark_delaylog")
 
 
 class _Bearer(AuthBase):
-    """Set as the session's `auth`, so that no password of a .netrc goes along instead."""
+    """Set as the session's `auth`, so that requests does not send a password from .netrc."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -44,7 +44,7 @@ class _Bearer(AuthBase):
 
 
 class BrokerHttp:
-    """The broker, as one task or the driver calls it. Not shared between threads."""
+    """Calls the broker from one task or the driver. Not thread-safe."""
 
     def __init__(self, options: Options) -> None:
         self._token = options.auth_token
@@ -55,7 +55,7 @@ class BrokerHttp:
         self._route = Route(options.endpoints)
         self._session: requests.Session | None = None
         self.repeats = 0
-        """How many tries were not the first of their call."""
+        """The number of retries."""
 
     def __repr__(self) -> str:
         return f"BrokerHttp({self._route.base!r})"
@@ -64,13 +64,13 @@ class BrokerHttp:
         return self.__dict__ | {"_session": None, "repeats": 0}
 
     def close(self) -> None:
-        """Drop the connection; a later call opens another one."""
+        """Close the connection; a later call opens a new one."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def of_topic(self, topic: str, *rest: str) -> str:
-        """The path of something of a topic."""
+        """The path of a topic, or of a resource below it."""
         return "/".join((self._topics, *(quote(part, safe="") for part in (topic, *rest))))
 
     def json(
@@ -80,7 +80,7 @@ class BrokerHttp:
         shape: object | None = None,
         query: Mapping[str, str | int] | None = None,
     ) -> dict[str, Any]:
-        """A call with a JSON body or none; its JSON answer."""
+        """Make a call with an optional JSON body. Returns the JSON answer."""
         body = None if shape is None else json.dumps(shape).encode()
         return self.send(method, path, body, JSON_TYPE, query)
 
@@ -93,7 +93,7 @@ class BrokerHttp:
         query: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """A call with any body; its JSON answer."""
+        """Make a call with any body. Returns the JSON answer."""
         sent = {"Accept": JSON_TYPE, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = content_type
@@ -117,7 +117,7 @@ class BrokerHttp:
         headers: Mapping[str, str],
         query: Mapping[str, str | int] | None = None,
     ) -> bytes:
-        """The body of a 2xx answer. RefusedError, or UnreachableError after the last retry."""
+        """Return the body of a 2xx answer. RefusedError, or UnreachableError after all retries."""
         target = f"{path}?{urlencode(query)}" if query else path
         tries = hops = 0
         while True:
@@ -126,7 +126,7 @@ class BrokerHttp:
             try:
                 answer = self._once(method, base + target, body, headers)
             except requests.exceptions.RequestException as error:
-                # Its text may hold the address, never a header.
+                # The text may contain the address, but never a header.
                 why, refused = f"{base}: {self._clean(_reason(error))}", None
                 self.close()
                 self._route.next()
@@ -143,7 +143,7 @@ class BrokerHttp:
                 why = str(refused)
                 after_s = retry_after_s(answer.headers.get("Retry-After"))
                 if answer.status_code != 429:
-                    # Another node may lead by now; one that throttles is the right one.
+                    # Another node may be the leader now. A node that throttles is the right one.
                     self._route.next()
             hops = 0
             tries += 1
@@ -176,7 +176,7 @@ class BrokerHttp:
         )
 
     def _follow(self, location: str) -> bool:
-        """Go to the leader, if it is a member; who the members are, the node that we asked says."""
+        """Switch to the leader if it is a member. The contacted node is asked for the members."""
         if self._route.follow(location):
             return True
         try:
@@ -204,7 +204,7 @@ class BrokerHttp:
         )
 
     def _clean(self, text: str) -> str:
-        """A server may repeat what it was sent; the token stays between us."""
+        """Remove the token: a server may echo what it was sent."""
         if self._token is not None:
             text = text.replace(self._token, "***")
         return text[:DETAIL_CHARS_MAX]
@@ -221,7 +221,7 @@ _ADVICE: Final = {
 
 
 def _reason(error: Exception) -> str:
-    """The innermost cause: what requests wraps around it says the same at length."""
+    """The text of the innermost cause; the wrappers of requests only repeat it."""
     cause: BaseException = error
     while cause.__cause__ is not None or cause.__context__ is not None:
         cause = cause.__cause__ or cause.__context__ or cause

@@ -1,7 +1,7 @@
-"""Record batches regrouped to the size of a request, and a request's body.
+"""Regroups record batches into chunks of the size of a request, and encodes them.
 
-The one rule: a chunk has at most so many rows and about so many bytes, whatever batches Spark
-hands over, and rows keep their order. Nothing is copied until the body is written.
+A chunk has limited numbers of rows and (approximately) bytes, independent of Spark's batches, and
+rows keep their order. Nothing is copied before the body is encoded.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ROW_BYTES: Final = 32
-"""What a row takes beside its texts: time, offsets, priority."""
+"""The size of a row without its texts: time, offsets, priority."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of one request, as slices of the batches they came in."""
+    """The rows of one request, as slices of record batches."""
 
     batches: list[Any] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
     def body(self, compression: str | None) -> bytes:
-        """An Arrow IPC stream."""
+        """Encode the rows as an Arrow IPC stream."""
         options = pa.ipc.IpcWriteOptions(compression=compression)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.batches[0].schema, options=options) as stream:
@@ -36,7 +36,7 @@ class Chunk:
         return bytes(sink.getvalue().to_pybytes())
 
     def row(self, number: int) -> Any:
-        """One row, as a batch."""
+        """One row, as a record batch."""
         for batch in self.batches:
             if number < batch.num_rows:
                 return batch.slice(number, 1)
@@ -44,7 +44,7 @@ class Chunk:
         raise IndexError(number)
 
     def without(self, number: int) -> Chunk:
-        """All rows but one."""
+        """The chunk without one row."""
         kept = Chunk(rows=self.rows - 1, size=self.size)
         for batch in self.batches:
             if 0 <= number < batch.num_rows:
@@ -57,7 +57,7 @@ class Chunk:
 
 
 class Chunker:
-    """Takes batches of one schema, gives chunks."""
+    """Takes batches of one schema and returns chunks."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self._rows_max = rows_max
@@ -66,11 +66,11 @@ class Chunker:
 
     @property
     def size(self) -> int:
-        """Bytes held back for the next chunk."""
+        """The number of bytes buffered for the next chunk."""
         return self._held.size
 
     def add(self, batch: Any) -> Iterator[Chunk]:
-        """What is full by now."""
+        """Add a batch. Yields the chunks that are full."""
         ends = np.cumsum(row_bytes(batch))
         first = 0
         while first < batch.num_rows:
@@ -82,7 +82,7 @@ class Chunker:
             if count <= 0 and held.rows:
                 yield from self.rest()
                 continue
-            # A row larger than a chunk goes alone; the broker says what it thinks of it.
+            # A row larger than a chunk is sent alone; the broker decides whether to accept it.
             count = max(count, 1)
             part = batch.slice(first, count)
             held.batches.append(part)
@@ -93,14 +93,14 @@ class Chunker:
                 yield from self.rest()
 
     def rest(self) -> Iterator[Chunk]:
-        """What is held back."""
+        """Yield the buffered rows as a last chunk."""
         if self._held.rows:
             chunk, self._held = self._held, Chunk()
             yield chunk
 
 
 def row_bytes(batch: Any) -> Any:
-    """About how many bytes each row takes in a request; exact for texts."""
+    """The approximate size of each row in a request; exact for texts."""
     total = np.full(batch.num_rows, ROW_BYTES, np.int64)
     for name in batch.schema.names:
         column = batch.column(name)
@@ -108,6 +108,6 @@ def row_bytes(batch: Any) -> Any:
         if pa.types.is_binary(kind) or pa.types.is_string(kind):
             total += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         elif pa.types.is_list(kind) and batch.num_rows:
-            # Headers: their mean, since rows have about the same ones.
+            # Headers: the mean, since rows usually have similar headers.
             total += column.nbytes // batch.num_rows
     return total

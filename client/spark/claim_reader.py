@@ -1,10 +1,10 @@
-"""Messages of a topic as a stream: each micro-batch is one claim.
+"""The messages of a topic as a stream: each micro-batch is one claim.
 
-The one rule: a claim is acknowledged in `commit`, and nowhere else, so what a batch had not
-finished comes again: at least once. Spark commits a batch when it plans the next one; until then
-the claim is renewed on every trigger, and its lease has to outlast a restart. When nothing is left
-to claim, one empty batch is planned, for the sake of that commit: otherwise the last claim would
-be held as long as nothing comes, and with it the keys of its messages, for which others wait.
+A claim is acknowledged only in `commit`, so messages of an unfinished batch are delivered again: at
+least once. Spark commits a batch when it plans the next one. Until then every trigger may renew the
+claim, and its lease must outlast a restart. When there is nothing left to claim, one empty batch is
+planned to cause this commit. Otherwise the last claim would stay open while no messages arrive, and
+would block other messages with the same keys.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from pyspark_delaylog.options import CLAIM_ROWS_MAX, Options
 from pyspark_delaylog.schema import source_schema
 
 IDLE_S: Final = 0.1
-"""Spark asks an idle source every 10 ms; the broker is asked no more often than this."""
+"""Shortest interval of calls for an idle stream; Spark asks the source every 10 ms."""
 ENDED_CLAIMS_MAX: Final = 1_000
-"""Numbers passed over at once, of claims that ended before their batch was planned."""
+"""The most consecutive numbers to skip, of claims that ended before their batch was planned."""
 
 log = logging.getLogger("pyspark_delaylog")
 
 Offset = dict[str, Any]
-"""{"epoch": of the stream, "claim": number of the last one planned, "rows": how many it holds}
+"""{"epoch": of the stream, "claim": number of the last planned claim, "rows": its size}
 
-With 0 rows it stands behind an empty batch: that claim is done with."""
+With 0 rows it is the offset after an empty batch, whose claim is finished."""
 
 
 class RowRange(InputPartition):
@@ -77,30 +77,30 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._renewed_s: dict[Claim, float] = {}
         self._idle_until_s = float("-inf")
         self._passed = 0
-        """The last number that is used up although no batch had it: it was empty, or has ended."""
+        """The last number that was used by a claim without a batch: it was empty, or has ended."""
         self._was_empty = False
-        """The first claim is made unseen: an earlier run may have made it before it ended."""
+        """Whether the topic was empty. At first False: an earlier run may have made a claim."""
         self._left: int | None = None
-        """With availableNow: how many rows are still to be read."""
+        """With availableNow: the number of rows still to read."""
 
     # On the driver
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """A new stream; its epoch is kept in the checkpoint."""
+        """The offset of a new stream. Its epoch is stored in the checkpoint."""
         broker_now_ms(self._http)
         return {"epoch": uuid.uuid4().hex, "claim": 0, "rows": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """As the option says."""
+        """The limit given by the options."""
         most = self._options.messages_per_trigger_max
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Messages come and go while they are read; as many as are ready now are read."""
+        """Limit the query to the number of messages that are ready now."""
         self._left = self._claims.ready()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Claims what is ready. Asked again with the same start, it finds the same claim."""
+        """Claim ready messages. Called again with the same start, it returns the same claim."""
         last = _claim(start)
         if start["rows"]:
             self._renew(last)
@@ -121,7 +121,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def _claimed(self, last: Claim, rows_max: int) -> Offset | None:
-        """The offset behind the next claim that holds anything."""
+        """The offset after the next claim that is not empty."""
         first = max(last.number, self._passed) + 1
         for number in range(first, first + ENDED_CLAIMS_MAX):
             claim = Claim(last.epoch, number)
@@ -130,12 +130,12 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except RefusedError as error:
                 if error.status not in ENDED:
                     raise
-                # Its lease ended before a batch was planned: its messages are ready again.
+                # Its lease ended before its batch was planned, so its messages are ready again.
                 self._passed = number
                 continue
             self._was_empty = rows == 0
             if rows == 0:
-                # Were it kept, it would stay empty.
+                # An empty claim would stay empty, so release it.
                 self._claims.release(claim)
                 self._passed = number
                 return None
@@ -146,7 +146,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The claim of `end` in ranges. The one of `start` was the batch before."""
+        """Split the claim of `end` into ranges. `start` is the previous batch."""
         rows = int(end["rows"])
         if start == end or rows == 0:
             return []
@@ -156,7 +156,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RowRange(claim, first, last) for first, last in pairwise(cuts)]
 
     def commit(self, end: Offset) -> None:
-        """The batch that read this claim is done."""
+        """Acknowledge the claim of a finished batch."""
         claim = _claim(end)
         if not end["rows"]:
             return
@@ -170,13 +170,13 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._renewed_s.pop(claim, None)
 
     def stop(self) -> None:
-        """Nothing is acknowledged here: whether the last batch is done, only its commit says."""
+        """Acknowledge nothing: only `commit` shows that a batch is done."""
         self._http.close()
 
     # In a task
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a range, page by page, as often as it is asked."""
+        """Read the rows of a range page by page. It can be repeated."""
         assert isinstance(partition, RowRange)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         try:
@@ -197,13 +197,13 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._http.close()
 
     def _renew(self, claim: Claim) -> None:
-        """Well before the lease ends, and not at every trigger."""
+        """Renew the claim once a quarter of its lease has passed."""
         now_s = self._monotonic()
         renewed_s = self._renewed_s.get(claim, float("-inf"))
         if now_s - renewed_s < self._options.lease_ms / 4_000:
             return
         self._renewed_s[claim] = now_s
-        # One that has ended shows when it is read or acknowledged, if that is still to be done.
+        # If the claim has ended, reading or acknowledging it will show that.
         self._claims.extend(claim)
 
     def _lost(self, claim: Claim, first: int, end: int) -> None:

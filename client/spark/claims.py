@@ -1,7 +1,7 @@
-"""The broker's claims, as a stream uses them: made by number, read by ranges, renewed, settled.
+"""The broker's claims: created by number, read in ranges, renewed and settled.
 
-The one rule: every call may be repeated, also by another process that goes on where this one died:
-a claim of one name holds the same messages until it is settled or its lease ends.
+Every call is idempotent, even across processes: a claim with a given name contains the same
+messages until it is settled or its lease ends.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pyspark_delaylog.errors import RefusedError
 from pyspark_delaylog.options import Options
 
 ENDED: Final = frozenset({404, 410})
-"""The lease is over (410), and was so long ago that nobody remembers it (404)."""
+"""The claim has ended (410), or ended so long ago that the broker has forgotten it (404)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim of a stream. `epoch` is the stream's, made once with its checkpoint."""
+    """One claim of a stream. `epoch` identifies the stream and is stored in its checkpoint."""
 
     epoch: str
     number: int
 
     @property
     def name(self) -> str:
-        """What the broker knows it by."""
+        """The name of the claim at the broker."""
         return f"spark.{self.epoch}.{self.number}"
 
 
@@ -36,19 +36,19 @@ class Claims:
     """Calls about the claims of one topic and group."""
 
     def __init__(self, options: Options, http: BrokerHttp) -> None:
-        assert options.topic is not None, "the source sees to it"
+        assert options.topic is not None, "the source checks it"
         self._http = http
         self._topic = options.topic
         self._group = {} if options.group is None else {"group": options.group}
         self._lease = {"lease_ms": options.lease_ms}
 
     def make(self, claim: Claim, rows_max: int) -> int:
-        """How many messages it holds; RefusedError 410 when it has ended."""
+        """Create a claim and return its size. RefusedError with 410 if it has ended."""
         shape = {"max": rows_max, **self._lease, **self._group}
         return int(self._http.json("POST", self._path(claim), shape)["n"])
 
     def rows(self, claim: Claim, first: int, end: int) -> list[Any]:
-        """Record batches of the rows [first, end)."""
+        """Return the rows [first, end) as record batches."""
         query: dict[str, str | int] = {"from": first, "to": end, **self._group}
         path = self._path(claim, "rows")
         wire = self._http.exchange("GET", path, None, {"Accept": ARROW_TYPE}, query)
@@ -56,19 +56,19 @@ class Claims:
             return list(stream)
 
     def extend(self, claim: Claim) -> bool:
-        """Hold it for a whole lease from now; False when it has ended."""
+        """Renew the lease. False if the claim has ended."""
         return self._settle(claim, "extend", {**self._lease, **self._group})
 
     def ack(self, claim: Claim) -> bool:
-        """Done with all of it; False when it had ended, so that its messages come again."""
+        """Acknowledge all messages. False if the claim has ended: they are delivered again."""
         return self._settle(claim, "ack", dict(self._group))
 
     def release(self, claim: Claim) -> bool:
-        """Give it back."""
+        """Release the messages."""
         return self._settle(claim, "release", dict(self._group))
 
     def ready(self) -> int:
-        """How many messages could be claimed now."""
+        """The number of messages that are ready to be claimed."""
         query: dict[str, str | int] = {"delay_buckets": "false", **self._group}
         try:
             stats = self._http.json("GET", self._http.of_topic(self._topic, "stats"), query=query)

@@ -1,7 +1,7 @@
-"""A task's record batches as the wire has them: columns by their names there, with their types.
+"""Converts the record batches of a task to the columns and types of the wire.
 
-The one rule: nothing is done row by row. Strings become binary by another view of the same bytes,
-times keep their instant in UTC; rows that cannot be sent are found by masks.
+There is no work per row: strings become binary as a view of the same bytes, times are converted to
+UTC, and rows that cannot be sent are found with masks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ TYPES: Final[dict[str, Any]] = {
     "headers": HEADERS,
 }
 TEXT_BYTES_MAX: Final = 255
-"""Of an id and of a key."""
+"""Limit of an id and of a key."""
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,200}$"
 CONTROL: Final = "[\\x00-\\x1f\\x7f]"
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Rows that cannot be sent, with the reason of all of them."""
+    """Rows that cannot be sent, all for the same reason."""
 
     rows: Any
     reason: str
 
 
 class Columns:
-    """Converts the batches of one task. `base_ms` is the time that `delayMs` counts from."""
+    """Converts the batches of one task. `base_ms` is the start of `delayMs`."""
 
     def __init__(self, options: Options, base_ms: int | None) -> None:
         self._topic = options.topic
@@ -50,7 +50,7 @@ class Columns:
         assert base_ms is not None or options.delay_ms is None
 
     def wire(self, batch: Any) -> Any:
-        """The record batch with the wire's columns, and `topic` where no option says it."""
+        """A record batch with the columns of the wire, and `topic` unless an option sets it."""
         arrays: dict[str, Any] = {}
         for name in batch.schema.names:
             target = "deliver_at" if name == self._due else name
@@ -63,14 +63,14 @@ class Columns:
             assert self._base_ms is not None
             due = pa.scalar((self._base_ms + self._delay_ms) * 1_000, pa.int64()).cast(TIME)
             said = arrays.get("deliver_at")
-            # A row's own time wins, as far as it has one.
+            # A row's own time takes precedence.
             arrays["deliver_at"] = (
                 pa.repeat(due, batch.num_rows) if said is None else said.fill_null(due)
             )
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def refuse_nulls(self, batch: Any) -> None:
-        """RowError for the first row without what each needs."""
+        """RowError for the first row without a required value."""
         for name in ("value", "deliver_at", "topic"):
             if name in batch.schema.names and batch.column(name).null_count:
                 shown = self._due if name == "deliver_at" else name
@@ -86,7 +86,7 @@ class Columns:
                 )
 
     def sift(self, batch: Any) -> tuple[Any, list[Rejected]]:
-        """(rows that may be sent, the others by reason). The broker may still refuse some."""
+        """(rows to send, rejected rows by reason). The broker may refuse further rows."""
         rejected: list[Rejected] = []
         for name, reason, mask_of in _RULES:
             if name not in batch.schema.names or batch.num_rows == 0:
@@ -99,7 +99,7 @@ class Columns:
 
 
 def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
-    """The batch cut by its column `topic`, or whole for the one topic that an option says."""
+    """Split the batch by its column `topic`; if an option sets the topic, keep it whole."""
     if topic is not None:
         return [(topic, batch)]
     topics = batch.column("topic").dictionary_encode()

@@ -1,7 +1,7 @@
-"""How the rows of a load become visible: all at once by a transaction, or each chunk at once.
+"""How the rows of a load become visible: atomically in a transaction, or chunk by chunk.
 
-The one rule: `load` runs in tasks, `commit` and `abort` on the driver, and all that they share
-travels in the commit messages. A load has a name, the same whenever it is run again.
+`load` runs in tasks, `commit` and `abort` run on the driver. They share data only through the
+commit messages. A load has a name, which stays the same when it is repeated.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ log = logging.getLogger("pyspark_delaylog")
 
 
 def broker_now_ms(http: BrokerHttp) -> int:
-    """The broker's clock; also the cheapest call that shows whether it answers us."""
+    """The broker's clock. This is also the cheapest check of address and token."""
     return int(http.json("GET", "/v1/clock")["now_ms"])
 
 
 class StagedDelivery:
-    """Two phases: tasks stage parts, the driver commits those of the attempts that count."""
+    """Two phases: tasks stage parts, the driver commits the parts of the successful attempts."""
 
     def __init__(self, options: Options, http: BrokerHttp, producer: str) -> None:
         self._options = options
@@ -49,7 +49,7 @@ class StagedDelivery:
     def load(
         self, transaction: Transaction, task: Task, columns: Columns, batches: Iterable[Any]
     ) -> Staged:
-        """The rows of a task. Nothing is read, let alone sent, for what was committed before."""
+        """Stage the rows of a task. If the load is already committed, they are not even read."""
         done = Staged(transaction.id, COMMITTED)
         if transaction.state == COMMITTED:
             return done
@@ -74,7 +74,7 @@ class StagedDelivery:
         )
 
     def commit(self, transaction: str | None, messages: Messages) -> None:
-        """Decide. `transaction` is the load's where the driver began it."""
+        """Commit the load. `transaction` is its name if the driver began it."""
         staged = [each for each in messages if isinstance(each, Staged)]
         if len(staged) != len(messages):
             raise TransactionError("a task has sent no message of this sink, nothing is committed")
@@ -102,7 +102,7 @@ class StagedDelivery:
         )
 
     def abort(self, transaction: str | None, messages: Messages) -> None:
-        """Give up. A failure of this is not worth hiding what went wrong before."""
+        """Abort the load. A failure is only logged, so that it does not hide the original error."""
         names = {each.transaction for each in messages if isinstance(each, Staged)}
         for name in sorted(names | ({transaction} if transaction else set())):
             try:
@@ -112,17 +112,17 @@ class StagedDelivery:
 
 
 class DirectDelivery:
-    """One phase: each chunk is visible when it is answered, and stays if the load fails."""
+    """One phase: each chunk is visible once it is answered, and stays if the load fails."""
 
     def __init__(self, options: Options, http: BrokerHttp) -> None:
         self._options = options
         self._http = http
 
     def load(self, name: str, task: Task, columns: Columns, batches: Iterable[Any]) -> Staged:
-        """The rows of a task.
+        """Send the rows of a task.
 
-        A chunk's key is made of its bytes too. By its number alone, a chunk of a repeated task that
-        holds other rows than before would be taken for the one that was sent, and lost.
+        The idempotency key of a chunk includes a hash of its bytes. With the number alone, a chunk
+        of a repeated task that has other rows would be mistaken for the earlier one, and lost.
         """
 
         def send(topic: str, number: int, body: bytes) -> None:

@@ -1,7 +1,7 @@
-"""One task's rows on their way: converted, sifted, cut into chunks, and each chunk sent in turn.
+"""Loads the rows of one task: converts and checks them, and sends them in chunks.
 
-The one rule: chunks are numbered as they are sent, and a number is given up only when its chunk
-has been taken. Where a chunk goes (a transaction or a topic) the caller's `send` knows.
+Chunks are numbered in the order of sending, and the number advances only once a chunk was accepted.
+The caller's `send` decides where a chunk goes, a transaction or a topic.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pyspark_delaylog.options import Options
 from pyspark_delaylog.rejects import letters
 
 CHUNKS_HELD_MAX: Final = 8
-"""Rows of many topics are held back until there is this much; then the largest chunk goes."""
+"""Limit of buffered chunks over all topics; beyond it the largest one is sent."""
 REFUSALS_MAX: Final = 100
-"""Rows of a chunk that the broker may refuse one by one; beyond it the data is wrong as a whole."""
+"""The most rows of a chunk that may be refused; more mean that all the data is wrong."""
 OF_A_ROW: Final = frozenset({400, 413})
 
 log = logging.getLogger("pyspark_delaylog")
 
 Place = tuple[str, bool]
-"""A topic, and whether the rows are rejected ones, which have columns of their own."""
+"""A topic, and whether the rows are rejected ones, whose columns differ."""
 Send = Callable[[str, int, bytes], None]
-"""(topic, number, body): returns when the chunk was taken, else raises."""
+"""(topic, number, body): returns once the chunk was accepted, otherwise raises."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a task has sent."""
+    """The totals of a task."""
 
     rows: int = 0
     size: int = 0
@@ -51,14 +51,14 @@ class Loading:
         self._send = send
         self._rows_max = options.batch_rows
         if options.rows_per_second_max is not None:
-            # Chunks of at most a second's rows, so that a slow pace is an even one.
+            # At most one second of rows per chunk, so that a low rate is even.
             self._rows_max = min(self._rows_max, options.rows_per_second_max)
         self._chunkers: dict[Place, Chunker] = {}
         self._loaded = Loaded()
         self._began_s = 0.0
 
     def run(self, batches: Iterable[Any]) -> Loaded:
-        """Send all of it."""
+        """Send all rows."""
         self._began_s = time.monotonic()
         for batch in batches:
             if batch.num_rows == 0:
@@ -73,7 +73,7 @@ class Loading:
             if wire.num_rows:
                 for topic, rows in by_topic(wire, self._options.topic):
                     self._add((topic, False), rows)
-        # A chunk may still have rows that are put aside: then there is another topic.
+        # Rejected rows of a chunk add rows to the dead-letter topic, so repeat.
         while any(chunker.size for chunker in self._chunkers.values()):
             for place in list(self._chunkers):
                 self._flush(place)
@@ -115,7 +115,7 @@ class Loading:
             return
 
     def _refused_row(self, place: Place, chunk: Chunk, error: RefusedError, refusals: int) -> int:
-        """The row to put aside; raises where that is not asked for or not possible."""
+        """The index of the row to reject; raises if rejecting is disabled or impossible."""
         topic, are_letters = place
         row = error.item
         if row is None and chunk.rows == 1 and error.status == 413:
@@ -141,13 +141,13 @@ class Loading:
 
     def _put_aside(self, rows: Any, reason: str, topic: str | None) -> None:
         target = self._options.dead_letter_topic
-        assert target is not None, "the options see to it"
+        assert target is not None, "the options ensure it"
         self._loaded.rejected += rows.num_rows
         log.warning("%d rows go to topic %s: %s", rows.num_rows, target, reason)
         self._add((target, True), letters(rows, reason, topic))
 
     def _pace(self) -> None:
-        """Wait until this many rows may have gone."""
+        """Wait until the rate limit allows the rows sent so far."""
         if self._options.rows_per_second_max is not None:
             due_s = self._began_s + self._loaded.rows / self._options.rows_per_second_max
             time.sleep(max(0.0, due_s - time.monotonic()))

@@ -1,8 +1,8 @@
-"""The options of the format `delaylog`: names, defaults, limits, and what each is parsed to.
+"""The options of the format `delaylog`: names, defaults, limits and parsing.
 
-The one rule: every error names the option and says what to do. Names are case-insensitive, as
-everywhere in Spark, which hands them over in lower case. A misspelt option is an error and not a
-silent default; options of Spark's own that it passes along are let through.
+Every error names the option and says what to do. Names are case-insensitive, as everywhere in
+Spark, which passes them in lower case. An unknown option is an error; options of Spark itself are
+ignored.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from urllib.parse import urlsplit
 from pyspark_delaylog.errors import OptionError
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Spark hands these to the source as well as using them itself."""
+"""Options that Spark uses itself and also passes to the source."""
 
-# The broker's own default limits (http-api): rows of a bulk body, bytes of a request with room for
-# what Arrow adds, its horizon, the longest lease.
+# The broker's default limits: rows of a bulk body, bytes of a request (with room for Arrow's
+# overhead), the horizon of due times, the longest lease.
 BATCH_ROWS_MAX: Final = 100_000
 BATCH_BYTES_MIN: Final = 1_024
 BATCH_BYTES_MAX: Final = 48 * 1024 * 1024
 DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
 LEASE_MS_MAX: Final = 12 * 3_600_000
 CLAIM_ROWS_MAX: Final = 400_000
-"""Two claims are alive when the next batch is planned, and a group may have 1,000,000 messages
-under lease: a claim that left no room for the next one would never be acknowledged."""
+"""Two claims are open while the next batch is planned, and a group may have 1,000,000 leased
+messages.
+A claim that leaves no room for the next one could never be acknowledged."""
 TXN_TTL_MS_MAX: Final = 86_400_000
 WAIT_MS_MAX: Final = 3_600_000
 RETRIES_MAX: Final = 1_000
@@ -36,19 +37,19 @@ PARTITIONS_MAX: Final = 10_000
 ROWS_PER_SECOND_MAX: Final = 1_000_000_000
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
-"""A topic, namespace or group."""
+"""The name of a topic, namespace or group."""
 APP_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,160}\Z")
-"""What a transaction may be called, with room for the number of a batch and of a run."""
+"""The name of a transaction, with room for the numbers of a batch and of a run."""
 
 
 class Taker:
-    """Takes options out of what Spark hands over."""
+    """Takes options out of the mapping that Spark passes."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): str(value) for name, value in given.items()}
 
     def refuse_unknown(self) -> None:
-        """Spark's own configuration has dots in its names."""
+        """OptionError for unknown options. Names of Spark's own configuration contain dots."""
         known = {name.lower(): name for name in OPTION_NAMES}
         if "path" in self._given:
             raise OptionError(
@@ -65,11 +66,11 @@ class Taker:
             )
 
     def text(self, name: str) -> str | None:
-        """None where it is absent or empty."""
+        """A text; None if it is absent or empty."""
         return self._given.get(name.lower(), "").strip() or None
 
     def name(self, name: str) -> str | None:
-        """A topic, namespace or group."""
+        """The name of a topic, namespace or group."""
         text = self.text(name)
         if text is not None and not NAME.match(text):
             raise OptionError(
@@ -78,11 +79,11 @@ class Taker:
         return text
 
     def flag(self, name: str) -> bool:
-        """true or false, which it is without saying so."""
+        """true or false; false by default."""
         return self.choice(name, ("true", "false"), "false") == "true"
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        """One of a few words, in any case."""
+        """One of the allowed words, case-insensitive."""
         text = self.text(name)
         if text is None:
             return default
@@ -97,7 +98,7 @@ class Taker:
         return default if found is None else found
 
     def perhaps(self, name: str, least: int, most: int) -> int | None:
-        """The same, None where it is absent."""
+        """The same, or None if it is absent."""
         text = self.text(name)
         if text is None:
             return None
@@ -111,7 +112,7 @@ class Taker:
         return number
 
     def endpoints(self) -> tuple[str, ...]:
-        """One or more base URLs. One with a password in it is refused without being shown."""
+        """One or more base URLs. A URL with a password is refused, and not shown in the error."""
         text = self.text("endpoint")
         if text is None:
             raise OptionError(
@@ -131,7 +132,7 @@ class Taker:
         return tuple(dict.fromkeys(found))
 
     def token(self) -> str | None:
-        """Never shown, whatever is wrong with it."""
+        """The token. Errors never show it."""
         text = self.text("authToken")
         if text is not None and not re.fullmatch(r"[\x21-\x7e]+", text):
             raise OptionError(
@@ -141,7 +142,7 @@ class Taker:
         return text
 
     def app_id(self) -> str | None:
-        """What transactions are called by."""
+        """The prefix of transaction names."""
         text = self.text("txnAppId")
         if text is not None and not APP_ID.match(text):
             raise OptionError(
@@ -151,16 +152,16 @@ class Taker:
         return text
 
     def compression(self) -> str | None:
-        """None for none."""
+        """The codec, or None."""
         found = self.choice("compression", ("none", "lz4", "zstd"), "none")
         return None if found == "none" else found
 
     def dead_letter(self) -> bool:
-        """Whether rows that are refused are put aside."""
+        """Whether refused rows go to a dead-letter topic."""
         return self.choice("onError", ("fail", "deadLetter"), "fail") == "deadLetter"
 
     def dead_letter_topic(self) -> str | None:
-        """Where rejected rows go: said, or beside the topic."""
+        """The topic of rejected rows: given, or derived from the topic."""
         said, topic = self.name("deadLetterTopic"), self.name("topic")
         if said is not None or not self.dead_letter():
             return said
@@ -176,7 +177,7 @@ class Taker:
 
 
 def _option(name: str, take: Callable[[Taker, str], Any], *, shown: bool = True) -> Any:
-    """A member of `Options`: the name of its option, and how it is taken."""
+    """A field of `Options`, with the name of its option and its parser."""
     return field(repr=shown, metadata={"name": name, "take": take})
 
 
@@ -189,13 +190,13 @@ def _perhaps(name: str, least: int, most: int) -> Any:
 
 
 def _either(name: str, one: str, other: str) -> Any:
-    """Whether it is the one word, as it is without saying so, or the other."""
+    """Whether the option is the first word, which is the default, or the second."""
     return _option(name, lambda take, name: take.choice(name, (one, other), one) == one)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options, checked; `repr` leaves the token out."""
+    """All options, validated. `repr` omits the token."""
 
     endpoints: tuple[str, ...] = _option("endpoint", lambda take, _: take.endpoints())
     namespace: str = _option("namespace", lambda take, name: take.name(name) or "default")
@@ -225,7 +226,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """The options of a DataSource; OptionError names the first that cannot be used."""
+        """Parse the options of a DataSource. OptionError names the first invalid option."""
         take = Taker(given)
         take.refuse_unknown()
         return cls(

@@ -1,7 +1,7 @@
-"""Rejected rows as messages of the dead-letter topic: the body, and in headers what was wrong.
+"""Converts rejected rows to messages of the dead-letter topic, with the reason in headers.
 
-The one rule: such a message can always be stored. So it has no id and no key of the row's own, is
-due at once, and a body that would be too large is cut.
+Such a message can always be stored: it has neither the id nor the key of the row, is due now, and a
+body that is too large is truncated.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow as pa
 from pyspark_delaylog.columns import HEADERS, TIME
 
 BODY_BYTES_MAX: Final = 256 * 1024
-"""Of a rejected row's value; well below what a broker takes."""
+"""Limit of the value of a rejected row, well below the limit of a broker."""
 TEXT_CHARS_MAX: Final = 300
-"""Of a header's text."""
+"""Limit of the text of a header."""
 HEADER: Final = "delaylog-rejected-"
 
 
 def letters(rows: Any, reason: str, topic: str | None) -> Any:
-    """A batch for the wire. Row by row, since there are few of them."""
+    """Build a batch for the wire, row by row, since there are few rejected rows."""
     shapes = rows.to_pylist()
     bodies, headers = [], []
     for shape in shapes:
@@ -41,7 +41,7 @@ def letters(rows: Any, reason: str, topic: str | None) -> Any:
                 if value is not None
             ]
         )
-    # A past time means now, and is the same whenever a task is run again.
+    # A time in the past means now, and a repeated task produces the same bytes.
     return pa.RecordBatch.from_arrays(
         [
             pa.array(bodies, pa.binary()),

@@ -1,7 +1,7 @@
-"""How long to wait before a call is tried again, as plain arithmetic.
+"""The wait before a retry.
 
-The one rule: the broker's word wins. `Retry-After` is followed, up to a cap; without it the wait
-doubles from `retryWaitMs` up to a cap, and is spread so that many tasks do not come back at once.
+`Retry-After` takes precedence, up to a cap. Without it, the wait doubles from `retryWaitMs` up to a
+cap, with jitter against a thundering herd of tasks.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 RETRY_AFTER_S_MAX: Final = 30.0
-"""A proxy that says an hour is not obeyed: Spark would see a task that hangs."""
+"""The cap of Retry-After: a task must not seem to hang for an hour."""
 WAIT_S_MAX: Final = 10.0
 PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
-"""Statuses that another try may not meet. 507 too: the disk gets room when hours have ended."""
+"""Transient statuses. 507 too: disk space is freed when hours have ended."""
 
 
 def wait_s(tries: int, retry_after_s: float | None, first_ms: int, random: float) -> float:
-    """Before try `tries` + 1, with `random` in [0, 1)."""
+    """Seconds to wait before try `tries` + 1; `random` is in [0, 1)."""
     assert tries >= 1
     if retry_after_s is not None:
-        # A little more than asked, so that those who were told the same do not meet again.
+        # Up to 10 % more than requested, so that tasks with the same header do not collide.
         return min(retry_after_s, RETRY_AFTER_S_MAX) * (1 + 0.1 * random)
     longest = min(first_ms / 1000 * 2.0 ** min(tries - 1, 32), WAIT_S_MAX)
     return longest * (0.5 + 0.5 * random)
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float | None:
-    """Seconds of a `Retry-After` header (a number or a date); None if it says nothing."""
+    """Parse a `Retry-After` header, a number or a date. None if it is invalid."""
     if not header:
         return None
     try:

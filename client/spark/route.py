@@ -1,8 +1,8 @@
-"""Which node is asked: whoever answered last, or the next one when that one is gone.
+"""Which node is asked: the one that answered last, or the next one if it fails.
 
-The one rule: calls, and the token in them, go only to nodes that the options name or that such a
-node names as a member of its cluster; never wherever a redirect says. (`delaylog.client` keeps the
-same rule with the libraries of its event loop; this package must run without them.)
+Calls, and the token in them, go only to nodes that the options name, and to nodes that those name
+as members of their cluster, but not to arbitrary targets of redirects. `delaylog.client` has the
+same rule; this package must run without it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from urllib.parse import urlsplit
 
 
 class Route:
-    """The nodes that one task knows. Pickled with its writer."""
+    """The nodes known to one task. It is pickled with its writer."""
 
     def __init__(self, endpoints: Sequence[str]) -> None:
-        assert endpoints, "somebody has to be asked"
+        assert endpoints, "there is an endpoint"
         self._known = list(endpoints)
         self._at = 0
 
     @property
     def base(self) -> str:
-        """The node to ask now."""
+        """The address of the node to ask."""
         return self._known[self._at]
 
     def next(self) -> None:
-        """Try another node."""
+        """Switch to the next node."""
         self._at = (self._at + 1) % len(self._known)
 
     def follow(self, location: str) -> bool:
-        """Go where a node sends us; False if that is nobody we know."""
+        """Switch to the target of a redirect; False if it is not a known node."""
         wanted = _origin(location)
         for at, url in enumerate(self._known):
             if wanted is not None and _origin(url) == wanted:
@@ -39,7 +39,7 @@ class Route:
         return False
 
     def learn(self, cluster: Mapping[str, Any]) -> None:
-        """A node that we asked has named its cluster's members."""
+        """Add the members that a node listed in its cluster status."""
         for member in cluster.get("members") or ():
             url = str(member.get("http") or "").rstrip("/")
             if _origin(url) is not None and url not in self._known:

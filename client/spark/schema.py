@@ -1,7 +1,7 @@
-"""What columns a DataFrame may have to be sent, checked on the driver before any task starts.
+"""Checks the columns of a DataFrame on the driver, before any task starts.
 
-The one rule: a column is sent or refused, never left out in silence. What is checked here is the
-schema alone; `columns` turns the rows of a task into what goes over the wire.
+A column is sent or refused, never ignored silently. Only the schema is checked here; `columns`
+converts the rows of a task.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SOURCE_SCHEMA: Final = from_arrow_schema(
         ]
     )
 )
-"""What a stream of claimed messages has."""
+"""The columns of a stream of messages."""
 
 
 def check_sink_schema(schema: StructType, options: Options) -> None:
-    """SchemaError says which column is wrong and what it should be."""
+    """Raises SchemaError, which names the wrong column and the expected type."""
     due = options.delay_column
     known = {due if name == "deliver_at" else name: rule for name, rule in _KNOWN.items()}
     names = schema.fieldNames()
@@ -80,7 +80,7 @@ def check_sink_schema(schema: StructType, options: Options) -> None:
 
 
 def source_schema(asked: StructType) -> StructType:
-    """The columns that a stream is read with: some of ours, with our types."""
+    """The schema of a stream: a subset of the known columns, with their types."""
     ours = {field.name: field for field in SOURCE_SCHEMA.fields}
     for field in asked.fields:
         if field.name not in ours:

@@ -1,4 +1,4 @@
-"""The format `delaylog`: what Spark asks for sinks and streams, and gets them from here."""
+"""DelaylogSource: the entry point of the format `delaylog` for Spark."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 
 
 class DelaylogSource(DataSource):
-    """`format("delaylog")`. Nothing is parsed, and nobody asked, before it is known what for."""
+    """`format("delaylog")`. Options are parsed once Spark asks for a sink or a stream."""
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """The name of the format."""
         return "delaylog"
 
     def schema(self) -> StructType:
-        """Of a stream of messages."""
+        """The schema of a stream of messages."""
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
-        """Not offered: reading twice would not give the same messages."""
+        """Refused: a second read would not return the same messages."""
         raise OptionError(
             "format delaylog: a queue cannot be read as a batch; use spark.readStream, or "
             "format delaylog-segments for the broker's files"

@@ -1,7 +1,7 @@
-"""Which task of which query this is, as Spark tells it in a Python worker.
+"""Identifies the current task and query in a Python worker of Spark.
 
-The one rule: what is missing is an error and never a default. The names of the query and its
-batch are no public interface of Spark; should they go, a stream must stop, not send twice.
+A missing value is an error, never a default. The properties for query and batch are not a public
+interface of Spark; if they disappear, a stream must stop rather than send duplicates.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Task:
 
     part: int
     attempt: int
-    """Unique within a Spark application; that it is unique beyond it, the producer sees to."""
+    """Unique within a Spark application. The producer name makes it globally unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch of a streaming query, the same however often it is run again."""
+    """A micro-batch of a streaming query. It keeps its identity when it is repeated."""
 
     query_id: str
     number: int
 
 
 def this_task() -> Task:
-    """The task that runs here."""
+    """The current task."""
     context = _context()
     return Task(context.partitionId(), context.taskAttemptId())
 
 
 def this_batch() -> Batch:
-    """The micro-batch that the task belongs to."""
+    """The micro-batch of the current task."""
     context = _context()
     query_id, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if not query_id or number is None or not str(number).isdigit():

@@ -1,8 +1,8 @@
-"""The broker's transactions, as a sink uses them: begin by name, stage, commit, abort.
+"""The broker's transactions, as sinks use them: begin by name, stage, commit, abort.
 
-The one rule: a name is used up only by a commit. A load that failed has aborted its transaction,
-and a dead one's has expired; run again under the same name, it goes on as `NAME.r1`, `NAME.r2`, …
-So whatever happens, a name brings its rows in once.
+Only a commit uses up a name. The transaction of a failed load is aborted, or it expires; repeated
+under the same name, the load continues as `NAME.r1`, `NAME.r2`, … So each name adds its rows at
+most once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark_delaylog.options import Options
 from pyspark_delaylog.tasks import Task
 
 RUNS_MAX: Final = 100
-"""So often a load may fail under one name; then somebody should look."""
+"""How often a load may fail under one name before it is refused."""
 OPEN: Final = "open"
 COMMITTED: Final = "committed"
 ROOT: Final = "/v1/transactions"
@@ -30,7 +30,7 @@ log = logging.getLogger("pyspark_delaylog")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One as it was found or begun: open, or committed by an earlier run."""
+    """A transaction that is open, or that was committed by an earlier run."""
 
     id: str
     state: str
@@ -38,7 +38,7 @@ class Transaction:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The commit message of a task for the driver."""
 
     transaction: str
     state: str
@@ -52,11 +52,11 @@ class Staged(WriterCommitMessage):
 
 
 class CommittedElsewhere(Exception):
-    """Another run of the same load has committed meanwhile: nothing is left to send."""
+    """Another run of the same load has committed: there is nothing left to send."""
 
 
 class Transactions:
-    """Calls about transactions."""
+    """The calls about transactions."""
 
     def __init__(self, options: Options, http: BrokerHttp) -> None:
         self._http = http
@@ -64,7 +64,7 @@ class Transactions:
         self._ttl_ms = options.txn_ttl_ms
 
     def begin(self, name: str) -> Transaction:
-        """The open transaction of this name, or the committed one that makes it needless."""
+        """Return the open transaction of this name, or the committed one if there is one."""
         for identity in _runs_of(name):
             state = self._begun(identity)
             if state in (OPEN, COMMITTED):
@@ -75,7 +75,7 @@ class Transactions:
         )
 
     def committed_rows(self, name: str) -> int | None:
-        """How many rows a load of this name has brought in; None if none was committed."""
+        """The number of rows that a load of this name has added; None without a commit."""
         for identity in _runs_of(name):
             try:
                 found = self._http.json("GET", f"{ROOT}/{identity}")
@@ -104,7 +104,7 @@ class Transactions:
     def stage(
         self, identity: str, topic: str, producer: str, task: Task, number: int, body: bytes
     ) -> None:
-        """One chunk. Raises CommittedElsewhere, or TransactionError when it has ended otherwise."""
+        """Stage a chunk. CommittedElsewhere or TransactionError if the transaction has ended."""
         query: dict[str, str | int] = {
             "topic": topic,
             "producer": producer,
@@ -128,7 +128,7 @@ class Transactions:
             raise
 
     def commit(self, identity: str, messages: Iterable[Staged]) -> dict[str, Any]:
-        """Make the rows of these attempts visible, all at once."""
+        """Publish the rows of these attempts atomically."""
         winners = [
             {
                 "producer": each.producer,
@@ -150,7 +150,7 @@ class Transactions:
             raise
 
     def abort(self, identity: str) -> None:
-        """Give up what is staged. What was committed stays."""
+        """Discard staged rows. A committed transaction stays."""
         try:
             self._http.json("POST", f"{ROOT}/{identity}/abort", {})
         except RefusedError as error:
@@ -161,7 +161,7 @@ class Transactions:
 
 
 def _runs_of(name: str) -> Iterator[str]:
-    """What the transactions of a load are called, one after another."""
+    """The names of the transactions of a load, in order."""
     yield name
     for run in range(1, RUNS_MAX):
         yield f"{name}.r{run}"

@@ -1,7 +1,7 @@
-"""The two sinks: a batch write, and the micro-batches of a stream.
+"""The two sinks: for batch writes, and for the micro-batches of a stream.
 
-The one rule: what can be seen to be wrong on the driver is wrong there, before a task runs: Spark
-repeats a failed task whatever the failure, and shows an error of the driver as it is.
+Errors that can be detected on the driver are raised there, before any task runs: Spark retries a
+failed task whatever the error, but shows an error of the driver unchanged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger("pyspark_delaylog")
 
 
 class DelaylogBatchWriter(DataSourceArrowWriter):
-    """`df.write.format("delaylog").mode("append")`. Its transaction is begun on the driver."""
+    """`df.write.format("delaylog").mode("append")`. The driver begins its transaction."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_sink_schema(schema, options)
         self._options = options
         self._http = BrokerHttp(options)
         self._name = options.txn_app_id or f"spark-{uuid.uuid4()}"
-        # One time for the whole load: a repeated task makes the same rows.
+        # One base time for the whole load, so that a repeated task produces the same rows.
         self._base_ms = broker_now_ms(self._http)
         self._staged: StagedDelivery | None = None
         if options.staged:
@@ -45,7 +45,7 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
             self._transaction = self._staged.transactions.begin(self._name)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: send its rows."""
+        """Send the rows of a task. Runs in the task."""
         columns = Columns(self._options, self._base_ms)
         try:
             if self._staged is not None:
@@ -56,14 +56,14 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
             self._http.close()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, when all tasks are done."""
+        """Commit the load after all tasks. Runs on the driver."""
         if self._staged is not None:
             self._staged.commit(self._transaction.id, messages)
         else:
             _log_direct(self._name, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, when the load has failed."""
+        """Abort a failed load. Runs on the driver."""
         if self._staged is not None:
             self._staged.abort(self._transaction.id, messages)
         else:
@@ -71,10 +71,10 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
 
 
 class DelaylogStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("delaylog")`. A batch's transaction is named by query and batch.
+    """`df.writeStream.format("delaylog")`. A transaction is named after its query and batch.
 
-    Spark makes one writer for the tasks and another one for the commit, and tells neither of them
-    the query: so each task finds the transaction, and its message brings it to the driver.
+    Spark creates one writer for the tasks and another one for the commit, and neither knows the
+    query. So each task determines the transaction and reports it to the driver in its message.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -84,11 +84,11 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         self._staged = StagedDelivery(options, self._http, f"spark-{uuid.uuid4()}")
 
     def check_broker(self) -> None:
-        """On the driver, when a query is planned: it answers, and lets us in."""
+        """Check address and token when a query is planned. Runs on the driver."""
         broker_now_ms(self._http)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: send its rows of this micro-batch."""
+        """Send the rows of a task of this micro-batch. Runs in the task."""
         batch, task = this_batch(), this_task()
         name = f"{self._options.txn_app_id or batch.query_id}.{batch.number}"
         try:
@@ -102,16 +102,16 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         finally:
             self._http.close()
 
-    # Spark gives the number by the name batchId.
+    # The parameter name batchId is Spark's.
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver, when all tasks of the micro-batch are done."""
+        """Commit the micro-batch after all its tasks. Runs on the driver."""
         if self._options.staged:
             self._staged.commit(None, messages)
         else:
             _log_direct(f"batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver, when the micro-batch has failed; run again, it goes on as another run."""
+        """Abort a failed micro-batch; a repeat uses another run. Runs on the driver."""
         if self._options.staged:
             self._staged.abort(None, messages)
         else:

@@ -10,7 +10,7 @@ import pytest
 
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client.message import Message, MessageBatch
-from delaylog.client.shards.receiving import Gathering, Wanted
+from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from delaylog.client.wire.bulk_answers import decode_received
 
@@ -131,16 +131,15 @@ async def test_a_poll_that_fails_unexpectedly_does_not_keep_a_close_from_the_oth
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     receiver, (one, other) = receiver_of("a", "b")
-    gathering = Gathering[Any]()
-    receiver._free[WANTED] = [gathering]
-    for at in range(2):
-        gathering.polls[at] = receiver._poll(at, WANTED, 1, 5_000, None)
-    await until(lambda: len(one.asked) == len(other.asked) == 1)
+    tasks = [
+        asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
+        for _ in range(2)
+    ]
+    await until(lambda: len(one.asked) == len(other.asked) == 2)
+    other.asked[0].set_result(leased(other.name, 1))
+    other.asked[1].set_result(leased(other.name, 3))
+    await asyncio.gather(*tasks)
     one.asked[0].set_exception(ZeroDivisionError())
-    await until(gathering.polls[0].done)
-    again = Gathering[Any]()
-    again.keep(leased(other.name, 2), 0.0)
-    receiver._free[WANTED].append(again)
     await receiver.close()
     assert other.given_back == 2
     assert "a poll of t failed" in caplog.text

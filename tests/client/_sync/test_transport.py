@@ -1,7 +1,6 @@
 """The transport for threads against servers made of bare sockets, which do what no good one does.
 
-Each server is a thread that takes connections one after another and follows a script for each:
-what to read, what to write, when to hang up. What is asked of the transport: an answer is whole or
+What is asked of the transport: an answer is whole or
 an error, a kept connection that died is not used, nothing is sent twice, and forks, threads and
 `close` in the middle do no harm.
 """
@@ -26,6 +25,7 @@ from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReache
 from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.wire.leader_route import LeaderRoute
+from tests.client._sync.scripted_server import Wire, serving
 
 TOKEN = "s3cret-token"
 SAID = b'{"said": 1}'
@@ -34,89 +34,6 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + SAID[:
 CHUNKED += b"\r\n6\r\n" + SAID[5:] + b"\r\n0\r\n\r\n"
 CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SAID
 CALL: Call[dict[str, Any]] = json_call("POST", "/v1/x", {"n": 1})
-
-
-class Wire:
-    """One connection at the server's side."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self.socket = connected
-        self.read = b""
-
-    def request(self) -> bytes:
-        """Read one whole request; b"" when the client has gone."""
-        while b"\r\n\r\n" not in self.read:
-            if not self._more():
-                return b""
-        head, _, rest = self.read.partition(b"\r\n\r\n")
-        length = 0
-        for line in head.split(b"\r\n"):
-            if line.lower().startswith(b"content-length:"):
-                length = int(line.split(b":")[1])
-        while len(rest) < length:
-            if not self._more():
-                return b""
-            rest = self.read.partition(b"\r\n\r\n")[2]
-        self.read = rest[length:]
-        return head + b"\r\n\r\n" + rest[:length]
-
-    def _more(self) -> bool:
-        data = self.socket.recv(65536)
-        self.read += data
-        return bool(data)
-
-
-class Server:
-    """Runs a script for each connection and keeps the requests."""
-
-    def __init__(self, script: Callable[[Wire], object]) -> None:
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self._script = script
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self._run, args=(connected,), daemon=True).start()
-
-    def _run(self, connected: socket.socket) -> None:
-        wire = Wire(connected)
-        original = wire.request
-
-        def request() -> bytes:
-            found = original()
-            if found:
-                self.requests.append(found)
-            return found
-
-        wire.request = request  # type: ignore[method-assign]
-        try:
-            self._script(wire)
-        except OSError:
-            return
-        finally:
-            wire.socket.close()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-@contextmanager
-def serving(script: Callable[[Wire], object]) -> Iterator[Server]:
-    server = Server(script)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 @contextmanager
@@ -314,8 +231,9 @@ def test_a_token_that_is_none_is_refused_unseen(token: str) -> None:
 def test_the_token_is_shown_nowhere() -> None:
     client = Client("http://127.0.0.1:1", token=TOKEN)
     assert TOKEN not in repr(client) + repr(client.broker()) + repr(vars(client))
-    assert TOKEN not in repr(vars(client._links[0].transport))
     client.close()
+    with transport("http://127.0.0.1:1") as opened:
+        assert TOKEN not in repr(opened) + repr(vars(opened))
 
 
 def test_many_threads_share_a_transport() -> None:

@@ -38,7 +38,7 @@ def test_rmq(both: Client, topic: str) -> None:
     for _ in range(3):
         producer.send_many(PriorityMessage(body, 20) for body in sorted(bodies))
     assert consumer.depth() == 40
-    apart = [both.broker(shard.topic).stats(topic)["counts"]["ready"] for shard in both.shards]
+    apart = [both.broker(shard.name).stats(topic)["counts"]["ready"] for shard in both.shards]
     assert all(apart)
     assert sum(apart) == 40
     deliveries = all_of(consumer, 40)

@@ -34,7 +34,7 @@ class FakeBroker:
     requests: int = 0
     quota_rows: int | None = None
     """More rows than this in a request are over the quota."""
-    _known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
+    known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
     _seen_wires: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
 
     def send(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
@@ -69,8 +69,8 @@ class FakeBroker:
                 raise api_error(400, {"code": "bad_request", "field": "id", "item": item})
             if body == REFUSED_UNNAMED:
                 raise api_error(413, {"code": "too_large", "field": "body"})
-        if name in self._known:
-            return self._known[name][1]
+        if name in self.known:
+            return self.known[name][1]
         over = self.quota_rows is not None and batch.n > self.quota_rows
         if fault == "quota" or over:
             raise api_error(429, {"code": "quota"}, 0.5)
@@ -78,5 +78,5 @@ class FakeBroker:
         self.taken += [(topic, body) for body in bodies]
         refs = np.arange(first, first + batch.n, dtype=np.int64)
         answer = SendAnswer(batch.n, refs, refs * 10, np.zeros(batch.n, np.uint8))
-        self._known[name] = (batch.wire if isinstance(batch.wire, bytes) else b"", answer)
+        self.known[name] = (batch.wire if isinstance(batch.wire, bytes) else b"", answer)
         return answer

@@ -207,12 +207,11 @@ def test_a_forked_child_sends_its_own_and_the_parent_its_own(
     if not child:
         try:
             stage.gate.set()
-            known = set(stage.broker._known)
+            known = set(stage.broker.known)
             told = all(isinstance(each.exception(), ClientError) for each in queued)
             stage.put(b"child").result(WAIT_S)
             fresh = all(
-                name[1] not in {old[1] for old in known}
-                for name in set(stage.broker._known) - known
+                name[1] not in {old[1] for old in known} for name in set(stage.broker.known) - known
             )
             os.write(writing, repr((told, fresh, stage.bodies)).encode())
         finally:

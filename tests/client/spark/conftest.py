@@ -1,4 +1,4 @@
-"""A broker of its own for every test, and options that name it."""
+"""A broker of its own for every test, options that name it, and a task that the test plays."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from pyspark_delaylog import tasks
 from pyspark_delaylog.options import Options
 from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.task_context import Spark
 
 OptionsOf = Callable[..., Options]
 
@@ -28,3 +30,10 @@ def options_of(broker: FakeBroker) -> OptionsOf:
         return Options.parse({name: str(value) for name, value in said.items()})
 
     return made
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+    spark = Spark()
+    monkeypatch.setattr(tasks, "TaskContext", spark)
+    return spark

@@ -89,7 +89,8 @@ class MisbehavingServer(ABC):
     def carry_out(self, call: Call) -> Reply | None:
         """Do what is asked; None closes the connection without an answer."""
 
-    def _reply_to(self, call: Call) -> Reply | None:
+    def reply_to(self, call: Call) -> Reply | None:
+        """The answer that goes out; None closes the connection."""
         with self._lock:
             self.calls.append(call)
             fault = self.fault(call)
@@ -125,7 +126,7 @@ class MisbehavingServer(ABC):
                     dict(self.headers.items()),
                     self.rfile.read(int(self.headers.get("Content-Length", 0))),
                 )
-                reply = server._reply_to(call)
+                reply = server.reply_to(call)
                 if reply is None:
                     self.close_connection = True
                     return

@@ -27,8 +27,8 @@ class Stream:
 
     def __init__(self, options_of: OptionsOf, schema: StructType = SOURCE_SCHEMA, **given: Any):
         self.now_s = 1_000.0
-        options = options_of(**given)
-        self.reader = DelaylogClaimReader(options, schema, monotonic=lambda: self.now_s)
+        self.options, self.schema = options_of(**given), schema
+        self.reader = DelaylogClaimReader(self.options, schema, monotonic=lambda: self.now_s)
         self.start: dict[str, Any] = {}
 
     def begin(self) -> Stream:
@@ -43,8 +43,7 @@ class Stream:
         """As tasks do it: of a fresh copy."""
         ids = []
         for partition in self.reader.partitions(self.start, end):
-            options, schema = self.reader._options, self.reader._schema
-            worker = DelaylogClaimReader(options, schema)
+            worker = DelaylogClaimReader(self.options, self.schema)
             for batch in worker.read(pickle.loads(pickle.dumps(partition))):
                 ids += batch.column("id").to_pylist()
         return ids

@@ -85,7 +85,7 @@ class Works:
         self.kind = kind
         urls = [live.url for live in lives]
         namespace = lives[0].namespace
-        self._in_threads = Client(*urls, namespace=namespace, hooks=hooks)
+        self.in_threads = Client(*urls, namespace=namespace, hooks=hooks)
         self._in_loop = AsyncClient(*urls, namespace=namespace, hooks=hooks)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -103,13 +103,13 @@ class Works:
 
             # Batches are told by the annotation.
             in_thread.__annotations__ = {"argument": handler.__annotations__.get("messages")}
-            return self._in_threads.consumer(topic, **members)(in_thread)
+            return self.in_threads.consumer(topic, **members)(in_thread)
 
         return declare
 
     def start(self) -> None:
         if self.kind == "threads":
-            self._in_threads.start()
+            self.in_threads.start()
             return
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
@@ -125,7 +125,7 @@ class Works:
     def halt(self, grace_s: float = 10.0) -> None:
         """Stop consuming; it may be started again."""
         if self.kind == "threads":
-            self._in_threads.stop(grace_s=grace_s)
+            self.in_threads.stop(grace_s=grace_s)
             return
         assert self._loop is not None
         ended_by = self._in_turn(self._halted(grace_s))
@@ -137,7 +137,7 @@ class Works:
         try:
             self.halt(grace_s)
         finally:
-            self._in_threads.close()
+            self.in_threads.close()
             if self._loop is not None and self._thread is not None:
                 self._in_turn(self._in_loop.close())
                 self._loop.call_soon_threadsafe(self._loop.stop)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from collections import Counter
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.client import Message
+from delaylog.client import Client, Message
 from delaylog.client.calls import messages
-from delaylog.client.calls.call import Call
-from delaylog.client.calls.messages import settle_forced
-from delaylog.client.calls.places import Places
 from delaylog.client.hooks import Hooks
 from delaylog.client.workers import Backoff, Retry, settling
 from tests.client.workers.live import Kind, Live, Works, await_that, live_broker
@@ -327,7 +323,8 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
             most = max(most, running)
         if message.attempts == 1:
             # Somebody gives it back by force: it comes again while this one still runs.
-            live.client._carry(forced_nack(live, "m"))
+            with Client(live.url, namespace=live.namespace) as other:
+                other.settle_ids("t", "nack", ["m"], delay_ms=0)
             await asyncio.sleep(1.0)
             told.append(message.lease_lost)
         with lock:
@@ -339,216 +336,3 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
     assert told == [True]
     assert hooks.lost[0] == ("x", True)
     assert most == 1
-
-
-def forced_nack(live: Live, message_id: str) -> Call[list[str]]:
-    places = Places(live.namespace)
-    return settle_forced(places, "t", "nack", [message_id], delay_ms=0)
-
-
-def test_a_handler_that_cancels_its_own_task_leaves_the_worker_whole(live: Live) -> None:
-    works = Works("tasks", live)
-    most = now = 0
-
-    @works.consumer(concurrency=2)
-    async def handle(message: Message) -> None:
-        nonlocal most, now
-        if message.body == b"cancels":
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            return
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.05)
-        now -= 1
-
-    live.send(["cancels"] * 3)
-    with works:
-        live.await_counts(acked=3)
-        live.send(["x"] * 6)
-        live.await_counts(acked=9)
-    assert most == 2
-
-
-def test_a_handler_that_fails_in_any_way_leaves_the_others_going(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-
-    @works.consumer(concurrency=2)
-    async def handle(message: Message) -> None:
-        if message.attempts == 1:
-            match message.text:
-                case "cancelled":
-                    raise asyncio.CancelledError
-                case "base":
-                    raise BaseException("of no kind")
-                case "generator":
-                    raise GeneratorExit
-
-    live.client.put_topic("t", {"backoff": {"first_ms": 10}})
-    live.send(["cancelled", "base", "generator"] * 3 + ["x"] * 3)
-    with works:
-        live.await_counts(acked=12)
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_handler_may_end_the_program(live: Live, kind: Kind, error: BaseException) -> None:
-    works = Works(kind, live)
-    raised = threading.Event()
-
-    @works.consumer()
-    async def handle(message: Message) -> None:
-        raised.set()
-        raise error
-
-    if kind == "threads":
-        # asyncio.run of the helper would turn them into something of its own.
-        works = Works(kind, live)
-
-        @works._in_threads.consumer("t")
-        def handle_in_thread(message: Message) -> None:
-            raised.set()
-            raise error
-
-    live.send(["x"])
-    works.start()
-    assert raised.wait(10)
-    with pytest.raises(type(error)):
-        works.stop()
-
-
-@pytest.mark.parametrize("kind_raised", [BaseException, asyncio.CancelledError, GeneratorExit])
-def test_on_error_that_fails_in_any_way_holds_up_nothing(
-    live: Live, kind: Kind, kind_raised: type[BaseException]
-) -> None:
-    """With one handler, which nothing could replace: what failed comes again, and so do others."""
-    works = Works(kind, live)
-
-    def on_error(message: Message, error: BaseException) -> None:
-        raise kind_raised
-
-    @works.consumer(concurrency=1, on_error=on_error)
-    async def handle(message: Message) -> None:
-        if message.attempts == 1:
-            raise RuntimeError("the first attempt fails")
-
-    live.client.put_topic("t", {"backoff": {"first_ms": 10}})
-    live.send(["x"] * 3)
-    with works:
-        live.await_counts(acked=3)
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_on_error_may_end_the_program(live: Live, kind: Kind, error: BaseException) -> None:
-    works = Works(kind, live)
-    asked = threading.Event()
-
-    def on_error(message: Message, failure: BaseException) -> None:
-        asked.set()
-        raise error
-
-    @works.consumer(concurrency=1, on_error=on_error, backoff=Backoff(first_ms=0))
-    async def handle(message: Message) -> None:
-        raise RuntimeError("the database is gone")
-
-    live.send(["x"])
-    works.start()
-    assert asked.wait(10)
-    with pytest.raises(type(error)):
-        works.stop()
-    assert live.counts() == {"ready": 1}
-
-
-def test_a_stop_gives_back_what_was_not_begun(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-    begun = threading.Semaphore(0)
-    go = threading.Event()
-
-    @works.consumer(concurrency=2, prefetch=100)
-    async def handle(message: Message) -> None:
-        if message.text == "slow":
-            begun.release()
-            await asyncio.to_thread(go.wait)
-
-    live.send(["quick"] * 100)
-    works.start()
-    live.await_counts(acked=100)
-    live.send(["slow"] * 50)
-    begun.acquire()
-    begun.acquire()
-    await_that(lambda: live.counts().get("leased", 0) > 2, live.counts)
-    stopping = threading.Thread(target=works.stop)
-    stopping.start()
-    live.await_counts(acked=100, leased=2, ready=48)
-    go.set()
-    stopping.join()
-    assert live.counts() == {"acked": 102, "ready": 48}
-
-
-def test_a_handler_that_never_ends_does_not_hold_up_a_stop(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-    begun = threading.Event()
-    lost: list[bool] = []
-
-    @works.consumer()
-    async def handle(message: Message) -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(30 if kind == "tasks" else 2)
-        finally:
-            lost.append(message.lease_lost)
-
-    live.send(["x"])
-    works.start()
-    begun.wait()
-    works.stop(grace_s=0.2)
-    assert live.counts() == {"ready": 1}
-    await_that(lambda: lost == [True])
-    assert live.counts() == {"ready": 1}
-
-
-def test_acks_of_a_broker_that_is_away_are_made_when_it_is_back(killable: Live, kind: Kind) -> None:
-    works = Works(kind, killable)
-    killed = threading.Event()
-    begun = threading.Event()
-
-    @works.consumer(lease_ms=20_000)
-    async def handle(message: Message) -> None:
-        begun.set()
-        await asyncio.to_thread(killed.wait)
-
-    killable.send(["x"], ids=["m"])
-    with works:
-        begun.wait()
-        killable.kill()
-        killed.set()
-        time.sleep(0.3)
-        killable.restart()
-        killable.await_counts(acked=1)
-    events = [step["event"] for step in killable.life("m")]
-    assert events.count("leased") == 1
-
-
-def test_it_runs_again_after_a_stop(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-
-    @works.consumer()
-    async def handle(message: Message) -> None:
-        return
-
-    live.send(["x"])
-    with works:
-        with pytest.raises(RuntimeError, match="running already"):
-            works.start()
-        live.await_counts(acked=1)
-        works.halt()
-        live.send(["x"])
-        works.start()
-        live.await_counts(acked=2)
-
-
-def test_nothing_to_run_is_said(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-    with pytest.raises(RuntimeError, match="declare a handler"):
-        works.start()
-    works.stop()
