@@ -1,10 +1,10 @@
-"""Copy hours in which nothing lives any more to parquet, each once, and verify the copy.
+"""Copies hours without live messages to parquet, each hour once, and verifies the copy.
 
-The output holds a folder `utc_hour=…` for each hour, with one row per message and group and all
-its texts, and `_manifest.json`, which names every hour that is whole: its rows, a checksum of them,
-and its files. Run again, it goes on with what is not there yet. A broker deletes ended hours by
-itself, by its topics' `ended_keep_ms`, unless it was started with `--archive-hold on`: then it
-keeps them until this job, with `--endpoint URL --release`, has them in the manifest and says so.
+The output has a folder `utc_hour=…` per hour, with one row per message and group including all
+texts, and `_manifest.json`, which lists every complete hour with its rows, checksum and files. A
+repeated run continues with the missing hours. A broker deletes ended hours according to
+`ended_keep_ms` of its topics. If it was started with `--archive-hold on`, it keeps them until this
+job has archived them and, run with `--endpoint URL --release`, has released them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from pyspark_delaylog.segments.options import parse_options
 
 HELP: Final = "ended hours to parquet, verified, each once"
 MANIFEST: Final = "_manifest.json"
-"""Spark passes over files that begin so, and reads the folder as one table."""
+"""Spark ignores files that begin with an underscore, so the folder reads as one table."""
 FORMAT: Final = 1
 HOUR_COLUMN: Final = "utc_hour"
 _STAGING: Final = "_staging"
 _HOURS_AT_ONCE: Final = 24
-"""Hours that are written, verified and put into the manifest together."""
+"""How many hours are written, verified and added to the manifest together."""
 
 Sums = dict[str, tuple[int, int]]
 """(rows, checksum) by the name of an hour."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is archived, and where to."""
+    """Arguments for input and output."""
     add_folder_arguments(parser)
     parser.add_argument("--dry-run", action="store_true", help="say which hours would be archived")
     parser.add_argument("--endpoint", metavar="URL", help="the broker, for --release")
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Archive what is not there yet; returns what was done."""
+    """Archive the missing hours. Returns a summary."""
     if not args.release:
         return _run(spark, args)
     if not args.endpoint:
@@ -67,7 +67,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         done = _run(spark, args, bounds)
         if args.dry_run:
             return done
-        # The hours that were archived, and those of a run that ended before it got here.
+        # The hours archived now, and those of an earlier run that failed before the release.
         output, path = Path(args.output).resolve(), segment_options(args)["path"]
         manifest, folder = read_manifest(output), read_folder(path)
         found = releasable(folder, manifest, _there(folder), bounds)
@@ -117,10 +117,10 @@ def ended_hours(
     options: dict[str, str],
     bounds: Bounds | None = None,
 ) -> list[int]:
-    """Hours that take no more rows, in which nothing lives, and which are not in the manifest.
+    """Hours that get no more rows, have no live messages, and are not in the manifest.
 
-    With the bounds of a broker that holds them: those that can change no more, and that the
-    manifest does not have as they are now.
+    With the bounds of a broker that holds hours: those that can no longer change, and whose current
+    version is not in the manifest.
     """
     wanted = parse_options(options).wanted
     hours = [
@@ -138,7 +138,7 @@ def ended_hours(
 
 
 def _there(folder: Folder) -> list[int]:
-    """Hours that were not removed since the checkpoint, in order."""
+    """The hours that were not removed since the checkpoint, in order."""
     hours = f"{folder.path}/hours"
     return [
         hour
@@ -150,7 +150,7 @@ def _there(folder: Folder) -> list[int]:
 def _archive(
     spark: Any, options: dict[str, str], output: Path, hours: list[int]
 ) -> dict[str, dict[str, Any]]:
-    """Write hours aside, verify them, put each in its place; returns entries of the manifest."""
+    """Write hours to a temporary place, verify and move them. Returns manifest entries."""
     names = {hour_name(hour) for hour in hours}
     asked = {**options, "startHour": hour_name(hours[0]), "endHour": hour_name(hours[-1] + 1)}
     source = with_hour(spark.read.format("delaylog-segments").options(**asked).load())
@@ -169,7 +169,7 @@ def _archive(
     for name in sorted(names):
         made, place = staging / f"{HOUR_COLUMN}={name}", output / f"{HOUR_COLUMN}={name}"
         if place.exists():
-            # Of a run that ended before its manifest was written.
+            # Left by a run that failed before it wrote its manifest.
             shutil.rmtree(place)
         rows, checksum = written.get(name, (0, 0))
         files = []
@@ -191,10 +191,10 @@ def _archive(
 
 
 def with_hour(frame: Any) -> Any:
-    """The table with the name of the hour in a column."""
+    """Add the name of the hour as a column."""
     from pyspark.sql import functions as sql
 
-    # By whole numbers: what formats a timestamp asks for the session's time zone.
+    # With integers: formatting a timestamp would use the time zone of the session.
     hour = "floor(unix_seconds(hour) / 3600)"
     day = f"date_add(date'1970-01-01', cast(floor({hour} / 24) as int))"
     name = sql.expr(f"concat({day}, 'T', lpad({hour} % 24, 2, '0'), 'Z')")
@@ -202,14 +202,14 @@ def with_hour(frame: Any) -> Any:
 
 
 def sums_of(frame: Any) -> Sums:
-    """Rows by hour, and a checksum of all their columns in which their order does not matter."""
+    """The number of rows per hour, and a checksum over all columns, independent of row order."""
     from pyspark.sql import functions as sql
 
     columns = [sql.col(f"`{name}`") for name in frame.columns]
     found = (
         frame.select(HOUR_COLUMN, sql.xxhash64(*columns).alias("hash"))
         .groupBy(HOUR_COLUMN)
-        # Of two equal rows, the exclusive or says nothing: a sum of hashes does.
+        # XOR would cancel two equal rows, a sum of hashes does not.
         .agg(
             sql.count(sql.lit(1)).alias("rows"),
             sql.sum(sql.col("hash").cast("decimal(38,0)")).alias("sum"),
@@ -223,7 +223,7 @@ def sums_of(frame: Any) -> Sums:
 
 
 def read_manifest(output: Path) -> dict[str, Any]:
-    """The manifest, or an empty one. Raises JobError."""
+    """Read the manifest; an empty one if it is missing. Raises JobError."""
     path = output / MANIFEST
     if not path.exists():
         return {"format": FORMAT, "hours": {}}
@@ -237,7 +237,7 @@ def read_manifest(output: Path) -> dict[str, Any]:
 
 
 def write_manifest(output: Path, manifest: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write the manifest atomically."""
     aside = output / f"{MANIFEST}.tmp"
     with aside.open("w") as file:
         json.dump(manifest, file, indent=1, sort_keys=True)

@@ -1,8 +1,9 @@
-"""Count what stands in a broker's data folder, live or offline, or in a backup.
+"""Counts the messages in a data folder of a broker, live or offline, or in a backup.
 
-Writes parquet and one HTML file into the output folder: counts by topic, group, hour and state,
-quantiles of lateness (time of the ack less due time), a histogram of attempts, and the dead
-letters. All but the dead letters come from one scan of the indexes; quantiles are exact to 7 bits.
+Writes parquet and one HTML file to the output folder: counts by topic, group, hour and state,
+quantiles of lateness (time of the ack minus due time), a histogram of attempts, and the dead
+letters. One scan of the indexes gives everything except the dead letters; quantiles are exact to 7
+bits.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _GROUP: Final = ("namespace", "topic", "group")
 _COLUMNS: Final = (*_GROUP, "hour", "state", "attempts", "lateness_ms")
 _KEPT_BITS: Final = 7
-"""Of a lateness: 127 ms are exact, and more to 1.6 %."""
+"""Precision of a lateness: exact up to 127 ms, then within 1.6 %."""
 _ATTEMPTS_MAX: Final = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is read, and where the results go."""
+    """Arguments for input and output."""
     add_folder_arguments(parser)
     parser.add_argument("--topic", metavar="NAME,…", help="only these topics")
     parser.add_argument("--group", metavar="NAME,…", help="only these groups")
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
-    """A folder, which hours of it, and an output."""
+    """Arguments for the folder, its hours, and the output."""
     parser.add_argument("folder", help="a broker's data folder, or a backup")
     parser.add_argument("output", help="folder for the results")
     parser.add_argument("--start-hour", metavar="HOUR", help="2026-01-31T07Z; the first one")
@@ -45,7 +46,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def segment_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
-    """Options of the format `delaylog-segments`."""
+    """The options for the format `delaylog-segments`."""
     said = {
         "path": str(Path(args.folder).resolve()),
         "startHour": args.start_hour,
@@ -57,7 +58,7 @@ def segment_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
 
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Audit; returns the summary, which stands in summary.json too."""
+    """Run the audit. Returns the summary, which is also written to summary.json."""
     from pyspark_delaylog.jobs.report import write_report
 
     folder = read_folder(str(Path(args.folder).resolve()))
@@ -94,7 +95,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def scan(spark: Any, options: dict[str, str]) -> Any:
-    """Messages by everything that is asked about them: the one pass over the indexes."""
+    """Count messages by all dimensions of the report, in one scan of the indexes."""
     from pyspark.sql import functions as sql
 
     frame = (
@@ -102,7 +103,7 @@ def scan(spark: Any, options: dict[str, str]) -> Any:
     )
     known = sql.col("lateness_ms")
     late = sql.when(known.isNotNull(), sql.greatest(known, sql.lit(0)))
-    # The highest bits of it: 1,234,567 is counted as 1,228,800.
+    # Keep the highest bits: 1,234,567 is counted as 1,228,800.
     shift = sql.greatest(sql.floor(sql.log2(late + 1)) - (_KEPT_BITS - 1), sql.lit(0)).cast("int")
     step = sql.expr("shiftleft(1L, shift)")
     return (
@@ -122,7 +123,7 @@ def counts_of(cells: Any) -> Any:
 
 
 def lateness_of(cells: Any) -> Any:
-    """Quantiles by topic, group and hour, and of each topic and group over all hours (null)."""
+    """Quantiles by topic, group and hour, and per topic and group over all hours (null)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -153,7 +154,7 @@ def lateness_of(cells: Any) -> Any:
 
 
 def retries_of(cells: Any) -> Any:
-    """Messages by topic, group and how often they were handed out (50: so often or more)."""
+    """Messages by topic, group and number of deliveries (50 means 50 or more)."""
     from pyspark.sql import functions as sql
 
     keys = (*_GROUP, "attempts")
@@ -163,7 +164,7 @@ def retries_of(cells: Any) -> Any:
 
 
 def dead_letters(spark: Any, options: dict[str, str], *, bodies: bool) -> Any:
-    """All that is known of dead messages; only their records are read."""
+    """All columns of the dead letters; only their records are read."""
     text = "includeBody" if bodies else "includeText"
     asked = {**options, "state": "dead", text: "true"}
     return spark.read.format("delaylog-segments").options(**asked).load()
@@ -178,7 +179,7 @@ def _summary(cells: Any) -> dict[str, Any]:
 
 
 def _collect(spark: Any, path: Path) -> list[Any]:
-    """Rows with hours as numbers: a row's timestamps are in this machine's time zone."""
+    """Collect rows with hours as numbers: timestamps would be in the local time zone."""
     from pyspark.sql import functions as sql
 
     frame = spark.read.parquet(str(path))

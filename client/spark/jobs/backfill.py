@@ -1,9 +1,9 @@
-"""Load parquet, CSV or JSON into a topic.
+"""Loads parquet, CSV or JSON into a topic.
 
-Each column of a message is an SQL expression on the input, by default the column of that name;
-the value is by default the whole row as JSON. The load is one transaction, named after the input's
-files (path, size and time of change), the topic and the expressions: run again, it adds nothing,
-and says so. All of it becomes visible at once, or nothing does.
+Each column of a message is an SQL expression over the input, by default the column of the same
+name; the default value is the whole row as JSON. The load is one atomic transaction, named after
+the input files (path, size, modification time), the topic and the expressions. So a repeated load
+adds nothing, and reports this.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _READING: Final = {
     "csv": {
         "header": "true",
         "inferSchema": "true",
-        # A quote is doubled in quotes (RFC 4180); Spark's own default is a backslash before it.
+        # Quotes are doubled inside quotes (RFC 4180); Spark's default is a backslash.
         "escape": '"',
         "mode": "FAILFAST",
-        # Otherwise a line is judged by those columns alone that an expression names.
+        # Otherwise Spark parses only the columns used in expressions and misses bad lines.
         "columnPruning": "false",
     },
     "json": {"mode": "FAILFAST"},
 }
-"""Spark's own way with a line that it cannot parse is a row of nulls, which would be sent."""
+"""By default Spark turns a line that it cannot parse into a row of nulls, which would be sent."""
 TOKEN_VARIABLE: Final = "DELAYLOG_AUTH_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is loaded, and where to."""
+    """Arguments for input and output."""
     parser.add_argument("input", nargs="+", help="files or folders, with patterns")
     parser.add_argument("--endpoint", required=True, metavar="URL", help="the broker's address")
     parser.add_argument("--namespace", metavar="NAME")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Load; returns what was done. The token comes from the environment, not from the words."""
+    """Run the load. Returns a summary. The token is read from the environment."""
     from pyspark.errors import AnalysisException
 
     kind = args.format or _format_of(args.input)
@@ -93,7 +93,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _load(messages: Any, sink: dict[str, str], options: Options) -> int:
-    """Send; how many rows. What a transaction holds the broker knows best."""
+    """Send the messages. Returns the number of rows, for a transaction as the broker reports."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
@@ -105,13 +105,13 @@ def _load(messages: Any, sink: dict[str, str], options: Options) -> int:
 
 
 def _committed_rows(options: Options) -> int | None:
-    """Rows of the load's transaction; None if it is not committed, or delivery is direct."""
+    """The rows of the load's transaction; None if it is not committed or delivery is direct."""
     from pyspark_delaylog.broker_http import BrokerHttp
     from pyspark_delaylog.transactions import Transactions
 
     if not options.staged:
         return None
-    assert options.txn_app_id is not None, "a load is named"
+    assert options.txn_app_id is not None, "a load has a name"
     http = BrokerHttp(options)
     try:
         return Transactions(options, http).committed_rows(options.txn_app_id)
@@ -133,7 +133,7 @@ def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
 
 
 def map_columns(frame: Any, args: argparse.Namespace) -> Any:
-    """The columns of messages, out of those of the input. Raises JobError."""
+    """Map the columns of the input to those of messages. Raises JobError."""
     from pyspark.sql import functions as sql
 
     said = {name: getattr(args, name, None) for name in _COLUMNS if name != "topic"}
@@ -186,7 +186,7 @@ def _as_int(column: Any, kind: str) -> Any:  # noqa: ARG001 (one signature)
 
 
 def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
-    """What a load of the same files to the same topic by the same words is called."""
+    """The name of the load: equal for equal files, topic and arguments."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
     files = []
     for name in sorted(frame.inputFiles()):

@@ -1,7 +1,7 @@
-"""Keeps a broker from removing files while they are copied: the same lock as a backup's.
+"""Prevents a broker from deleting files while they are copied, with the lock that backups use.
 
-Whoever has the file `hold` of a data folder locked, shared, holds retention. The kernel drops the
-lock with the process.
+A shared lock on the file `hold` of a data folder suspends retention. The kernel releases the lock
+when the process ends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from delaylog.storage.layout import HOLD
 
 @contextmanager
 def held_retention(folder: str) -> Iterator[None]:
-    """Hold it where there is something to hold: a backup has no such file."""
+    """Hold the lock, if the file exists: a backup has none."""
     try:
         descriptor = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
         yield
         return
     try:
-        # A broker that looks for holds has the lock for a moment: wait for it.
+        # The broker takes the lock briefly to check for holders, so wait.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:

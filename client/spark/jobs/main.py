@@ -1,7 +1,7 @@
 """The command line of `delaylog spark`, and the program for spark-submit.
 
-Exit statuses are those of the `delaylog` command: 0 done, 1 failed, 2 wrong arguments. The last
-line of standard output is a JSON object with the results.
+Exit statuses are those of the `delaylog` command: 0 success, 1 failure, 2 invalid arguments. The
+last line of standard output is a JSON object with the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOBS = {"backfill": backfill, "audit": audit, "archive": archive}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All jobs."""
+    """The parser of all jobs."""
     parser = argparse.ArgumentParser(
         prog="delaylog spark", description="Jobs of the delay log broker on Apache Spark."
     )

@@ -1,8 +1,8 @@
-"""Tell a broker that holds ended hours which of them the archive has: the end of `archive`.
+"""Releases archived hours at a broker that holds them: the last step of `archive`.
 
-The broker is asked first: whether it holds hours at all, and which of them can change no more. Only
-hours that the manifest names as they stand in the folder are released, in order, from the first on:
-one that is missing or was changed since ends it.
+The broker says whether it holds hours, and which of them can no longer change. Hours are released
+in order from the first one, as long as the manifest has the current version of each. A missing or
+changed hour ends the release.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ARCHIVE = "/v1/archive"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a broker says of its hours: [released, archivable) wait for the archive."""
+    """The hours of a broker: [released, archivable) wait for the archive."""
 
     released: int
     archivable: int
@@ -38,7 +38,7 @@ class ReleasingBroker:
         self._http = http
 
     def bounds(self) -> Bounds:
-        """Ask it. Raises JobError where hours are not held: they may go while they are copied."""
+        """Ask the broker. JobError if it holds no hours, since they may be deleted meanwhile."""
         found = self._http.json("GET", _ARCHIVE)
         if not found["hold"]:
             raise JobError(
@@ -51,7 +51,7 @@ class ReleasingBroker:
         )
 
     def release(self, through: int, position: int, rows: int) -> bool:
-        """Release hours below, which have so many rows; False: they were already."""
+        """Release the hours before `through`. Returns False if they already were."""
         members = {"through_ms": through * HOUR_MS, "position": position, "rows": rows}
         found = self._http.json("POST", f"{_ARCHIVE}/release", members)
         return bool(found["result"] == "done")
@@ -59,7 +59,7 @@ class ReleasingBroker:
 
 @contextmanager
 def open_broker(endpoint: str) -> Iterator[ReleasingBroker]:
-    """A broker by its addresses."""
+    """Open a broker by its addresses."""
     said = {"endpoint": endpoint, "topic": "none"}
     token = os.environ.get(TOKEN_VARIABLE)
     if token is not None:
@@ -72,13 +72,13 @@ def open_broker(endpoint: str) -> Iterator[ReleasingBroker]:
 
 
 def stands(manifest: dict[str, Any], hour: int, known: Hour) -> bool:
-    """Whether the manifest has the hour as it is now. Older entries do not say as of when."""
+    """Whether the manifest has the current version of the hour. Old entries have no position."""
     entry = manifest["hours"].get(hour_name(hour))
     return entry is not None and entry.get("position", known.position) == known.position
 
 
 def check_not_anew(folder: Folder, manifest: dict[str, Any], hours: list[int]) -> None:
-    """Refuse to write over the archive of hours that were released, which came to be again."""
+    """JobError if an hour that was archived and released has new rows."""
     released_ms = manifest.get("released_through_ms", 0)
     for hour in hours:
         again = hour_name(hour) in manifest["hours"] and (hour + 1) * HOUR_MS <= released_ms
@@ -92,9 +92,9 @@ def check_not_anew(folder: Folder, manifest: dict[str, Any], hours: list[int]) -
 def releasable(
     folder: Folder, manifest: dict[str, Any], there: list[int], bounds: Bounds
 ) -> tuple[int, int] | None:
-    """The hour up to which all are archived, and their rows; None if none is to release.
+    """The hour up to which all hours are archived, and their rows; None for nothing to release.
 
-    `there` = hours that have files.
+    `there`: the hours that have files.
     """
     found, rows = None, 0
     for hour in sorted(there):

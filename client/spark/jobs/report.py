@@ -1,7 +1,7 @@
-"""The HTML page of an audit: one small file that needs nothing else, with its plots as SVG.
+"""The HTML page of an audit: one small self-contained file with SVG plots.
 
-Plots have at most 240 places on their time axis, whatever the number of hours; tables show the
-hundred topics with most messages. Everything else is in the parquet beside it.
+The time axis of a plot has at most 240 points; tables show the hundred largest topics. All details
+are in the parquet files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STYLE: Final = (
 def write_report(
     path: Path, summary: Mapping[str, Any], tables: Mapping[str, Sequence[Any]]
 ) -> None:
-    """One HTML file. `tables` are counts, lateness and retries; their hours are numbers."""
+    """Write the HTML file. `tables` are counts, lateness and retries, with hours as numbers."""
     when = datetime.fromtimestamp(summary["as_of_ms"] / 1000, UTC).isoformat(" ", "seconds")
     shown = [state for state in STATES if summary["states"].get(state)]
     parts = [
@@ -71,7 +71,7 @@ def write_report(
 
 
 def places_of(hours: Iterable[int]) -> tuple[dict[int, int], list[datetime], int]:
-    """(place of each hour, where places begin, hours in one): at most PLACES_MAX places."""
+    """(point of each hour, start of each point, hours per point); at most PLACES_MAX points."""
     numbers = sorted(set(hours))
     if not numbers:
         return {}, [], 1
@@ -147,7 +147,7 @@ def _svg(figure: Any) -> str:
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # Texts stay texts, and the same figures give the same file.
+    # Text is not converted to paths, and equal input gives an equal file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "delaylog"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()

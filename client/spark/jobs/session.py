@@ -1,4 +1,4 @@
-"""The session that a job runs in: that of spark-submit, or one of its own on this machine."""
+"""The Spark session of a job: that of spark-submit, or a new local one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any, Final
 from pyspark_delaylog.errors import JobError
 
 _OURS: Final = {
-    # Times are shown and parsed as the broker means them.
+    # Times are parsed and printed in UTC, as by the broker.
     "spark.sql.session.timeZone": "UTC",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What is aggregated is small; 200 tasks for it would take longer than all the rest.
+    # Aggregates are small; Spark's default of 200 tasks would dominate the run time.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
 _LOCAL_MASTER: Final = "local[*,4]"
-"""Tasks are tried four times, as on a cluster; plain local[*] gives up at the first failure."""
+"""Tasks get four attempts, as on a cluster; plain local[*] fails at the first error."""
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where a job runs."""
+    """Arguments that say where the job runs."""
     spark = parser.add_argument_group("Spark")
     spark.add_argument("--master", metavar="URL", help="of the cluster (default: this machine)")
     spark.add_argument(
@@ -37,11 +37,11 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_session(args: argparse.Namespace) -> Iterator[Any]:
-    """The session, stopped at the end if it was made here. Raises JobError without Java."""
+    """Open a session; stop it at the end if it was created here. JobError without Java."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         _check_java()
-        # Otherwise the workers are whatever python3 is first on the path.
+        # Otherwise workers run the first python3 on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 

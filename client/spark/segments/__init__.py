@@ -1,4 +1,4 @@
 """The format `delaylog-segments`: a broker's data folder, or a backup of one, as a table.
 
-Read only, live or offline. Everything but `source` does without Spark.
+Read-only; the broker may be running. Only `source` requires Spark.
 """

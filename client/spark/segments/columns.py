@@ -1,7 +1,6 @@
-"""Rows and states as Arrow batches: the columns of the table, declared once, and how each is made.
+"""Converts rows and states to Arrow batches: the columns of the table and how to build each.
 
-Columns are made from numpy arrays; texts that repeat are taken from dictionaries. Nothing here
-loops over rows.
+Columns are built from numpy arrays; repeated texts come from dictionaries. Nothing loops over rows.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _ID_SIZE: Final = 17
 
 
 def schema_of(options: SegmentOptions) -> Any:
-    """The Arrow schema of the table, or of some of its columns. Raises ValueError."""
+    """The Arrow schema of the selected columns. Raises ValueError."""
     known = [*INDEX_COLUMNS]
     known += TEXT_COLUMNS if options.text else ()
     known += BODY_COLUMNS if options.body else ()
@@ -70,7 +69,7 @@ def schema_of(options: SegmentOptions) -> Any:
 
 
 class Columns:
-    """Makes batches of one folder's rows."""
+    """Builds batches of the rows of one folder."""
 
     def __init__(self, folder: Folder, schema: Any) -> None:
         self.schema = schema
@@ -80,7 +79,7 @@ class Columns:
     def batch(
         self, hours: Int64Array, rows: RowArray, found: GroupRows, records: Records | None
     ) -> pa.RecordBatch:
-        """A batch of rows, which are those that were `found`."""
+        """Build a batch of the rows in `found`."""
         table = found.table
         due = rows["deliver_at"].astype(np.int64)
         expires = rows["expires_at"].astype(np.int64)
@@ -115,7 +114,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def damaged(self, hours: Int64Array) -> pa.RecordBatch:
-        """A batch of rows of which nothing but the hour is known."""
+        """Build a batch of damaged rows, of which only the hour is known."""
         n, columns = len(hours), []
         for field in self.schema:
             if field.name == "hour":
@@ -128,14 +127,14 @@ class Columns:
 
 
 def _times(ms: Int64Array, there: npt.NDArray[np.bool_] | None = None) -> Any:
-    """Milliseconds as timestamps, null where it is not there."""
+    """Milliseconds as timestamps; null where `there` is false."""
     if there is None:
         return pa.array(ms * 1000).view(TIME)
     return pa.array(np.where(there, ms, 0) * 1000, mask=~there).view(TIME)
 
 
 def _named(codes: npt.NDArray[Any], names: Any) -> Any:
-    """Names by their codes."""
+    """Map codes to names."""
     return names.take(pa.array(codes.astype(np.int32)))
 
 
@@ -144,7 +143,7 @@ def _body_sizes(rows: RowArray) -> Int64Array:
 
 
 def _ids(rows: RowArray, records: Records | None) -> Any:
-    """Ids as the broker says them; what a client chose is known from the records only."""
+    """The ids of messages; those that senders chose are stored in the records only."""
     n = len(rows)
     # ref_to_id of layout.py, on a column: a tilde and 16 hex digits.
     origins = rows["origin"].astype(">i8").view(np.uint8).reshape(n, 8)

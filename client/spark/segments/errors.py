@@ -1,4 +1,4 @@
-"""What is wrong with a folder that is to be read as a table."""
+"""The exceptions of reading a folder as a table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pyspark_delaylog.errors import DelaylogError
 
 
 class SegmentError(DelaylogError):
-    """A folder or one of its files cannot be read; the text names it."""
+    """A folder or file cannot be read; the text names it."""
 
 
 class DamagedError(SegmentError):
-    """Bytes that are not the ones written. `onCorrupt=skip` leaves such rows out and counts them;
-    `delaylog verify` tells all that is wrong.
+    """A file is corrupt. `onCorrupt=skip` skips and counts damaged rows.
+
+    `delaylog verify` lists all damage of a folder.
     """
 
     def __init__(self, path: str, position: int, what: str) -> None:
@@ -23,4 +24,4 @@ class DamagedError(SegmentError):
 
 
 class RetiredError(SegmentError):
-    """An hour is gone because nothing lived in it any more: it has no rows to read."""
+    """An hour was deleted after its last message had ended: it has no rows."""

@@ -1,7 +1,7 @@
-"""What the newest whole checkpoint of a folder says: topics, groups, and how many rows to believe.
+"""Reads the newest valid checkpoint of a folder: topics, groups, and the number of valid rows.
 
-A table is as of that checkpoint. Rows that it counts never change; what came later stands in the
-log, which is not read, or lies behind the counted rows, where it may be torn. States may be newer:
+The table is a snapshot as of that checkpoint. Counted rows never change; later rows are in the log,
+which is not read, or after the counted rows, where they may be torn. States may be newer, since
 they are written in place.
 """
 
@@ -21,12 +21,12 @@ from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.wanted import Wanted
 
 _TRIES: Final = 5
-"""Checkpoints go when newer ones come: so often the folder is listed again."""
+"""How often the folder is listed again when a checkpoint was deleted meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a topic: it sees what was sent from `born` on; a purge ended all below `floor`."""
+    """A group of a topic. It sees messages from `born` on; a purge ended those below `floor`."""
 
     number: int
     name: str
@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is there."""
+    """A topic."""
 
     number: int
     namespace: str
@@ -47,18 +47,18 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """An hour's rows; `ended` ones, in which nothing lives, may have been removed since."""
+    """The rows of an hour. An `ended` hour, without live messages, may have been deleted."""
 
     rows: int
     ended: bool
     keep_until_ms: int = 0
     position: int = 0
-    """End of the last log frame that changed it."""
+    """The end of the last log frame that changed the hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A file of the far tier, hours/far/NUMBER.run; a key is hour << 32 | row number."""
+    """A file of the far tier, hours/far/NUMBER.run. A key is hour << 32 | row number."""
 
     number: int
     rows: int
@@ -69,15 +69,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """The far tier: hours that have no folder, because they lie beyond the next 35."""
+    """The far tier: hours without a folder, because they are beyond the next 35."""
 
     hour_from: int
-    """Hours from here on are far ones, but for those with counts of their own."""
+    """Hours from this one on are far, unless they have their own counts."""
     rows: dict[int, int]
-    """Row numbers given out, by far hour."""
+    """Assigned row numbers by far hour."""
     runs: tuple[Run, ...]
     states: dict[int, tuple[Run, ...]]
-    """By group: runs of states, the newest first."""
+    """The runs of states by group, newest first."""
 
 
 NO_FAR: Final = Far(HOUR_MAX + 1, {}, (), {})
@@ -85,7 +85,7 @@ NO_FAR: Final = Far(HOUR_MAX + 1, {}, (), {})
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder as of one checkpoint."""
+    """A snapshot of a folder at one checkpoint."""
 
     path: str
     position: int
@@ -93,7 +93,7 @@ class Folder:
     hour_floor: int
     topics: tuple[Topic, ...]
     hours: dict[int, Hour]
-    """Hours that have folders."""
+    """The hours that have folders."""
     far: Far = NO_FAR
 
     @cached_property
@@ -103,7 +103,7 @@ class Folder:
         return np.array(hours, np.int64), np.array([known[hour] for hour in hours], np.int64)
 
     def is_far(self, keys: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which keys of a run name rows that are kept by the far tier."""
+        """Which keys of a run belong to the far tier."""
         hours = keys >> INDEX_BITS
         out: npt.NDArray[np.bool_] = hours >= self.far.hour_from
         early = [hour for hour in self.hours if hour >= self.far.hour_from]
@@ -122,7 +122,7 @@ class Folder:
 
 
 class GroupTable:
-    """All groups of one number, by topic number: what a row's topic says about them."""
+    """The groups with one number, as columns by topic."""
 
     def __init__(self, topics: tuple[Topic, ...], number: int, wanted: Wanted) -> None:
         self.number = number
@@ -148,12 +148,12 @@ class GroupTable:
         self.names = list(codes)
 
     def places(self, topics: npt.NDArray[np.uint32]) -> Int64Array:
-        """Where the topics of rows stand in the columns; those that are gone at one that is not."""
+        """The column indexes of the rows' topics; deleted topics get an unused index."""
         return np.minimum(topics.astype(np.int64), self._beyond)
 
 
 def wants_group(wanted: Wanted, topic: Topic, group: Group) -> bool:
-    """Whether rows of a topic and group can be asked for."""
+    """Whether any rows of a topic and group can match."""
     return (
         (wanted.topics is None or topic.name in wanted.topics)
         and (wanted.namespaces is None or topic.namespace in wanted.namespaces)
@@ -162,7 +162,7 @@ def wants_group(wanted: Wanted, topic: Topic, group: Group) -> bool:
 
 
 def read_folder(path: str) -> Folder:
-    """The folder as its newest whole checkpoint knows it. Raises SegmentError."""
+    """Read the newest valid checkpoint of a folder. Raises SegmentError."""
     for _ in range(_TRIES):
         try:
             return _read_folder(path)

@@ -1,8 +1,8 @@
-"""The files of one hour, read in parts of whole extents: rows, states and ranges of records.
+"""Reads the files of one hour in parts of whole extents: rows, states and ranges of records.
 
-Rows are believed when their extent's checksum fits, states when their seals do. A broker may be
-writing: states change in place, so a broken seal is looked at again before it is called damage. The
-index is opened last, because it is the first file to go when an hour is removed.
+Rows are valid if the checksum of their extent matches, states if their seals match. The broker may
+be writing: states change in place, so a broken seal is read again before it counts as damage. The
+index is opened last, because it is deleted first when an hour is removed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.planning import HourSlice, gone_since, hour_path, read_extents
 
 PART_ROWS: Final = 65_536
-"""Rows that are read at once, unless one extent has more."""
+"""Rows per part, unless one extent has more."""
 PART_BYTES: Final = 32 << 20
-"""Records that are read at once, unless one extent has more."""
+"""Bytes of records per part, unless one extent has more."""
 _LOOKS: Final = 4
 _LOOK_PAUSE_S: Final = 0.02
 
 
 @dataclass(slots=True)
 class Part:
-    """Rows of consecutive extents, and which of them are what was written."""
+    """Rows of consecutive extents, and which of them are valid."""
 
     rows: RowArray
     good: npt.NDArray[np.bool_]
@@ -57,12 +57,12 @@ class Part:
 
     @property
     def first(self) -> int:
-        """The number of its first row, from 0."""
+        """The number of its first row, counted from 0."""
         return int(self.extents[0]["first_index"]) - 1
 
 
 class HourFiles:
-    """One slice of an hour. Raises RetiredError when the hour is gone since the checkpoint."""
+    """One slice of an hour. RetiredError if the hour was deleted since the checkpoint."""
 
     def __init__(self, folder: Folder, piece: HourSlice, *, text: bool, skip: bool) -> None:
         self.path = hour_path(folder.path, piece.hour)
@@ -104,7 +104,7 @@ class HourFiles:
     # ------------------------------------------------------------------ rows and states
 
     def parts(self) -> Iterator[Part]:
-        """The slice in parts that fit into memory. Raises DamagedError unless damage is skipped."""
+        """Yield the slice in parts that fit into memory. DamagedError unless damage is skipped."""
         counts = self._extents["count"].astype(np.int64)
         sizes = self._extents["log_size"].astype(np.int64)
         start = 0
@@ -136,9 +136,9 @@ class HourFiles:
         return Part(np.frombuffer(raw, INDEX_ENTRY), good, extents, self._hour)
 
     def states(self, group: int, part: Part) -> StateArray:
-        """Entries of a part's rows; those that are broken make their rows so.
+        """The state entries of a part's rows. A damaged entry marks its row as damaged.
 
-        A file that is not there, or too short, reads as zeros.
+        A missing or short file reads as zeros.
         """
         count, first, name = len(part.rows), part.first, state_name(group)
         descriptor = self._files.get(name)
@@ -163,7 +163,7 @@ class HourFiles:
     # ------------------------------------------------------------------ records
 
     def check_records(self, part: Part, at: Int64Array) -> None:
-        """Look at the checksums of the records behind these rows of a part, extent by extent."""
+        """Verify the checksums of the records of these rows, extent by extent."""
         counts = part.extents["count"].astype(np.int64)
         ends = np.cumsum(counts)
         touched = np.unique(np.searchsorted(ends, at, "right"))
@@ -175,7 +175,7 @@ class HourFiles:
                 part.good[int(ends[number] - counts[number]) : int(ends[number])] = False
 
     def read_records(self, start: int, size: int) -> bytes:
-        """A range of the delay log."""
+        """Read a range of the delay log."""
         raw = pread(self._files["delay.log"], size, start)
         if len(raw) < size:
             raise DamagedError(f"{self.path}/delay.log", start, f"{size} bytes are not there")
@@ -187,7 +187,7 @@ class HourFiles:
 
 
 def pread(descriptor: int, size: int, offset: int) -> bytes:
-    """So much of a file as there is: one call of the kernel gives 2 GiB at most."""
+    """Read up to `size` bytes; one system call returns at most 2 GiB."""
     raw = os.pread(descriptor, size, offset)
     parts = [raw]
     while raw and (size := size - len(raw)):

@@ -32,25 +32,25 @@ _PARTITIONS_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
-    """What is read, and how."""
+    """The parsed options."""
 
     path: str
     wanted: Wanted
     text: bool
-    """With client-chosen ids, keys, tags and headers."""
+    """Whether to include ids chosen by senders, keys, tags and headers."""
     body: bool
     moved: bool
-    """Also the rows that a message has left: it lives in another one."""
+    """Whether to include the old rows of moved messages."""
     partitions: int
     skip_corrupt: bool
     push_filters: bool
-    """Let Spark's filters narrow what is read; see source.py for why that has to be asked for."""
+    """Whether Spark's filters are pushed down; source.py says why this is opt-in."""
     columns: tuple[str, ...] | None
-    """Only these: what is not asked for is not made. None = all."""
+    """The selected columns; others are not built. None for all."""
 
 
 def parse_options(given: Mapping[str, str]) -> SegmentOptions:
-    """Raises OptionError, a ValueError, which says what is allowed."""
+    """Parse options. Raises OptionError, a ValueError that says what is allowed."""
     known = {name.lower() for name in KNOWN}
     for name in given:
         if name.lower() not in known:

@@ -1,9 +1,9 @@
-"""Which ranges of which hours are read by which task.
+"""Assigns ranges of hours to tasks.
 
-An hour's rows come in extents, one for each flush, with checksums and the bounds of what is in
-them. Those in which nothing can be asked for are left out; the others are packed in their order
-into tasks of about the same size: small hours share one, and a hot hour is spread over several.
-A run of the far tier, which holds rows of many hours, is read whole by one task.
+The rows of an hour are stored in extents, one per flush, with a checksum and the bounds of their
+content. Extents that cannot match are skipped. The others are packed in order into tasks of similar
+size: small hours share a task, a large hour is split over several. A run of the far tier, which has
+rows of many hours, is read by one task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RunSlice:
 
 @dataclass(frozen=True, slots=True)
 class HourSlice:
-    """Extents [first, first + count) of an hour; with none, so many rows that cannot be read."""
+    """Extents [first, first + count) of an hour; without extents, a number of damaged rows."""
 
     hour: int
     first: int
@@ -56,7 +56,7 @@ class HourSlice:
 
 Piece = HourSlice | RunSlice
 _Place = tuple[Callable[[int, int], Piece], npt.NDArray[np.int64]]
-"""What makes a piece of extents [first, first + count), and which extents are read."""
+"""A function that builds a piece of extents [first, first + count), and the extents to read."""
 
 
 def _whole_run(run: Run, first: int, count: int) -> RunSlice:
@@ -70,7 +70,7 @@ def hour_path(folder: str, hour: int) -> str:
 
 
 def plan(folder: Folder, options: SegmentOptions) -> list[list[Piece]]:
-    """Slices for each task; fewer tasks than were asked for where there is little to read."""
+    """The slices of each task. There are fewer tasks than requested if there is little to read."""
     wanted = options.wanted
     bits = _topic_bits(folder, wanted)
     weights: list[npt.NDArray[np.int64]] = []
@@ -129,7 +129,7 @@ def _pack(
     if not places:
         return []
     weight = np.concatenate(weights)
-    # A task takes what has its middle in the task's share of all bytes.
+    # An extent belongs to the task whose share of all bytes contains its middle.
     middle = np.cumsum(weight) - weight / 2
     tasks = np.minimum((middle * count / weight.sum()).astype(np.int64), count - 1)
     out: list[list[Piece]] = [[] for _ in range(count)]
@@ -145,9 +145,9 @@ def _pack(
 
 
 def read_extents(folder: str, hour: int, rows: int, *, whole: bool) -> RowArray:
-    """The extents of the first `rows` rows of an hour, each checked and behind the one before.
+    """The extents of the first `rows` rows of an hour, verified and contiguous.
 
-    Raises DamagedError; if not `whole`, returns those in front of the damage instead.
+    Raises DamagedError; if not `whole`, returns the extents before the damage instead.
     """
     path = f"{hour_path(folder, hour)}/extents"
     with open(path, "rb") as file:
@@ -182,7 +182,7 @@ def _unsound(raw: bytes, extents: RowArray) -> Iterator[int]:
 
 
 def gone_since(folder: Folder, hour: int) -> bool:
-    """Whether an hour whose files are missing was removed because nothing lived in it any more."""
+    """Whether an hour without files was deleted because all its messages had ended."""
     if folder.hours[hour].ended:
         return True
     newer = read_folder(folder.path)

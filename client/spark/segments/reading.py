@@ -1,4 +1,4 @@
-"""From slices of hours to Arrow batches: what one task does."""
+"""The work of one task: reads slices of hours and returns Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Taken_contra = TypeVar("Taken_contra", Part, RunPart, contravariant=True)
 
 
 class Files(Protocol[Taken_contra]):
-    """Where parts come from: files of an hour, or runs."""
+    """A source of parts: the files of an hour, or runs."""
 
     def states(self, group: int, part: Taken_contra) -> StateArray:
-        """Entries of a part's rows."""
+        """The state entries of a part's rows."""
         ...
 
     def check_records(self, part: Taken_contra, at: Int64Array) -> None:
-        """Check the records of some rows of a part."""
+        """Verify the records of some rows of a part."""
         ...
 
     def read_records(self, start: int, size: int) -> bytes:
-        """A range of the records."""
+        """Read a range of the records."""
         ...
 
 
@@ -49,7 +49,7 @@ class Reading:
         self._tables = [table for table in tables if table.names]
 
     def batches(self, slices: Iterable[Piece]) -> Iterator[Any]:
-        """Raises DamagedError unless damage is skipped."""
+        """Yield the rows of slices. DamagedError unless damage is skipped."""
         for piece in slices:
             if isinstance(piece, RunSlice):
                 yield from self._run(piece.run)
@@ -79,7 +79,7 @@ class Reading:
         except DamagedError:
             if not options.skip_corrupt:
                 raise
-            # Without its keys nothing tells which hours its rows belong to.
+            # Without the keys the hours of the rows are unknown.
             if options.wanted.takes_damaged:
                 yield self._columns.damaged(np.full(run.rows, run.first_key >> INDEX_BITS))
             return
@@ -95,7 +95,7 @@ class Reading:
         damaged = len(part.rows) - int(np.count_nonzero(part.good))
         for each in found:
             if damaged:
-                # What one group's states or the records said of a row counts for all.
+                # Damage found for one group or in the records marks the row for all groups.
                 each = self._rows(files, each.table, part)
             if len(each.at):
                 rows = part.rows if len(each.at) == len(part.rows) else part.rows[each.at]

@@ -1,9 +1,9 @@
-"""Runs of the far tier: rows of hours beyond the next 35, many hours in one file.
+"""Reads the runs of the far tier: rows of hours beyond the next 35, many hours per file.
 
-A checkpoint names the runs and never changes one (storage/hours/far/sorted_run.py has the layout).
-Rows and records are believed when the checksum of their block of 1,024 rows fits, states when their
-seals do. Of several states of a row the newest run's counts. `RunFiles` has the methods of
-`HourFiles`.
+A checkpoint lists the runs, which are immutable (storage/hours/far/sorted_run.py has the layout).
+Rows and records are valid if the checksum of their block of 1,024 rows matches, states if their
+seals match. Of several states of a row, that of the newest run counts. `RunFiles` has the same
+methods as `HourFiles`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _KEY_SIZE: Final = 8
 
 @dataclass(slots=True)
 class RunPart:
-    """Rows of consecutive blocks, and which of them are what was written."""
+    """Rows of consecutive blocks, and which of them are valid."""
 
     rows: RowArray
     good: npt.NDArray[np.bool_]
     keys: Int64Array
     first_block: int
     starts: Int64Array
-    """Numbers of the rows within the blocks read, of which some hours are left out."""
+    """The numbers of the rows within the blocks; rows of skipped hours are left out."""
 
     @property
     def hours(self) -> Int64Array:
@@ -58,7 +58,7 @@ class RunPart:
 
 
 class RunFile:
-    """One open run. Raises DamagedError if its keys cannot be believed."""
+    """An open run. DamagedError if its keys are damaged."""
 
     def __init__(self, folder: Folder, run: Run, dtype: np.dtype[Any]) -> None:
         self.path = f"{folder.path}/hours/far/{run.number}.run"
@@ -127,8 +127,9 @@ class RunFiles:
     # ------------------------------------------------------------------ rows and states
 
     def parts(self) -> Iterator[RunPart]:
-        """The run in parts that fit into memory, without rows of hours that are not far any more
-        or not asked for. Raises DamagedError unless damage is skipped.
+        """Yield the run in parts that fit into memory. DamagedError unless damage is skipped.
+
+        Rows of hours that are no longer far, or not selected, are left out.
         """
         file = self._file
         blocks = len(file.blocks)
@@ -166,7 +167,7 @@ class RunFiles:
         return RunPart(rows, good, keys, start, asked)
 
     def states(self, group: int, part: RunPart) -> StateArray:
-        """Entries of a part's rows; those that cannot be read make their rows damaged."""
+        """The state entries of a part's rows. A damaged entry marks its row as damaged."""
         entries = np.zeros(len(part.rows), STATE_ENTRY)
         left = np.arange(len(part.rows))
         for run in self._folder.far.states.get(group, ()):
@@ -208,7 +209,7 @@ class RunFiles:
     # ------------------------------------------------------------------ records
 
     def check_records(self, part: RunPart, at: Int64Array) -> None:
-        """Look at the checksums of the records behind these rows of a part, block by block."""
+        """Verify the checksums of the records of these rows, block by block."""
         file = self._file
         ends = np.append(file.blocks["log_start"][1:].astype(np.int64), self._run.log_size)
         of_block = part.first_block + part.starts // RUN_BLOCK_ROWS
@@ -220,7 +221,7 @@ class RunFiles:
                 part.good[of_block == number] = False
 
     def read_records(self, start: int, size: int) -> bytes:
-        """A range of the records."""
+        """Read a range of the records."""
         raw = pread(self._file.descriptor, size, self._file.log_start + start)
         if len(raw) < size:
             raise DamagedError(self._file.path, start, f"{size} bytes are not there")

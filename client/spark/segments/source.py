@@ -1,10 +1,9 @@
 """SegmentSource: the format `delaylog-segments` of Spark.
 
-Two readers, because Spark refuses one that takes filters while
-`spark.sql.python.filterPushdown.enabled` is off: which one is made follows from who asks. Filters
-are taken only with the option `pushFilters`: Spark 4.3 keeps what was planned for one query on a
-DataFrame, and a later query on the same one that has no filter to push is given that again, so rows
-are missing from it without a word.
+There are two readers, because Spark refuses a reader with filter pushdown while
+`spark.sql.python.filterPushdown.enabled` is off; the caller determines which one is created.
+Filters are pushed down only with the option `pushFilters`: Spark 4.3 caches the plan of one query
+on a DataFrame and reuses it for a later query without filters, which then silently misses rows.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from pyspark_delaylog.segments.planning import Piece, plan
 
 FORMAT: Final = "delaylog-segments"
 _PUSHING: Final = "data_source_pushdown_filters"
-"""The worker of Spark that hands filters to a reader."""
+"""The Spark worker module that pushes filters to a reader."""
 
 
 @dataclass
 class SegmentPartition(InputPartition):
-    """What one task reads."""
+    """The slices that one task reads."""
 
     slices: tuple[Piece, ...]
 
@@ -48,17 +47,17 @@ class SegmentSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is called with."""
+        """The name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns, as the options want them."""
+        """The schema that the options select."""
         from pyspark_delaylog.segments.columns import schema_of
 
         return from_arrow_schema(schema_of(self._options))
 
     def reader(self, schema: StructType) -> SegmentReader:
-        """A reader; the one that takes filters where Spark is about to hand some over."""
+        """Create a reader, with filter pushdown if Spark is about to push filters."""
         known = self.schema()
         if schema.fieldNames() != known.fieldNames():
             raise ValueError(f"the columns are fixed: {', '.join(known.fieldNames())}")
@@ -68,19 +67,19 @@ class SegmentSource(DataSource):
 
 
 class SegmentReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
+    """Plans on the driver, and reads in the tasks."""
 
     def __init__(self, options: SegmentOptions) -> None:
         self._options = options
         self._folder = read_folder(options.path)
 
     def partitions(self) -> list[InputPartition]:
-        """Packed by size; one without anything when there is nothing to read."""
+        """Partitions of similar size; one empty partition if there is nothing to read."""
         tasks = plan(self._folder, self._options)
         return [SegmentPartition(task) for task in tasks] or [SegmentPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches of a task's slices."""
+        """Read the slices of a task as Arrow batches."""
         from pyspark_delaylog.segments.reading import Reading
 
         assert isinstance(partition, SegmentPartition)
@@ -88,10 +87,10 @@ class SegmentReader(DataSourceReader):
 
 
 class PushdownSegmentReader(SegmentReader):
-    """Leaves out what filters on hour, deliver_at, namespace, topic, group or state exclude."""
+    """A reader that applies filters on hour, deliver_at, namespace, topic, group and state."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        """Take what can be decided here; the rest goes back to Spark."""
+        """Take the supported filters; the others are returned to Spark."""
         for each in filters:
             path: tuple[str, ...] = getattr(each, "attribute", ())
             wanted = None

@@ -1,8 +1,8 @@
-"""What a row's state is called, for one group, as of a checkpoint.
+"""Determines the states of rows for one group, as of a checkpoint.
 
-The files do not say everything: that a message waits or is ready follows from its due time, and
-that a purge ended it from where in the log it was sent. The rules are the broker's own (`Group` in
-broker/engine/topics/groups.py), on columns.
+Not all states are stored: whether a message is waiting or ready follows from its due time, and
+whether a purge ended it follows from its log position. The rules are those of the broker (`Group`
+in broker/engine/topics/groups.py), applied to columns.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ for _state in MessageState:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Rows of one part of an hour that are asked for, as one group sees them."""
+    """The selected rows of a part, as one group sees them."""
 
     table: GroupTable
     at: Int64Array
-    """Which rows of the part."""
+    """The indexes of the rows in the part."""
     topics: Int64Array
-    """Their places in the columns of `table`."""
+    """Their indexes in the columns of `table`."""
     entries: StateArray
-    """What is stored; of purged rows also what is not."""
+    """The stored entries; for purged rows also the implied values."""
     state: Int64Array
-    """Codes of their states."""
+    """The codes of their states."""
 
 
 class PartRows(Protocol):
-    """Rows that are read together."""
+    """The rows of one part."""
 
     rows: RowArray
     good: npt.NDArray[np.bool_]
-    """Which of them are what was written."""
+    """Which rows are valid."""
 
     @property
     def hours(self) -> Int64Array:
-        """The hour of each."""
+        """The hour of each row."""
 
 
 def refs_of(hours: Int64Array, rows: RowArray) -> Int64Array:
-    """Where rows of some hours stand (make_ref of layout.py, on columns)."""
+    """The refs of rows (make_ref of layout.py, on columns)."""
     tags, index = rows["epoch_tag"].astype(np.int64), rows["global_index"].astype(np.int64)
     out: Int64Array = (hours << HOUR_SHIFT) | (tags << INDEX_BITS) | index
     return out
@@ -78,7 +78,7 @@ def group_rows(
     *,
     moved: bool,
 ) -> GroupRows:
-    """Those of a part's good rows that exist for a group and are asked for."""
+    """The valid rows of a part that the group sees and the query selects."""
     rows, hours = part.rows, part.hours
     due = rows["deliver_at"]
     topics = table.places(rows["topic"])
@@ -102,9 +102,9 @@ def group_rows(
     state[below | by_purge] = CODES["purged"]
     keep = np.ones(len(at), np.bool_)
     if not moved:
-        # A message that moved behind the checkpoint would be nowhere if it were not shown: in its
-        # first row, whose entry names its newest one and whose hour stays as long as it lives. One
-        # that moved before it into an hour that is gone has ended there: it was moved ahead.
+        # A message that moved after the checkpoint must be shown in its first row, otherwise it
+        # would be missing. The entry of that row names the newest row, and its hour stays while the
+        # message is live. A message that moved earlier, into a deleted hour, has ended there.
         left = np.flatnonzero(kept == _MOVED)
         away = ~folder.holds(entries["forward"][left])
         away &= rows["origin"][at[left]] == refs_of(hours[at[left]], rows[at[left]])
@@ -117,7 +117,7 @@ def group_rows(
 
 
 def times_of(found: GroupRows) -> tuple[Int64Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """(times of the entries, which are ends of leases, which are ends of messages)."""
+    """(times of the entries, which of them are lease ends, which are message ends)."""
     stored = found.entries["state"].astype(np.int64)
     ended = (stored >= STATE_ENDED_FIRST) & (stored != _MOVED)
     ended |= found.state == CODES["purged"]

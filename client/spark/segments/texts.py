@@ -1,9 +1,9 @@
-"""Records of rows as Arrow columns: id, key, tags, headers and value.
+"""Converts the records of rows to Arrow columns: id, key, tags, headers and value.
 
-A record's texts stand one behind the other, and records mostly do too. So one block of bytes is
-read, cut at every border as an Arrow array that copies nothing, and the columns are taken out of
-that. Rows that share a record with an older one (a retry inside the hour) may lie far away: those
-are read in clusters.
+The texts of a record are contiguous, and records mostly are too. So one block of bytes is read and
+split at every boundary into an Arrow array without copies, from which the columns are taken. A row
+that shares its record with an older row (a retry within the hour) may be far away; such rows are
+read in clusters.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from delaylog.storage.messages.own_backoff import split_own_backoff
 from pyspark_delaylog.columns import HEADERS
 
 _GAP_BYTES: Final = 65_536
-"""So much between two records is read with them."""
+"""Gaps up to this size between two records are read along with them."""
 
 
 class RecordFile(Protocol):
-    """Where records are read from."""
+    """A source of records."""
 
     def read_records(self, start: int, size: int) -> bytes:
-        """A range of the records."""
+        """Read a range of the records."""
         ...
 
 
 class Records:
-    """Records of some rows of one file."""
+    """The records of some rows of one file."""
 
     def __init__(self, files: RecordFile, rows: RowArray) -> None:
         self._n = len(rows)
@@ -55,12 +55,12 @@ class Records:
 
     def column(self, part: int) -> Any:
         """Part 0 to 4 of each record as a binary array: id, key, tags, headers, body."""
-        # An empty part begins where another one does: it is no piece of its own.
+        # An empty part starts where another part does, so it uses the shared empty piece.
         taken = np.where(self._sizes[:, part] > 0, self._places[:, part], len(self._pieces) - 1)
         return self._pieces.take(pa.array(taken))
 
     def texts(self, part: int, *, missing: bool) -> Any:
-        """The same as text, null for nothing if that is `missing`."""
+        """The same as text. Empty values become null if `missing`."""
         found = self.column(part)
         if missing:
             found = pc.if_else(pa.array(self._sizes[:, part] > 0), found, None)
@@ -78,7 +78,7 @@ class Records:
         return pa.ListArray.from_arrays(pa.array(offsets), lists.flatten())
 
     def headers(self) -> Any:
-        """Lists of (key, value), as Kafka's; few messages have any, and those share a few."""
+        """Lists of (key, value), as in Kafka. Few messages have headers, mostly equal ones."""
         there = self._sizes[:, 3] > 0
         if not there.any():
             return _empty_lists(self._n, HEADERS)
@@ -95,7 +95,7 @@ class Records:
 def _read(
     files: RecordFile, offsets: Int64Array, sizes: Int64Array, blocks: list[bytes]
 ) -> Int64Array:
-    """Where records begin in what was read, which is put into `blocks`."""
+    """Read records into `blocks`. Returns the start of each record."""
     order = np.argsort(offsets, kind="stable")
     starts = offsets[order]
     reach = np.maximum.accumulate(starts + sizes[order])
@@ -115,14 +115,14 @@ def _read(
 
 
 def _binary(cuts: Int64Array, block: bytes) -> Any:
-    """Pieces of a block between cuts."""
-    # A row's own parts never pass 2 GiB, nor does what is read at once (PART_BYTES and one extent).
+    """The pieces of a block between cuts, as a binary array."""
+    # Neither a row nor a part (PART_BYTES and one extent) exceeds 2 GiB, so int32 is enough.
     offsets = pa.py_buffer(cuts.astype(np.int32).tobytes())
     return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, offsets, pa.py_buffer(block)])
 
 
 def _as_text(column: Any) -> Any:
-    """Binary as text; what is no UTF-8 becomes replacement characters."""
+    """Binary as text; invalid UTF-8 becomes replacement characters."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

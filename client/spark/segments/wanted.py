@@ -1,7 +1,7 @@
-"""Which rows are asked for: by options, and by filters that Spark hands down.
+"""The selection of rows: by options, and by filters that Spark pushes down.
 
-Times are whole milliseconds in a folder and microseconds in Spark, so bounds are rounded to the
-millisecond that says the same: what is narrowed here needs no second look.
+A folder stores milliseconds and Spark uses microseconds, so bounds are rounded to the equivalent
+millisecond. Spark need not check the filters again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ STATES: Final = (
     "purged",
     "damaged",
 )
-"""Of the column `state`; the code of a state is its place here."""
+"""The values of the column `state`; the code of a state is its index."""
 _TEXTS: Final = {"topic": "topics", "namespace": "namespaces", "group": "groups", "state": "states"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def micros_of(value: datetime) -> int:
-    """Microseconds since 1970, exactly."""
+    """Exact microseconds since 1970."""
     since = value - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def parse_hour(text: str, name: str) -> int:
-    """An hour as a folder is called (2026-01-31T07Z), or an ISO time (UTC if it says none)."""
+    """Parse an hour: the name of a folder (2026-01-31T07Z) or an ISO time (default UTC)."""
     hour = hour_of_name(text)
     if hour is not None:
         return hour
@@ -55,7 +55,7 @@ def parse_hour(text: str, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Half-open ranges and sets; None = all."""
+    """Half-open ranges and sets; None for all."""
 
     hour_from: int = 0
     hour_to: int = HOUR_MAX + 1
@@ -67,7 +67,7 @@ class Wanted:
     states: frozenset[str] | None = None
 
     def due(self, from_ms: int, to_ms: int) -> Wanted:
-        """Narrowed to rows that are due in [from, to)."""
+        """Restrict to rows due in [from, to)."""
         return replace(
             self,
             due_from_ms=max(self.due_from_ms, from_ms),
@@ -75,11 +75,11 @@ class Wanted:
         )
 
     def hours(self, first: int, end: int) -> Wanted:
-        """Narrowed to hours in [first, end)."""
+        """Restrict to hours in [first, end)."""
         return replace(self, hour_from=max(self.hour_from, first), hour_to=min(self.hour_to, end))
 
     def among(self, column: str, values: Iterable[str]) -> Wanted:
-        """Narrowed to rows whose column holds one of these texts."""
+        """Restrict to rows whose column has one of these values."""
         name = _TEXTS[column]
         known: frozenset[str] | None = getattr(self, name)
         found = frozenset(values)
@@ -87,7 +87,7 @@ class Wanted:
         return replace(self, **narrowed)
 
     def narrowed(self, column: str, relation: str, value: Any) -> Wanted | None:
-        """By a filter of Spark's (`relation` is its class); None if it has to do that itself."""
+        """Apply a filter of Spark (`relation` is its class); None if it is unsupported."""
         if column in _TEXTS:
             if relation == "EqualTo" and isinstance(value, str):
                 return self.among(column, [value])
@@ -108,7 +108,7 @@ class Wanted:
 
     @property
     def takes_damaged(self) -> bool:
-        """Whether rows of which nothing but the hour is known can be asked for."""
+        """Whether damaged rows, of which only the hour is known, can match."""
         texts = (self.topics, self.namespaces, self.groups)
         any_due = (self.due_from_ms, self.due_to_ms) == (-NEVER_MS, NEVER_MS)
         return (
@@ -119,7 +119,7 @@ class Wanted:
 
 
 def _milliseconds(relation: str, micros: int) -> tuple[int, int] | None:
-    """[from, to) of the whole milliseconds that stand so to a time."""
+    """The half-open range of milliseconds that have this relation to a time."""
     floor, ceiling = micros // 1000, -(-micros // 1000)
     return {
         "EqualTo": (ceiling, floor + 1),
