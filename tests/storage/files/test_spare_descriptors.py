@@ -36,7 +36,10 @@ except OSError:
     pass
 try:
     calls[call]()
-    print("done", len(spare_descriptors._held))
+    spares_left = 0
+    while spare_descriptors.give_spare():
+        spares_left += 1
+    print("done", spares_left)
 except NoDescriptorError:
     print("no descriptor")
 """

@@ -6,6 +6,7 @@ Method: a dict as the model under Hypothesis; the files are real ones in a tempo
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 from delaylog.storage.ids import id_filter, id_index
-from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN
+from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
 from delaylog.storage.ids.id_forgetting import owned_ids
 from delaylog.storage.ids.id_hash import Hashes
-from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex
+from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex, read_stored
 from delaylog.storage.ids.id_merge import keys_of
-from delaylog.storage.layout import INDEX_ENTRY, RowArray
+from delaylog.storage.ids.id_run import IdRun
+from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
@@ -42,6 +45,24 @@ def put(ids: IdIndex, topic: int, hashed: int, ref: int) -> None:
 def found(ids: IdIndex, topic: int, hashes: list[int]) -> list[int | None]:
     """A ref or None per hash."""
     return [ref or None for ref in ids.get_column(topic, np.array(hashes, np.uint64)).tolist()]
+
+
+def run_counts(folder: Path) -> list[int]:
+    """How many ids each run has, by the file `index`."""
+    return [count for _, count in read_stored(FS, str(folder)).runs]
+
+
+@pytest.fixture
+def filters(monkeypatch: pytest.MonkeyPatch) -> list[IdFilter]:
+    """Every filter that an index makes, the one in use last."""
+    made: list[IdFilter] = []
+
+    def make(count: int) -> IdFilter:
+        made.append(IdFilter(count))
+        return made[-1]
+
+    monkeypatch.setattr(id_index, "IdFilter", make)
+    return made
 
 
 def flush(ids: IdIndex, position: int) -> None:
@@ -187,9 +208,9 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ids.put(1, everything[places], model[places])
         flush(ids, number)
         merge(ids)
-    assert len(ids._runs) <= 12
+    assert len(run_counts(tmp_path)) <= 12
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["index", *(f"{run.number}.ids" for run in ids._runs)]
+        ["index", *(f"{number}.ids" for number, _ in read_stored(FS, str(tmp_path)).runs)]
     )
     assert (ids.get_column(1, everything) == model).all()
     assert not ids.get_column(2, everything).any()
@@ -204,7 +225,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         put(ids, 3, number + 1, 1)
         flush(ids, number)
     merge(ids)
-    assert [run.count for run in ids._runs] == [int((~gone).sum()) + 4]
+    assert run_counts(tmp_path) == [int((~gone).sum()) + 4]
     ids.close()
     ids = IdIndex(FS, str(tmp_path))
     assert (ids.set_aside, ids.position) == ("", 3)
@@ -222,11 +243,13 @@ def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.M
         flush(ids, number)
         forget(ids, rows_of([(1, hashes[k], k + 1) for k in range(5)]))
         merge(ids)
-        assert len(ids._runs) < 20, number
+        assert len(run_counts(tmp_path)) < 20, number
     ids.close()
 
 
-def test_what_was_forgotten_takes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_forgotten_takes_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: list[IdFilter]
+) -> None:
     """However often ids come and go; and nothing is left when all of them have gone."""
     monkeypatch.setattr(id_filter, "COUNT_MIN", 1)
     monkeypatch.setattr(id_index, "SIZE_MIN", 1)
@@ -242,29 +265,36 @@ def test_what_was_forgotten_takes_little(tmp_path: Path, monkeypatch: pytest.Mon
             forget(ids, rows_of([(1, gone[k], k + 1) for k in range(rows)]))
         merge(ids)
         count = len(living) * rows
-        assert sum(run.count for run in ids._runs) <= 3 * count
-        assert ids._filter.size_bytes <= 3 * BYTES_AN_ID * count
+        assert sum(run_counts(tmp_path)) <= 3 * count
+        assert filters[-1].size_bytes <= 3 * BYTES_AN_ID * count
     for gone in living:
         forget(ids, rows_of([(1, gone[k], k + 1) for k in range(rows)]))
         merge(ids)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
-    assert ids._filter.size_bytes < 100
+    assert filters[-1].size_bytes < 100
     ids.close()
 
 
-def test_memory_is_bounded(tmp_path: Path) -> None:
+def test_memory_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: list[IdFilter]
+) -> None:
     """Stored ids take two bytes each; new ids cost no look-up in the runs, few exceptions apart."""
     ids = IdIndex(FS, str(tmp_path))
     for number in range(8):
         put_many(ids, fresh_hashes(50_000, number), 1)
         flush(ids, number)
-        assert ids._filter.size_bytes <= BYTES_AN_ID * max(50_000 * (number + 1), COUNT_MIN)
-        assert ids._filter.count <= ids._filter.capacity * FILTER_FILLED_MAX
-    looked: list[int] = []
-    real = ids._look_up
-    ids._look_up = lambda keys: looked.append(len(keys)) or real(keys)  # type: ignore[method-assign]
+        assert filters[-1].size_bytes <= BYTES_AN_ID * max(50_000 * (number + 1), COUNT_MIN)
+        assert filters[-1].count <= filters[-1].capacity * FILTER_FILLED_MAX
+    looked = Counter[IdRun]()
+    find = IdRun.find
+
+    def counted(run: IdRun, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
+        looked[run] += len(keys)
+        return find(run, keys)
+
+    monkeypatch.setattr(IdRun, "find", counted)
     assert not ids.get_column(1, fresh_hashes(100_000, 99)).any()
-    assert sum(looked) < 2_000
+    assert max(looked.values()) < 2_000
     assert ids.get_column(1, fresh_hashes(50_000, 3)).all()
     ids.close()
 
@@ -280,7 +310,7 @@ def test_colliding_keys_are_one_id(tmp_path: Path) -> None:
     assert found(ids, 1, [zero, 5]) == [10, 40]
     flush(ids, 1)
     assert found(ids, 1, [zero, 5]) == [10, 40]
-    assert [run.count for run in ids._runs] == [2]
+    assert run_counts(tmp_path) == [2]
     ids.close()
 
 
@@ -471,7 +501,7 @@ def test_a_merge_on_a_full_disk_leaves_nothing_behind(
     assert sorted(path.name for path in (tmp_path / "ids").iterdir()) == before
     disk.others = 0
     merge(ids)
-    assert [run.count for run in ids._runs] == [2_000]
+    assert run_counts(tmp_path / "ids") == [2_000]
     for each in hashes:
         assert ids.get_column(1, each).all()
     ids.close()
