@@ -1,7 +1,6 @@
-"""What nodes say to each other. Every message but HELLO names the epoch it belongs to.
+"""The messages between nodes. Every message of an epoch names it.
 
-The bytes of each are declared in wire.py. Who sent a message is known from its connection, so no
-message says it.
+Their bytes are declared in wire.py. The connection identifies the sender, so no message names it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from delaylog.storage.messages.batch import Block
 
 
 class Hello(NamedTuple):
-    """First on a connection: who speaks. Proving it is the transport's affair."""
+    """The first message on a connection: its sender, which the transport authenticates."""
 
     cluster_id: bytes
     node: int
@@ -24,45 +23,44 @@ class Hello(NamedTuple):
 
 
 class FolderIdentity(NamedTuple):
-    """Second on a connection: which data folder speaks, and what it knows of the other one.
-
-    Nodes of feature level 1 neither send nor take it. 0 and zero bytes stand for "unknown".
+    """The second message on a connection: the sender's data folder, and what it knows of the
+    receiver's folder. Nodes of feature level 1 do not send it. 0 and zero bytes mean "unknown".
     """
 
     cluster: bytes
     """The random id of the cluster, 16 bytes."""
     incarnation: int
-    """Of the process that runs on the folder now."""
+    """The incarnation of the process that runs on the folder now."""
     version: int
-    """Of the configuration that the folder's log holds."""
+    """The version of the configuration in the folder's log."""
     history: bytes
-    """16 bytes that only logs of the same origin and end share, the last epoch left out."""
+    """A hash that only logs with the same frames share, apart from the last epoch; 16 bytes."""
     remembered: int
     """The receiver's newest incarnation that the sender has met as a voter."""
     learner: int
-    """The same as a learner, if it came as one since."""
+    """The newest one that it has met as a learner since then, if any."""
     leads: int
-    """The epoch in which the sender leads at the moment."""
+    """The epoch in which the sender leads; 0 if it does not."""
     acknowledged: int
-    """What the receiver has acknowledged as durable in that epoch."""
+    """The log that the receiver has acknowledged as durable in that epoch."""
     incarnations: tuple[int, ...]
-    """Of the folder, oldest first, the present one included."""
+    """The incarnations of the folder, oldest first, including the present one."""
 
 
 class NodeStatus(NamedTuple):
-    """How a node is, sent to everybody at regular intervals: a msgpack map, see the host."""
+    """The status of a node, sent to all others twice a second: a msgpack map of the host."""
 
     members: Block
 
 
 class Prepare(NamedTuple):
-    """A candidate asks for the promise to follow nobody of a lower epoch any more."""
+    """A candidate asks the receiver to promise its epoch: to follow no lower one any more."""
 
     epoch: int
 
 
 class Promise(NamedTuple):
-    """Given, durably; and what the log of who gave it holds, which is frozen from now on."""
+    """A durable promise, with the contents of the sender's log, which is frozen from now on."""
 
     epoch: int
     end: int
@@ -76,14 +74,14 @@ class Promise(NamedTuple):
 
 
 class Nack(NamedTuple):
-    """Refused: something at least as new has been promised."""
+    """A refusal: the sender has promised an epoch that is at least as new."""
 
     epoch: int
     promised: int
 
 
 class Fetch(NamedTuple):
-    """A candidate asks the best log among its promises for what its own lacks."""
+    """A candidate requests the frames that its log lacks from the best log."""
 
     epoch: int
     offset: int
@@ -91,7 +89,7 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole frames from `offset`; `end` is where the log they come from ends."""
+    """Whole frames from `offset` on; `end` = the end of the sender's log."""
 
     epoch: int
     offset: int
@@ -100,9 +98,9 @@ class Fetched(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Whole frames behind `prev_offset`, or none; how far is committed; how far was dispatched.
+    """Whole frames from `prev_offset` on, or none; the commit position; the tick.
 
-    `seq` numbers the rounds of a leadership: an answer names the newest round whose tick it took.
+    `seq` numbers the rounds of a leadership: an answer names the newest round whose tick was taken.
     """
 
     epoch: int
@@ -115,7 +113,7 @@ class Append(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """The log is the leader's and durable up to `end`; the tick of round `seq` was taken."""
+    """The log durably equals the leader's up to `end`; the tick of round `seq` was taken."""
 
     epoch: int
     end: int
@@ -124,7 +122,7 @@ class Ack(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """The frames do not fit behind this log: what it holds instead."""
+    """The frames do not continue the sender's log, whose end and table follow."""
 
     epoch: int
     end: int
@@ -141,22 +139,22 @@ class Takeover(NamedTuple):
 
 
 class Readmit(NamedTuple):
-    """A leader lets a learner that holds the log up to `end` be a voter again."""
+    """A leader readmits a learner, whose log must reach `end`, as a voter."""
 
     epoch: int
     end: int
 
 
 class CopyOffer(NamedTuple):
-    """A leader offers a copy of its folder to a node whose log lies behind its own beginning."""
+    """A leader offers a copy of its folder to a node that needs frames from before its log."""
 
     epoch: int
     copy: int
-    """Which of the leader's copies it is."""
+    """The number of the copy, drawn by the leader."""
 
 
 class CopyTaken(NamedTuple):
-    """So many bytes of a copy's files were written; 0 accepts the offer."""
+    """The receiver has written `taken` bytes of a copy; 0 accepts the offer."""
 
     epoch: int
     copy: int
@@ -164,21 +162,21 @@ class CopyTaken(NamedTuple):
 
 
 class CopyPart(NamedTuple):
-    """Bytes of one file of a copy; what no part holds is zeros."""
+    """Bytes of one file of a copy; bytes that no part contains are zeros."""
 
     epoch: int
     copy: int
     at: int
-    """Bytes of all parts before."""
+    """The number of bytes in all previous parts."""
     offset: int
-    """In the file."""
+    """The offset in the file."""
     name: str
-    """Of the file, relative to the folder."""
+    """The path of the file, relative to the folder."""
     data: Block
 
 
 class CopyEnd(NamedTuple):
-    """All of a copy was sent, or one of the two gives it up."""
+    """The whole copy was sent (`whole`), or one of the two nodes gives it up."""
 
     epoch: int
     copy: int
@@ -187,7 +185,7 @@ class CopyEnd(NamedTuple):
 
 CopyMessage: TypeAlias = CopyOffer | CopyTaken | CopyPart | CopyEnd
 HostMessage: TypeAlias = CopyMessage | FolderIdentity | NodeStatus
-"""Between the hosts of two nodes: `ReplicationNode` knows none of them."""
+"""Messages between the hosts of two nodes, which `ReplicationNode` does not take."""
 
 Message: TypeAlias = (
     Hello

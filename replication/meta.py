@@ -1,18 +1,18 @@
-"""The file `meta`: what a node must still know after it was killed to keep its promises.
+"""The file `meta`: the identity and the promises of a node, which must survive a kill.
 
     32 bytes FILE_HEADER (magic "DLME", version, payload size, crc32c), then a msgpack map:
     format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
     cluster (16 bytes, or none) · incarnations · met {index: incarnation} · learners · known_to
 
-0.1.0 did not write the last line, and ignores it. A folder gets a new, random incarnation each time
-that a node begins to run on it; `met` holds the newest one of each other voter's folder, `learners`
-that of a node that came as a learner since, and `known_to` the one of this folder that each other
-node has met last.
+Release 0.1.0 does not write the last line, and ignores it. A folder gets a new, random incarnation
+each time that a node starts on it; `met` has the newest one of each other voter's folder,
+`learners` that of each node that has connected as a learner since, and `known_to` the incarnation
+of this folder that each other node remembers.
 
-It is replaced as a whole (written aside, fsynced, renamed, folder fsynced) and `save` returns only
-then, so that every reply that reflects a promise follows it. A missing file means that this node
-knows of no promise: it may be new, or have lost its disk. Nothing here decides which; who makes
-the file anew says whether the node votes.
+The file is replaced as a whole (written aside, fsynced, renamed, folder fsynced) before `save`
+returns, so every reply that depends on a promise follows it. A missing file means that this node
+knows no promise: it may be new, or have lost its disk. The caller that makes a new file decides
+whether the node votes.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from delaylog.storage.layout import open_file, seal_file
 META_MAGIC: Final = 0x454D4C44  # "DLME"
 META_FORMAT: Final = 1
 INCARNATIONS_MAX: Final = 256
-"""Starts that a folder remembers, and the ones that other nodes remember in any case."""
+"""Most incarnations that a folder remembers; those that other nodes remember always stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Who this node is and what it has promised."""
+    """The identity and the promises of a node."""
 
     cluster_id: bytes
-    """Follows from the cluster's name."""
+    """Derived from the cluster's name."""
     node_id: int
     members: dict[int, str] = field(hash=False)
     """Index of each founding node -> its address; empty = this node knows of no cluster yet."""
     promised_epoch: int = 0
     voter: bool = True
-    """Whether it counts; a learner does not until it is readmitted."""
+    """Whether it votes; a learner does not until it is readmitted."""
     cluster: bytes = b""
-    """The random id of the cluster; nothing while it is not known."""
+    """The random id of the cluster; empty while it is not known."""
     incarnations: tuple[int, ...] = ()
-    """Of this folder, oldest first."""
+    """The incarnations of this folder, oldest first."""
     met: dict[int, int] = field(default_factory=dict, hash=False)
-    """The newest incarnation of each other voter that this node has met."""
+    """The newest incarnation of each other voter's folder."""
     learners: dict[int, int] = field(default_factory=dict, hash=False)
-    """The newest one of each node that has come as a learner since it came as a voter."""
+    """The newest incarnation of each node that has connected as a learner since then."""
     known_to: dict[int, int] = field(default_factory=dict, hash=False)
-    """The newest incarnation of this folder that each other node has met."""
+    """The newest incarnation of this folder that each other node remembers."""
 
     def __post_init__(self) -> None:
         self.founding()
@@ -67,22 +67,23 @@ class Meta:
 
     @classmethod
     def learner(cls, cluster_id: bytes, node_id: int, members: dict[int, str]) -> Meta:
-        """Of a node whose disk is blank or was damaged: it may have promised anything."""
+        """The meta of a node whose disk is blank or damaged: it may have promised anything."""
         return cls(cluster_id, node_id, members, voter=False)
 
     def founding(self) -> Configuration:
-        """The configuration that holds until the log has one. Raises ClusterError."""
+        """The configuration in force until the log has one. Raises ClusterError."""
         return Configuration.founding(self.members) if self.members else Configuration(())
 
     def promise(self, epoch: int) -> Meta:
-        """The same with a newer promise."""
+        """A copy with a newer promise."""
         assert epoch > self.promised_epoch, "a promise never falls"
         return replace(self, promised_epoch=epoch)
 
     def reborn(self, incarnation: int) -> Meta:
         """A copy with the incarnation of a new process appended.
 
-        Old ones are forgotten, but not what another node remembers: it may be away for long.
+        Old incarnations are dropped, except those that another node remembers, which may be away
+        for long.
         """
         known = {*self.known_to.values()}
         spare = len(self.incarnations) + 1 - INCARNATIONS_MAX
@@ -95,7 +96,7 @@ class Meta:
         return replace(self, incarnations=(*kept, incarnation))
 
     def has_met(self, node: int, incarnation: int, *, voter: bool) -> Meta:
-        """A copy that has met another node's folder, and is known to it."""
+        """A copy that remembers another node's folder, which remembers this one."""
         met, learners = dict(self.met), dict(self.learners)
         learners.pop(node, None)
         (met if voter else learners)[node] = incarnation
@@ -103,13 +104,13 @@ class Meta:
         return replace(self, met=met, learners=learners, known_to=known_to)
 
     def has_forgotten(self, nodes: Collection[int]) -> Meta:
-        """A copy that knows no folder of these nodes."""
+        """A copy that remembers no folder of these nodes."""
         met = {node: one for node, one in self.met.items() if node not in nodes}
         learners = {node: one for node, one in self.learners.items() if node not in nodes}
         return replace(self, met=met, learners=learners)
 
     def readmitted(self) -> Meta:
-        """The same as a voter."""
+        """A copy that votes."""
         return replace(self, voter=True)
 
 
@@ -132,7 +133,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(raw: bytes, path: str) -> Meta:
-    """What the bytes say. Raises MetaDamagedError."""
+    """Decode the bytes of the file. Raises MetaDamagedError."""
     opened = open_file(META_MAGIC, raw)
     if opened is None:
         raise MetaDamagedError(path, "its checksum does not hold")
@@ -160,14 +161,14 @@ class MetaFile:
     """The file of one data folder."""
 
     def __init__(self, fs: FileSystem, path: str, meta: Meta) -> None:
-        """Stand on what `load_meta` gave or `make` wrote."""
+        """`meta` = what `load_meta` has read or `make` writes."""
         self._fs = fs
         self.path = path
         self.meta = meta
 
     @classmethod
     def make(cls, fs: FileSystem, path: str, meta: Meta) -> MetaFile:
-        """Begin a file: of a voter only while the cluster is made, later of a `Meta.learner`."""
+        """Write a new file: of a voter only when the cluster is founded, later of a learner."""
         file = cls(fs, path, meta)
         file.save(meta)
         return file
@@ -180,7 +181,7 @@ class MetaFile:
 
 
 def load_meta(fs: FileSystem, path: str) -> Meta | None:
-    """What the file says; None if there is none. Raises MetaDamagedError."""
+    """Read the file; None if there is none. Raises MetaDamagedError."""
     if not fs.exists(path):
         return None
     return decode_meta(read_file(fs, path), path)

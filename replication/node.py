@@ -1,11 +1,11 @@
-"""One node of a cluster: whom it follows, when it leads, and how it hands over.
+"""One node of a cluster: follows, becomes leader, leads and hands over.
 
-A synchronous state machine. Messages, times and words of the oracle come in; messages and events
-go out, and the host sends those when the call has returned. Everything rests on the promise: a node
-that has promised an epoch answers nobody of a lower one, across every kind of crash.
+A synchronous state machine. Messages, times and the oracle's suggestions come in; messages and
+events go out, which the host takes when the call has returned. Safety depends on the promise: a
+node that has promised an epoch answers no lower one, across every kind of crash.
 
     FOLLOWER -> PREPARING -> ADOPTING -> BEGINNING -> SERVING
-        ^-----------------------------------------------| a higher epoch, or the oracle's word
+        ^-----------------------------------------------| a higher epoch, or the oracle's decision
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReplicationNode:
         timing: Timing | None = None,
         commit: int = 0,
     ) -> None:
-        """`commit` = up to where the log is known to be committed, such as by a checkpoint."""
+        """`commit` = the end of the log that is known to be committed, such as by a checkpoint."""
         self._log = log
         self._meta = meta
         self._ticks = ticks
@@ -80,13 +80,13 @@ class ReplicationNode:
             replica, lambda: self.configuration, self._voter, random=random, begin=self._begin
         )
         self.leadership = Leadership(replica)
-        """What this node may do because it leads."""
+        """The rights of this node as the leader."""
 
-    # ------------------------------------------------------------------ standing
+    # ------------------------------------------------------------------ state
 
     @property
     def role(self) -> Role:
-        """What it does at the moment."""
+        """The present role."""
         if self.leader is not None:
             return Role.SERVING if self.leader.serving else Role.BEGINNING
         if self._campaign.candidate is not None:
@@ -95,39 +95,39 @@ class ReplicationNode:
 
     @property
     def configuration(self) -> Configuration:
-        """The newest that its log holds, committed or not: what a leader or candidate goes by."""
+        """The newest configuration in its log, committed or not, which is in force."""
         return self._log.epochs.configuration or self._founding
 
     @property
     def promised(self) -> int:
-        """The epoch below which it answers nobody."""
+        """The promised epoch: it answers no lower one."""
         return self._voter.promised
 
     @property
     def votes(self) -> bool:
-        """Whether it counts; a learner only replicates."""
+        """Whether it votes; a learner only replicates."""
         return self._meta.meta.voter
 
     @property
     def may_lead(self) -> bool:
-        """Whether the newest configuration that its log holds lets it lead: it stays a voter."""
+        """Whether it votes, and is a voter in the newest configuration of its log."""
         return self.votes and self.node in self.configuration.voters
 
     @property
     def leader(self) -> Leader | None:
-        """What it ships and counts, if it leads."""
+        """The present leadership of this node, if it leads."""
         return self.leadership.leader
 
     @property
     def commit(self) -> int:
-        """Up to where the log is known to be committed; never falls in one life."""
+        """End of the log that is known to be committed; never falls in one process."""
         leader, known = self.leader, self._follower.commit
         return known if leader is None else max(known, leader.commit)
 
     # ------------------------------------------------------------------ serving
 
     def note_appended(self, *, at_once: bool = False) -> None:
-        """The engine of this leader has written frames: ship them, `at_once` or with others."""
+        """The engine of this leader has appended frames: ship them; urgent ones `at_once`."""
         if self.leader is not None:
             self.leader.ship_all(at_once=at_once)
 
@@ -143,9 +143,9 @@ class ReplicationNode:
     # ------------------------------------------------------------------ the oracle
 
     def suggest_leader(self, now: Now, *, at_once: bool = False) -> None:
-        """The oracle wants this node to lead. Said again it does nothing.
+        """The oracle suggests this node as the leader; idempotent.
 
-        `at_once` = somebody insists: whose turn it is does not matter.
+        `at_once` = try now, whichever node has precedence.
         """
         if not self.votes:
             return
@@ -156,15 +156,14 @@ class ReplicationNode:
                 self._campaign.stand(now)
 
     def unsuggest_leader(self) -> None:
-        """The oracle wants another one. What it has promised does not change."""
+        """The oracle suggests another node. The promise does not change."""
         self._campaign.drop()
         self._step_down()
 
     def renew(self, now: Now) -> None:
-        """Begin a new epoch as the leader that it is: a readmitted learner counts from there, or
-        other members do.
+        """Begin a new epoch as the present leader, to count a readmitted voter or change members.
 
-        A serving leader does so by itself once it has heard of such a voter, or of a change.
+        A serving leader does this by itself when it is needed.
         """
         leader = self.leader
         if leader is not None and not self.leadership.hands_over:
@@ -179,13 +178,13 @@ class ReplicationNode:
         return begun
 
     def readmit(self, learner: int) -> bool:
-        """Let a learner vote again; False if that is not safe yet."""
+        """Readmit a learner as a voter; False if that is not safe yet."""
         return self.leader is not None and self.leader.readmit(learner)
 
     # ------------------------------------------------------------------ time
 
     def next_timer_ms(self) -> int | None:
-        """When `timer` has something to do, by the clock that never stops."""
+        """When `timer` has something to do, by the boot clock; None if never."""
         times = self._campaign.next_timer_ms()
         for at_ms in (self.leadership.round_due_ms(), self.leadership.deadline_ms()):
             if at_ms is not None:
@@ -213,19 +212,19 @@ class ReplicationNode:
                 self.renew(now)
 
     def reconnect(self, peer: int) -> None:
-        """A connection is new: what was under way on the old one may be lost."""
+        """A peer has reconnected: messages on the old connection may be lost."""
         if self.leader is not None and peer in self.leader.progress:
             self.leader.reconnect(peer)
 
     # ------------------------------------------------------------------ messages
 
     def receive(self, source: int, message: Message, now: Now) -> None:
-        """A message came. Raises PeerError for one that no sound peer sends."""
+        """A message came. Raises PeerError for one that no correct peer sends."""
         if source == self.node:
             raise PeerError(f"node {source} is this one")
         if source in self.configuration.removed and isinstance(message, Prepare | Nack):
-            # It may stand as long as it likes. Whoever has begun an epoch was let in again, and
-            # this node is behind.
+            # Candidacies of a removed node are ignored. If it has begun an epoch, it was added
+            # again, and this node is behind: other messages are taken.
             return
         match message:
             case Append():
@@ -249,7 +248,8 @@ class ReplicationNode:
             case Readmit():
                 self._on_readmit(message)
             case _:
-                raise PeerError(f"{type(message).__name__} from node {source} is out of place")
+                kind = type(message).__name__
+                raise PeerError(f"{kind} from node {source} is not a message of replication")
 
     def take_messages(self) -> list[tuple[int, Message]]:
         """(receiver, message) to send now, oldest first."""
@@ -268,16 +268,16 @@ class ReplicationNode:
         self._events.append(event)
 
     def accept_tick(self, tick: EpochTick) -> None:
-        """The leader's tick came by another way, such as the oracle's heartbeat. It opens no gate:
-        only what is answered to a round does.
+        """The leader's tick came outside of a round, such as in the oracle's heartbeat. It does not
+        open the gate: only answers to rounds do.
         """
         if self.leader is None and tick.epoch == self.promised:
             self._follower.note_tick(tick)
 
     def _check_owner(self, source: int, epoch: int) -> None:
-        """Only its own node speaks for an epoch."""
+        """Raise PeerError unless the source is the owner of the epoch."""
         if epoch_node(epoch) != source:
-            raise PeerError(f"node {source} speaks for epoch {epoch:#x}, which is not its own")
+            raise PeerError(f"node {source} sends for epoch {epoch:#x}, which is not its own")
 
     def _on_prepare(self, source: int, message: Prepare, now: Now) -> None:
         self._check_owner(source, message.epoch)
@@ -288,7 +288,7 @@ class ReplicationNode:
             given = self.leadership.has_given
             self._step_down()
             if given:
-                # The oracle may go on for a while with the word that made this node lead.
+                # The oracle may suggest this node for a while after it has handed over.
                 self._campaign.stay_out(now)
             else:
                 self._campaign.give_way(now)
@@ -310,7 +310,7 @@ class ReplicationNode:
     # ------------------------------------------------------------------ leading
 
     def _begin(self, candidate: Candidate, now: Now) -> None:
-        """The log is complete: begin the epoch in it and ship that."""
+        """The candidate's log is complete: begin the epoch in it and ship it."""
         tick = candidate.tick()._replace(epoch=candidate.epoch, wall_ms=now.wall_ms)
         self._campaign.candidate = None
         configuration = candidate.begins_with(self._log.epochs.last_epoch, self.configuration)
@@ -325,7 +325,7 @@ class ReplicationNode:
             self._campaign.succeeded()
 
     def _step_down(self) -> None:
-        """Lead no more; what was committed stays so."""
+        """Stop leading; the commit position stays."""
         self._follower.commit = max(self._follower.commit, self.leadership.end())
 
     def _on_ack(self, source: int, message: Ack, now: Now) -> None:
@@ -356,7 +356,7 @@ class ReplicationNode:
         self._follower.append(source, message)
 
     def _cut_log(self, position: int) -> None:
-        """Drop frames that no later leader has. What is committed is never among them."""
+        """Drop frames that the leader does not have. Raises LostCommitError for committed ones."""
         if position < self._follower.commit:
             commit = self._follower.commit
             raise LostCommitError(position=position, committed=commit, epoch=self.promised)

@@ -1,7 +1,7 @@
-"""Who should lead: a suggestion, never a fact.
+"""The oracle: suggests which node should lead.
 
-An oracle may be wrong, late, or name two nodes at once; epochs make that harmless. It is asked
-again and again and says how things stand, so that a word that was lost does no harm either.
+A suggestion may be wrong or late, and two nodes may be suggested at once; epochs make that
+harmless. The oracle is polled, so a lost suggestion does no harm either.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Protocol
 
 
 class LeaderOracle(Protocol):
-    """Suggests who leads."""
+    """Suggests the leader."""
 
     def suggests(self, now_ms: int) -> bool:
-        """Whether this node should lead, as things stand."""
+        """Whether this node should lead now."""
 
     def leader(self, now_ms: int) -> int | None:
-        """Who is thought to lead, for clients; None if nobody is known to."""
+        """The node that probably leads, for clients; None if unknown."""
 
     def resign(self, now_ms: int, until_ms: int) -> None:
-        """This node cannot lead: let another one be chosen, and stay out until then."""
+        """This node cannot lead: have another one elected, and stay out until then."""
 
     def transfer(self, target: int, now_ms: int) -> None:
-        """A planned hand-over has begun: make the oracle agree with it."""
+        """A planned hand-over has begun: have the target elected."""
 
 
 class StaticOracle:
-    """Always the same node: a cluster of one, or a leader set by hand. Time does not matter."""
+    """Always suggests the same node: for a cluster of one, or a leader that is set by hand."""
 
     def __init__(self, node: int, leader: int) -> None:
         self._node = node
@@ -39,7 +39,7 @@ class StaticOracle:
         return self._leader
 
     def resign(self, now_ms: int, until_ms: int) -> None:
-        """Nobody else can be chosen."""
+        """No other node can be elected."""
 
     def transfer(self, target: int, now_ms: int) -> None:
         self._leader = target

@@ -1,8 +1,8 @@
-"""The disk of replication over a real data folder: physical log and tick slots.
+"""The protocols of disk.py over a data folder: the physical log and the tick slots.
 
-The physical log is the one that the engine appends to. Here it gets what replication adds: a table
-of epochs, frames from a peer, and a cut. The table is made from a checkpoint and the frames behind
-it, and is kept in step by every way in which an EPOCH_BEGIN enters or leaves the log.
+The engine appends to the same physical log. Replication adds a table of epochs, frames from a peer,
+and cuts. The table is made from a checkpoint and the frames after it, and every method that adds or
+removes an EPOCH_BEGIN updates it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from delaylog.storage.log.tick_slots import TickRecord, TickSlots
 from delaylog.storage.messages.batch import Block
 
 READ_KEPT_BYTES: Final = 1 << 20
-"""What was read last is kept up to this size."""
+"""The last read is cached up to this size."""
 
 
 class PhysicalReplicaLog:
@@ -37,18 +37,18 @@ class PhysicalReplicaLog:
         entries: EpochEntries = (),
         configuration: Configuration | None = None,
     ) -> None:
-        """`entries` and `configuration` are a checkpoint's; `note` sees what is replayed."""
+        """`entries` and `configuration` are a checkpoint's; `note` adds the replayed frames."""
         self._log = log
         self._slots = slots
         self.epochs = EpochTable(entries, configuration)
         self._last_read: tuple[int, bytes] = (0, b"")
         self.level = FIRST_LEVEL
-        """The highest feature level of the frames that were noted or came from a peer. A cut does
-        not lower it before the next start: a node too many is refused meanwhile, never one too few.
+        """The highest feature level of the frames that were noted or came from a peer. A cut lowers
+        it at the next start only: until then a node may be refused without need, never accepted.
         """
 
     def note(self, frame: Frame) -> None:
-        """A frame was replayed, or appended by others than replication."""
+        """A frame was replayed, or appended by the engine."""
         header = frame.header
         if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
             configuration = Configuration.decode(frame.payload)
@@ -71,12 +71,12 @@ class PhysicalReplicaLog:
     def read(self, start: int, bytes_max: int) -> Block:
         position, data = self._last_read
         if position == start and 0 < len(data) <= bytes_max:
-            # Most often the other follower asks for the same.
+            # Most often it is read for the other follower.
             return data
         data = self._log.read(start, bytes_max)
         if start < self._log.found_end:
-            # Nobody has looked at these since they were written, and a peer that is sent rot could
-            # only refuse it. Raises CorruptionError.
+            # These frames were not checked since they were written; a peer would refuse corrupt
+            # ones. Raises CorruptionError.
             for _ in frames_in(data, start):
                 pass
         if len(data) <= READ_KEPT_BYTES:
@@ -84,9 +84,9 @@ class PhysicalReplicaLog:
         return data
 
     def append_frames(self, data: Block, frames: Sequence[RawFrame]) -> None:
-        assert frames[0].position == self.end, "frames stand behind each other"
+        assert frames[0].position == self.end, "frames follow each other"
         self._log.append_raw(data)
-        assert frames[-1].end == self.end, "the frames are what the data holds"
+        assert frames[-1].end == self.end, "the data consists of the frames"
         for frame in frames:
             if frame.begins:
                 self.epochs.begin(frame.epoch, frame.position, frame.configuration)
@@ -105,7 +105,7 @@ class PhysicalReplicaLog:
         )
 
     def begin_anew(self, tick: EpochTick, leader_time_ms: int) -> None:
-        """Give the last epoch, of which the log holds the begin alone, another number."""
+        """Give the last epoch, which has only its EPOCH_BEGIN, another number."""
         _, start = self.epochs.entries()[-1]
         self._log.rewrite_last(
             start,
@@ -119,7 +119,7 @@ class PhysicalReplicaLog:
         self.epochs.begin(tick.epoch, start)
 
     def cut(self, position: int) -> None:
-        # The slots say how far the log was synced: the next start would miss what is cut now.
+        # The slots state the durable end: the next start would take the cut for a loss.
         newest = self._slots.newest
         if newest is not None and newest.durable_end > position:
             self._slots.write(replace(newest, durable_end=position))

@@ -1,7 +1,7 @@
-"""Frames as bytes that came from a peer: checked one by one before any of them is believed.
+"""Frames as bytes from a peer: each is checked before any of them is used.
 
-What passes here is exactly what a log's recovery would accept: whole frames, one behind the
-other, with sound checksums, an epoch that never falls and rises by an EPOCH_BEGIN only.
+The checks are those of a log's recovery: whole frames in sequence with correct checksums, and an
+epoch that never falls and rises only with an EPOCH_BEGIN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.storage.messages.batch import Block
 
 
 class RawFrame(NamedTuple):
-    """Where a frame stands, whose it is, and what it says of dispatch."""
+    """A checked frame: its position, epoch and tick."""
 
     position: int
     end: int
@@ -26,13 +26,13 @@ class RawFrame(NamedTuple):
     begins: bool
     tick: EpochTick
     level: int = 0
-    """The feature level that it raises the log to; 0 = it raises none."""
+    """The feature level that it raises the log to; 0 = none."""
     configuration: Configuration | None = None
-    """Of the epoch that it begins."""
+    """The configuration of the epoch that it begins."""
 
 
 def split_frames(data: Block, position: int, epoch: int) -> list[RawFrame]:
-    """The frames that stand in `data`, which begins at `position` behind one of `epoch`.
+    """The frames in `data`, which begins at `position` after a frame of `epoch`.
 
     Raises PeerError.
     """

@@ -1,4 +1,4 @@
-"""What the parts of one node's replication share: its log and ticks, and how they are heard."""
+"""What the parts of a node's replication share: its disk, and its outputs."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class Replica:
     send: Callable[[int, Message], None]
     tell: Callable[[Event], None]
     cut: Callable[[int], None]
-    """Cuts the log, and tells of it."""
+    """Cuts the log, and reports it as an event."""

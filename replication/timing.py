@@ -1,4 +1,4 @@
-"""Every span and bound of replication by its name, and why it is what it is."""
+"""Limits of replication: each with its name and the reason for its value."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Milliseconds and bytes; tests take others, the relations below must hold."""
+    """Milliseconds and bytes; tests use other values, for which the relations below must hold."""
 
     round_ms: int = 50
-    """A leader with nothing to say says so this often."""
+    """Interval of a leader's rounds."""
     busy_round_ms: int = 10
-    """While anything is due soon: five chances for an answer before the gate closes."""
+    """Interval while a message is due soon: five chances for an answer before the gate closes."""
     gate_ms: int = 50
-    """Dispatch goes on that long after the last tick that a majority has. It is the bound of what
-    can be handed out twice at an unplanned fail-over."""
+    """How long dispatch goes on after the last tick that a majority has taken. Only hand-outs of
+    this time can be repeated at an unplanned failover."""
     retry_min_ms: int = 20
     retry_max_ms: int = 60
-    """A refused candidate waits a random time between these, so that two do not duel for ever."""
+    """A refused candidate waits a random time between these, so that two do not retry in step."""
     yield_ms: int = 150
-    """A node that has promised another one gives it that long to begin before it tries itself."""
+    """How long a node lets a candidate that it has promised begin before it tries itself."""
     fetch_stall_ms: int = 200
-    """The node with the best log has not answered for so long: ask the others anew without it."""
+    """After this time without an answer of the best log, ask the others again without it."""
     serve_deadline_ms: int = 1_000
-    """Not serving by then after the oracle's word: another node may do better."""
+    """How long a suggested node has to serve, before another node is given a chance."""
     resign_ms: int = 1_000
-    """How long a node that gave up stays out."""
+    """How long a node that has given up stays out."""
     handover_deadline_ms: int = 1_000
     append_bytes_max: int = 1 << 20
-    """Frames of one APPEND or FETCHED together, unless the first alone is larger."""
+    """Most bytes of frames in one APPEND or FETCHED, unless the first frame alone is larger."""
     window_bytes_max: int = 16 << 20
-    """Shipped to a follower and not acknowledged: beyond it, it has to catch up first."""
+    """Most bytes that are shipped to a follower and not acknowledged yet."""
 
     def __post_init__(self) -> None:
         assert self.busy_round_ms < self.gate_ms, "the gate must not close between two rounds"
@@ -43,10 +43,10 @@ class Timing:
 
 
 class Now(NamedTuple):
-    """The two times that come in with every input."""
+    """The two times of an input."""
 
     boot_ms: int
-    """CLOCK_BOOTTIME: never steps, and goes on while the process is stopped or the machine sleeps.
-    The gate and every deadline are measured by it."""
+    """CLOCK_BOOTTIME: never steps, and runs while the process is stopped or the machine sleeps. The
+    gate and all deadlines use it."""
     wall_ms: int
-    """The broker's stated time: what stands in frames."""
+    """The broker's stated time, which frames record."""

@@ -1,8 +1,8 @@
-"""The voice of a node: what it promises, and what it shows to whom it has promised.
+"""The voter: promises epochs to candidates, and sends its log to the candidate that it promised.
 
-A promise is on the disk before it is given, and is given only once all that the log holds is
-durable: a candidate builds on what it was told the log holds, so that must still be there after
-a power cut. From then on the log is frozen until the candidate leads, or a greater one comes.
+A promise is durable before it is sent, and it is sent only once the whole log is durable: the
+candidate relies on the contents of the log, which must survive a power cut. From then on the log is
+frozen until the candidate leads, or a higher epoch is promised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from delaylog.replication.replica import Replica
 
 
 class Voter:
-    """One node's promises."""
+    """The promises of one node."""
 
     def __init__(self, replica: Replica, meta: MetaStore) -> None:
         self._log = replica.log
@@ -28,40 +28,40 @@ class Voter:
 
     @property
     def promised(self) -> int:
-        """The epoch below which this node answers nobody.
+        """The promised epoch: this node answers no lower one.
 
-        Its log counts too: a node that becomes part of a cluster may have led alone before.
+        The last epoch of its log counts too: the folder may have been served alone before.
         """
         return max(self._meta.meta.promised_epoch, self._log.epochs.last_epoch)
 
     def promise(self, epoch: int) -> None:
-        """Never again answer a lower epoch. On the disk when this returns."""
+        """Promise to answer no lower epoch; durable when this returns."""
         self._meta.save(self._meta.meta.promise(epoch))
         self._owed = None
 
     def may_promise(self, epoch: int) -> bool:
-        """Only a greater counter: no two leaders ever share one, so refs can carry it."""
+        """Whether the counter is greater: no two leaders share one, so refs can contain it."""
         return epoch_counter(epoch) > epoch_counter(self.promised)
 
     def follows(self, epoch: int) -> bool:
-        """Whether it takes frames of this epoch: nobody's below what was promised."""
+        """Whether it takes frames of this epoch, which must not be below the promise."""
         return epoch >= self.promised
 
     def own_promise(self, epoch: int) -> Promise:
-        """What it would promise now."""
+        """The promise with the present contents of the log."""
         return Promise(epoch, self._log.end, self._ticks.tick, self._log.epochs.entries())
 
     def owe(self, receiver: int, epoch: int) -> None:
-        """Give the promise of `epoch` as soon as the log is durable."""
+        """Send the promise of `epoch` as soon as the log is durable."""
         self._owed = (receiver, epoch)
         self.pay()
 
     def forget_owed(self) -> None:
-        """The candidate leads by now."""
+        """Forget a promise that waits: the candidate leads already."""
         self._owed = None
 
     def pay(self) -> None:
-        """Give the promise that is owed, if nothing stands in the way any more."""
+        """Send the promise that waits, if the log is durable."""
         if self._owed is not None and self._holds_durably():
             receiver, epoch = self._owed
             self._owed = None
@@ -71,7 +71,7 @@ class Voter:
         return self._log.durable_end == self._log.end
 
     def fetch(self, source: int, message: Fetch) -> None:
-        """Show a candidate what its log lacks. Raises PeerError."""
+        """Send a candidate the frames that its log lacks. Raises PeerError."""
         if not self._shows(message.epoch):
             if message.epoch < self.promised:
                 self._send(source, Nack(message.epoch, self.promised))
@@ -81,11 +81,11 @@ class Voter:
         if shared is None or offset < log.first_position:
             self._send(source, Fetched(epoch, log.first_position, log.end, b""))
         elif shared != offset:
-            raise PeerError(f"node {source} goes on from another log than it was shown")
+            raise PeerError(f"node {source} continues from a log that differs from this one")
         elif offset < log.end:
             data = log.read(offset, self._bytes_max)
             self._send(source, Fetched(epoch, offset, log.end, data))
 
     def _shows(self, epoch: int) -> bool:
-        """Only to the candidate it has promised: for any other the log is not frozen."""
+        """Whether the log is frozen for this epoch: only for the one that was promised."""
         return epoch == self.promised

@@ -1,8 +1,8 @@
-"""The tick of a cluster: how far dispatch has got, and under which leadership.
+"""The tick of a cluster: the watermark of dispatch, and its epoch.
 
-It orders by epoch first. The position it covers is what makes any epoch's tick safe to start from:
-every message in the log below it that is due by it has been handed out, and nothing is said of
-those behind.
+Ticks are ordered by epoch first. A leader can start from the tick of any epoch because of the
+position that it covers: every message before that position that is due by the tick was handed out;
+it states nothing about later messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from delaylog.storage.log.frames import Tick
 
 
 class EpochTick(NamedTuple):
-    """(epoch, second, local_index, position): a watermark; the wall time is for alignment only."""
+    """The watermark (epoch, second, local_index, position); the wall time only refines it."""
 
     epoch: int = 0
     second: int = 0
@@ -23,12 +23,12 @@ class EpochTick(NamedTuple):
 
     @property
     def tick(self) -> Tick:
-        """Without its epoch, as frames carry it."""
+        """The tick without its epoch, as frames carry it."""
         return Tick(self.second, self.local_index, self.position)
 
     @property
     def time_ms(self) -> int:
-        """The time up to which was dispatched: to the second, finer if the wall time was in it."""
+        """The time of the watermark: the second, or the wall time if it is in that second."""
         return self.wall_ms if self.wall_ms // 1000 == self.second else self.second * 1000
 
 

@@ -28,10 +28,10 @@
     epoch table  epoch u64, first position u64 each, both ascending
     numbers      u64 each
 
-Kinds 16 and 17 go to nodes only that know feature level 2.
+Kinds 16 and 17 are sent only to nodes that know feature level 2.
 
-Little-endian; kind 0 is never valid. What must be believed is checked elsewhere: frames carry
-checksums of their own, and a transport proves who speaks before it hands bytes to a decoder.
+Little-endian; kind 0 is never valid. Integrity is checked elsewhere: frames have checksums, and the
+transport authenticates the sender before it passes bytes to a decoder.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ _NUMBER: Final = struct.Struct("<Q")
 _TICK: Final = "QIIQq"
 
 EPOCHS_MAX: Final = 1 << 16
-"""Leaderships that one log remembers: older ones are settled on every node."""
+"""Most epochs in a table: older ones are committed on every node."""
 FRAMES_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + FRAME_HEADER_SIZE
-"""The largest frame must fit, and nothing longer is sent together."""
+"""The largest frame must fit; several frames together are not longer."""
 PIECE_BYTES_MAX: Final = 1 << 20
-"""Of a file of a copy: what is said meanwhile waits for no more than that."""
+"""Most bytes of a file in one part of a copy: other messages wait for one part at most."""
 STATUS_BYTES_MAX: Final = 4096
-"""Of a node's status."""
+"""Size limit of a node's status."""
 NAME_BYTES_MAX: Final = 255
-"""Of a file's name in a copy, with its folders."""
+"""Size limit of a path in a copy."""
 
 
 class Tail(Enum):
-    """What stands behind the fixed part of a message."""
+    """The variable part of a message, with its largest size."""
 
     NOTHING = 0
     TABLE = EPOCHS_MAX * _TABLE_ENTRY.size
@@ -105,18 +105,18 @@ class Tail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One kind of message."""
+    """The layout of one kind of message."""
 
     kind: int
     type: Any
     fixed: struct.Struct
     tick_at: int | None
-    """Which field is a tick, if any; it is the last of the fixed part."""
+    """Index of the field that is a tick, if any; it is the last one of the fixed part."""
     tail: Tail
 
     @property
     def size_max(self) -> int:
-        """Of what follows the header."""
+        """The largest size of what follows the header."""
         return self.fixed.size + self.tail.value
 
 
@@ -151,7 +151,7 @@ assert [layout.kind for layout in LAYOUTS] == list(range(1, len(LAYOUTS) + 1))
 
 
 def encode(message: Message) -> list[Block]:
-    """Buffers of one message: its head, then the frames it carries, uncopied."""
+    """The buffers of one message: its head, then the frames, uncopied."""
     layout = _BY_TYPE[type(message)]
     fields: tuple[Any, ...] = tuple(message)
     tail: Block = b""
@@ -182,17 +182,17 @@ def encode(message: Message) -> list[Block]:
 
 
 class Decoder:
-    """Bytes of one connection in, messages out. After a WireError it is of no use any more."""
+    """Decodes the bytes of one connection to messages. Not usable after a WireError."""
 
     def __init__(self, kinds: Iterable[type[Message]] | None = None) -> None:
-        """`kinds` = what may come now, such as HELLO only before who speaks is proven."""
+        """`kinds` = the messages that are accepted; None = all."""
         self._kinds = None if kinds is None else frozenset(kinds)
         self._buffer = bytearray()
 
     def feed(self, data: Block) -> list[Message]:
-        """Messages that these bytes complete. Raises WireError.
+        """The messages that these bytes complete. Raises WireError.
 
-        Whole messages are read where they lie: only the frames of a message are copied, once.
+        Complete messages are decoded in place: only the frames of a message are copied, once.
         """
         if self._buffer:
             self._buffer += data
@@ -205,12 +205,12 @@ class Decoder:
         return out
 
     def finish(self) -> None:
-        """The connection ended. Raises WireError if it did so inside a message."""
+        """The connection ended. Raises WireError if that was inside a message."""
         if self._buffer:
-            raise WireError(f"a message is cut short: {len(self._buffer)} bytes of it came")
+            raise WireError(f"a message is incomplete: {len(self._buffer)} bytes of it came")
 
     def _read(self, view: memoryview) -> tuple[list[Message], int]:
-        """The whole messages in front, and where they end."""
+        """The complete messages at the front, and their end."""
         out: list[Message] = []
         at = 0
         while len(view) - at >= HEADER_SIZE:
@@ -226,14 +226,14 @@ class Decoder:
     def _head(self, view: memoryview, at: int) -> tuple[Layout, int]:
         magic, version, kind, size = HEADER.unpack_from(view, at)
         if magic != MAGIC:
-            raise WireError(f"this is no message: it begins with {magic:#06x}")
+            raise WireError(f"not a message: it begins with {magic:#06x}")
         if version != VERSION:
             raise WireError(f"messages of version {version}; this node speaks {VERSION}")
         layout = _BY_KIND.get(kind)
         if layout is None:
             raise WireError(f"a message of unknown kind {kind}")
         if self._kinds is not None and layout.type not in self._kinds:
-            raise WireError(f"{layout.type.__name__} is out of place here")
+            raise WireError(f"{layout.type.__name__} is not accepted here")
         if not layout.fixed.size <= size <= layout.size_max:
             bounds = f"{layout.fixed.size} to {layout.size_max}"
             raise WireError(f"{layout.type.__name__} of {size} bytes; it has {bounds}")
@@ -258,7 +258,7 @@ def _decode(layout: Layout, body: memoryview) -> Message:
 
 def _piece(raw: bytes, name_size: int) -> tuple[str, bytes]:
     if name_size > min(len(raw), NAME_BYTES_MAX) or len(raw) - name_size > PIECE_BYTES_MAX:
-        raise WireError("a piece of a file does not hold what it says")
+        raise WireError("a part of a file has another size than it states")
     try:
         return raw[:name_size].decode(), raw[name_size:]
     except UnicodeDecodeError:

@@ -1,8 +1,9 @@
-"""A node that leads: ships its log, learns what is durable elsewhere, and so what is committed.
+"""The leader: ships its log, learns what is durable on other nodes, and so what is committed.
 
-It begins with an EPOCH_BEGIN frame. Nothing counts as committed before that frame is durable on a
-majority, and everything in front of it is committed with it: frames of older epochs never are
-by being counted alone, since a later leader could still drop them. From then on it serves.
+Its epoch begins with an EPOCH_BEGIN frame. Nothing is committed until that frame is durable on a
+majority, which commits all frames before it too. Frames of older epochs are never committed by
+counting alone, since a later leader could still drop them. Once EPOCH_BEGIN is committed, the
+leader serves.
 """
 
 from __future__ import annotations
@@ -22,39 +23,39 @@ from delaylog.replication.watermark import NO_TICK, EpochTick
 
 
 class Acks(Enum):
-    """How safe a send is when its answer goes out."""
+    """How safe a send has to be before it is answered."""
 
     LEADER = "leader"
-    """On the leader's disk; lost if that is lost before others have it."""
+    """On the leader's disk; lost if that disk is lost before other nodes have it."""
     QUORUM = "quorum"
     """On a majority's disks: in the log of every later leader."""
     ALL = "all"
-    """On the disks of all voters that this leader has heard of as such."""
+    """On the disks of all voters."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the leader knows of one other node in this epoch."""
+    """The progress of one other node in this epoch, as the leader knows it."""
 
     next: int
-    """Where the next frames to ship begin."""
+    """Position of the next frames to ship."""
     match: int = 0
-    """Its log is this one, durably, up to here."""
+    """Its log durably equals this one up to here."""
     seq: int = 0
-    """The newest round whose tick it took."""
+    """The newest round whose tick it has taken."""
     short_seq: int = 0
-    """The newest round that went out to it while it lacked what had to go at once."""
+    """The newest round that was sent to it while it lacked urgent frames."""
     known: bool = False
-    """Whether it has answered: until then one message a round is enough."""
+    """Whether it has answered; until then it gets one message a round."""
     counts: bool = True
-    """Learners do not, and who was one in this epoch does not until the next."""
+    """Whether it counts for majorities. A node that was a learner in this epoch does not."""
     voter: bool = True
-    """What it last said of itself."""
+    """Whether it last stated that it is a voter."""
     learner_seq: int = 0
-    """The newest round when it was first heard of as a learner, or when it connected again since:
-    it may have voted elsewhere in between and then lost its disk."""
+    """The newest round when it first answered as a learner, or when it last reconnected since: it
+    may have voted for another node in between and then lost its disk."""
     behind: bool = False
-    """It needs frames from before this log's first position."""
+    """Whether it needs frames from before this log's first position."""
 
 
 class Leader:
@@ -69,7 +70,7 @@ class Leader:
         self._timing = timing = replica.timing
         self._send = replica.send
         self.epoch = tick.epoch
-        assert log.epochs.last_epoch == self.epoch, "its EPOCH_BEGIN is there"
+        assert log.epochs.last_epoch == self.epoch, "its EPOCH_BEGIN is in the log"
         self.begin_start = log.epochs.entries()[-1][1]
         self.begin_end = log.end
         self.commit = 0
@@ -78,9 +79,9 @@ class Leader:
         self._tick_seq = 0
         """The first round that carries the present tick."""
         self._urgent_end = 0
-        """End of the newest frame that had to go out at once."""
+        """End of the newest urgent frame."""
         self.round_ms = 0
-        """When the newest round went out; the first does so at once."""
+        """When the newest round was sent; the first one is sent at once."""
         self.progress = {
             peer: Progress(self.begin_start, counts=peer in configuration.deciding)
             for peer in configuration.others(node)
@@ -94,7 +95,7 @@ class Leader:
     # ------------------------------------------------------------------ shipping
 
     def send_round(self, now_ms: int) -> None:
-        """Tell everybody the tick and the commit, with whatever frames they lack."""
+        """Send the tick and the commit position to all nodes, with the frames that they lack."""
         self.gate.begin_round(now_ms)
         self.round_ms = now_ms
         for peer, one in self.progress.items():
@@ -104,12 +105,12 @@ class Leader:
                 one.short_seq = self.gate.seq
 
     def ship_all(self, *, at_once: bool = False) -> None:
-        """There are new frames: send them to all who have answered so far.
+        """Ship new frames to all nodes that have answered.
 
-        Who has not synced what it got gets them together once it has, as a group commit, unless
-        they must go out `at_once`: these tell what is handed out, and a full window may hold them
-        up. A round opens the gate only where all of them went out before it, so that a successor
-        that knows its tick knows of them too.
+        A node that has not synced its last frames gets new ones together once it has, as a group
+        commit. Urgent frames (`at_once`) are sent at once, as far as the window allows: they record
+        hand-outs. A round opens the gate only through nodes that were sent all urgent frames before
+        it, so a successor that knows its tick has these frames too.
         """
         if at_once:
             self._urgent_end = self._log.end
@@ -118,15 +119,15 @@ class Leader:
                 self.ship(peer)
 
     def _wants_more(self, one: Progress) -> bool:
-        """Whether a peer has synced all that it got, or there is a lot to send."""
+        """Whether a peer has synced all that it got, or a full message waits for it."""
         many = self._log.end - one.next >= self._timing.append_bytes_max
         return many or one.match >= one.next
 
     def ship(self, peer: int) -> bool:
-        """Send a peer what it lacks, as far as its window allows; False if nothing was."""
+        """Send a peer what it lacks, as far as its window allows; False if nothing was sent."""
         one, log = self.progress[peer], self._log
         if one.next < log.first_position:
-            # It rejects what does not fit, and is found to be behind by that.
+            # The peer will reject the next round, which shows that it needs a copy.
             one.next = log.end
             return False
         sent = False
@@ -150,7 +151,7 @@ class Leader:
     # ------------------------------------------------------------------ answers
 
     def take_ack(self, source: int, message: Ack) -> None:
-        """A peer has frames durably, and a tick. Raises PeerError."""
+        """A peer has acknowledged durable frames and a tick. Raises PeerError."""
         if message.end > self._log.end or message.seq > self.gate.seq:
             raise PeerError(f"node {source} acknowledges what was never sent")
         one = self._hear(source, voter=message.voter)
@@ -165,9 +166,9 @@ class Leader:
             self.ship(source)
 
     def take_reject(self, source: int, message: Reject) -> bool:
-        """A peer's log is another one where frames were to go: go on from what both have.
+        """A peer's log differs before the frames that were sent: go on from the common prefix.
 
-        Returns whether it turns out that only a copy helps.
+        Returns whether it is found now that only a copy helps.
         """
         one = self._hear(source, voter=message.voter)
         mine = self._log.epochs.entries()
@@ -195,7 +196,7 @@ class Leader:
         return one
 
     def reconnect(self, peer: int) -> None:
-        """What was under way to a peer may be lost."""
+        """A peer has reconnected: frames on their way to it may be lost."""
         one = self.progress[peer]
         one.known = False
         one.next = one.match or self.begin_start
@@ -205,22 +206,22 @@ class Leader:
     # ------------------------------------------------------------------ commit
 
     def note_durable(self) -> None:
-        """Own or other disks have more: see what is committed."""
+        """More is durable here or elsewhere: update the commit position."""
         ends = {peer: one.match for peer, one in self.progress.items() if one.counts}
         reached = self.configuration.reached({self._node: self._log.durable_end, **ends})
         if reached is not None and reached > self.commit and self._may_commit(reached):
             self.commit = reached
 
     def agree(self, peers: Iterable[int]) -> bool:
-        """Whether these and this node decide."""
+        """Whether these nodes and this one are a majority."""
         return self.configuration.agree([self._node, *peers])
 
     def _may_commit(self, position: int) -> bool:
-        """Only frames of this epoch are committed by being counted; older ones come with them."""
+        """Only frames of this epoch are committed by counting, and commit older ones with them."""
         return position >= self.begin_end
 
     def safe_end(self, acks: Acks) -> int:
-        """Up to where the log is as safe as `acks` asks for."""
+        """The end of the part of the log that is as safe as `acks` requires."""
         own = self._log.durable_end
         if acks is Acks.QUORUM or not self.serving:
             return self.commit
@@ -237,7 +238,7 @@ class Leader:
         self._tick_seq = self.gate.seq + 1
 
     def has_tick(self, peer: int) -> bool:
-        """Whether a peer has the present tick."""
+        """Whether a peer has taken the present tick."""
         return self.progress[peer].seq >= self._tick_seq
 
     # ------------------------------------------------------------------ learners
@@ -246,14 +247,13 @@ class Leader:
         """Whether a learner may count again, from the next epoch on.
 
         It may have forgotten a promise, so every other voter must have taken a tick of this epoch
-        since the learner came back: none of them can then hold an older candidacy to which that
-        promise was given. And it must hold all that is committed, as its acknowledgements once
-        helped to commit some of it.
+        since the learner came back: then none of them is an older candidate that has the promise.
+        And it must have all committed frames, as its acknowledgements may have committed them.
 
-        A learner by the configuration needs less: what it may have promised as a voter was for
-        epochs below the one whose configuration made it a learner, or for epochs above this one.
-        The latter is excluded once a majority has taken a tick of this epoch since the learner
-        came back: nobody had begun a later epoch, which may count the learner, by then.
+        A learner of the configuration needs less: its promises as a voter were for epochs below
+        the one whose configuration made it a learner, or for epochs above this one. The latter is
+        excluded once a majority has taken a tick of this epoch since the learner came back: no
+        later epoch, which could count the learner, had begun by then.
         """
         one = self.progress.get(peer)
         if one is None or one.counts or not self.serving:
@@ -272,24 +272,24 @@ class Leader:
         )
 
     def is_voter(self, configuration: Configuration) -> bool:
-        """Whether this node could lead with it."""
+        """Whether this node could lead with this configuration."""
         return self._node in configuration.voters
 
     def may_vote(self, peer: int) -> bool:
-        """Whether a learner may become a voter: it promises, and has nearly all of the log.
+        """Whether a learner may become a voter: it can promise, and has nearly the whole log.
 
-        What it lacks of that is on a majority of the voters before the change, which has to agree
-        to it; so a slow disk under load is no hindrance.
+        The rest is on a majority of the voters before the change, which is needed for the change.
+        So a learner with a slow disk can be promoted under load.
         """
         one = self.progress.get(peer)
         return one is not None and one.known and one.voter and self._follows(one)
 
     def _follows(self, one: Progress) -> bool:
-        """Whether what a learner lacks may be on its way to it."""
+        """Whether what a learner lacks fits one message, and so may be on its way to it."""
         return self.serving and self.commit - one.match <= self._timing.append_bytes_max
 
     def wants_renewal(self) -> bool:
-        """Whether somebody is a voter again who counts from the next epoch on."""
+        """Whether a readmitted voter waits for the next epoch to count again."""
         return any(
             self.progress[peer].voter and not self.progress[peer].counts
             for peer in self.configuration.deciding
@@ -297,7 +297,7 @@ class Leader:
         )
 
     def readmit(self, peer: int) -> bool:
-        """Let a learner be a voter again; False if it may not be."""
+        """Readmit a learner as a voter; False if that is not safe yet."""
         if not self.may_readmit(peer):
             return False
         end = min(self.commit, self.progress[peer].match)

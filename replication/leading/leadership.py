@@ -1,7 +1,7 @@
-"""What a node may do because it leads: take changes, hand out, hand over. One at a time.
+"""The rights of a node that leads: to append changes, to hand out, to hand over.
 
-`Leader` ships and counts; here stands when that amounts to serving, and how a planned hand-over
-takes the rights back one after the other. Not leading is the state in which nothing is allowed.
+`Leader` ships and counts. This module decides when the leader serves, and how a planned hand-over
+withdraws its rights one after the other. A node that does not lead has no rights.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Leadership:
         self._tell = replica.tell
         self.leader: Leader | None = None
         self.busy = False
-        """Something is due soon, or waits to be handed out: rounds go out more often."""
+        """Whether rounds are frequent, as a message is due soon or waits to be handed out."""
         self._handover: Handover | None = None
         self._announced = False
         self._renewal_ms: int | None = None
-        """Since when a new epoch is wanted: the round before it was."""
+        """Since when a new epoch is wanted: the time of the round before."""
         self._change: Configuration | None = None
-        """What that epoch is to begin with, if that is another configuration."""
+        """The configuration for that epoch, if it is another one."""
 
-    # ------------------------------------------------------------------ what is allowed
+    # ------------------------------------------------------------------ rights
 
     @property
     def serving(self) -> bool:
@@ -41,20 +41,20 @@ class Leadership:
         return self.leader is not None and self.leader.serving
 
     def may_append(self) -> bool:
-        """Whether clients' changes are taken: not while handing over or about to renew."""
+        """Whether changes of clients are taken: not during a hand-over or before a new epoch."""
         return self.serving and self._handover is None and not self.wants_renewal()
 
     def wants_renewal(self) -> bool:
-        """Whether a new epoch is to begin: with other members, or to count a voter again."""
+        """Whether this leader has to begin a new epoch: to change members, or to count a voter."""
         leader = self.leader
         if leader is None or not leader.serving:
             return False
         return self._change is not None or leader.wants_renewal()
 
     def may_renew(self, now: Now) -> bool:
-        """Whether that epoch is to begin now: as soon as all that was appended is committed, so
-        that an engine that has applied it can go on as it is; or a round later, since the commit
-        may need the very voter.
+        """Whether that epoch may begin now: once all appended frames are committed, so that the
+        engine can keep what it has applied; or one round later, since the commit may need the voter
+        that does not count yet.
         """
         leader = self.leader
         if leader is None or self._renewal_ms is None:
@@ -63,16 +63,16 @@ class Leadership:
         return leader.commit == self._log.end or waited_ms >= self._timing.round_ms
 
     def may_dispatch(self, now: Now) -> bool:
-        """Whether something may be handed out at this moment: asked just before each batch."""
+        """Whether messages may be handed out at this moment; called just before each batch."""
         leader = self.leader
         if leader is None or not leader.serving:
             return False
         return not self.has_given and leader.gate.is_open(now.boot_ms)
 
-    # ------------------------------------------------------------------ its course
+    # ------------------------------------------------------------------ life
 
     def begin(self, leader: Leader, now: Now) -> None:
-        """EPOCH_BEGIN is in the log: ship it."""
+        """Begin to lead: EPOCH_BEGIN is in the log, so ship it."""
         assert self.leader is None, "one leadership at a time"
         self.leader = leader
         self._announced = False
@@ -82,7 +82,7 @@ class Leadership:
         leader.note_durable()
 
     def end(self) -> int:
-        """Lead no more; returns what was committed (0 without a leadership)."""
+        """Stop leading; returns the commit position (0 without a leadership)."""
         leader = self.leader
         self.leader = self._handover = None
         if leader is None:
@@ -91,7 +91,7 @@ class Leadership:
         return leader.commit
 
     def note_progress(self, now: Now) -> bool:
-        """Something was acknowledged; True if the node serves from now on."""
+        """Frames or a tick were acknowledged. Returns whether the node serves from now on."""
         leader = self.leader
         if leader is None or not leader.serving:
             return False
@@ -101,7 +101,7 @@ class Leadership:
             self._tell(Serving(leader.epoch, leader.order.tick))
             if leader.configuration.changing:
                 self._change = leader.configuration.settled()
-            # The gate opens with the first tick that a majority takes.
+            # The gate opens once a majority has taken the first tick.
             leader.send_round(now.boot_ms)
         handover = self._handover
         if handover is not None and not handover.given and handover.ready(leader, self._log):
@@ -109,14 +109,14 @@ class Leadership:
         return first
 
     def round_due_ms(self) -> int | None:
-        """When the next round goes out."""
+        """When the next round has to be sent; None without a leadership."""
         if self.leader is None:
             return None
         every_ms = self._timing.busy_round_ms if self.busy else self._timing.round_ms
         return self.leader.round_ms + every_ms
 
     def send_round(self, now: Now) -> None:
-        """Tell everybody how things stand."""
+        """Send a round to all nodes."""
         assert self.leader is not None, "only a leader has rounds"
         if self._renewal_ms is None and self.wants_renewal():
             self._renewal_ms = self.leader.round_ms
@@ -124,31 +124,31 @@ class Leadership:
         if self._handover is not None and self.has_given:
             self._send(self._handover.target, self._handover.give(self.leader, self._log))
 
-    # ------------------------------------------------------------------ other members
+    # ------------------------------------------------------------------ changes of members
 
     def change(self, configuration: Configuration) -> None:
-        """Have the next epoch begin with another configuration, made from the present one.
+        """Begin the next epoch with another configuration, made from the present one.
 
-        Raises ChangeRefusedError. What is asked for is lost with the leadership: see by the
-        configuration's version whether it came about.
+        Raises ChangeRefusedError. The request is lost if the leadership ends: the version of the
+        configuration shows whether the change was made.
         """
         leader = self.leader
         if leader is None or not self.may_append() or self._change is not None:
-            raise ChangeRefusedError("this node does not lead at the moment, or changes already")
+            raise ChangeRefusedError("this node does not lead now, or another change is requested")
         if (
             leader.configuration.changing
             or configuration.version != leader.configuration.version + 1
         ):
-            raise ChangeRefusedError("another change is under way")
+            raise ChangeRefusedError("another change is in progress")
         if not leader.is_voter(configuration):
             raise ChangeRefusedError("the leader stays a voter: hand over first, then remove it")
         for peer in set(configuration.voters) - set(leader.configuration.voters):
             if not leader.may_vote(peer):
-                raise ChangeRefusedError(f"node {peer} does not hold all of the log yet")
+                raise ChangeRefusedError(f"node {peer} does not have the whole log yet")
         self._change = configuration
 
     def take_change(self) -> Configuration | None:
-        """What the epoch that is about to be tried for begins with, if that is something else."""
+        """The configuration for the next epoch, if it is another one; once."""
         change, self._change = self._change, None
         return change
 
@@ -167,20 +167,20 @@ class Leadership:
 
     @property
     def hands_over(self) -> bool:
-        """Whether a hand-over is under way."""
+        """Whether a hand-over is in progress."""
         return self._handover is not None
 
     @property
     def has_given(self) -> bool:
-        """Whether TAKEOVER was sent: nothing is handed out in this epoch any more."""
+        """Whether TAKEOVER was sent, so that this leader must not dispatch in its epoch again."""
         return self._handover is not None and self._handover.given
 
     def deadline_ms(self) -> int | None:
-        """When a hand-over has failed."""
+        """The deadline of the hand-over; None without one."""
         return None if self._handover is None else self._handover.deadline_ms
 
     def give_up_handover(self) -> bool:
-        """The deadline has passed and no higher epoch came; whether this epoch goes on."""
+        """The deadline has passed without a higher epoch. Returns whether this epoch goes on."""
         handover = self._handover
         assert handover is not None, "there is one to give up"
         resumes = handover.may_resume()

@@ -1,8 +1,8 @@
-"""Elects by raftos: a LeaderOracle over UDP, and heartbeats that carry the tick.
+"""Elections by raftos: a LeaderOracle over UDP, with heartbeats that carry the tick.
 
-The one part of replication that knows an event loop and a network. raftos' election, heartbeats
-and cipher are used by subclassing; its replicated log is never written. Importing this package
-imports raftos, so only who runs a cluster does; raises RaftosMissingError if it is not installed.
+The only part of replication with an event loop and a network. It subclasses raftos' election,
+heartbeats and cipher; raftos' replicated log is never written. Importing the package imports
+raftos, and raises RaftosMissingError without it, so only clusters import it. Begin with `oracle`.
 """
 
 from delaylog.replication.errors import RaftosMissingError

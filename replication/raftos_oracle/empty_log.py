@@ -1,7 +1,7 @@
-"""raftos' replicated log, held empty.
+"""raftos' replicated log, which is always empty here.
 
-It loses entries, wedges and never shrinks (see docs/REPLICATION.md), but its defects need an entry.
-Elections only ask for its length and newest term. Nothing can be put in, and no file is opened.
+raftos' log loses entries, hangs and never shrinks (see docs/REPLICATION.md), but only with entries.
+Elections only read its length and newest term. Nothing can be added, and no file is opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raftos.storage import Log
 
 
 class EmptyLog(Log):
-    """Length zero for ever."""
+    """A log of length zero."""
 
     def __init__(self) -> None:
         self.cache: list[object] = []
@@ -23,7 +23,7 @@ class EmptyLog(Log):
         self.match_index: dict[str, int] = {}
 
     def know_members(self, names: Iterable[str]) -> None:
-        """raftos looks these tables up for each follower."""
+        """Fill the tables that raftos reads for each follower."""
         names = [*names]
         self.next_index = dict.fromkeys(names, 1)
         self.match_index = dict.fromkeys(names, 0)

@@ -1,8 +1,8 @@
-"""The messages of an election: which kinds there are and what each may hold.
+"""The messages of an election: their kinds, and the checks of their fields.
 
-raftos calls the method that a message names and looks things up in what came. So only the kinds of
-this table are let through, each with exactly its members; what speaks of raftos' replicated log
-must say that it is empty. Around a message stands an envelope: version, sender, receiver, stamp.
+raftos calls the method that a message names and trusts its fields. So only the kinds of this table
+are accepted, each with exactly its fields; fields about raftos' replicated log must state that it
+is empty. A message is sent in an envelope: version, sender, receiver, stamp.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Check: TypeAlias = Callable[[object], bool]
 
 VERSION: Final = 1
 RANDOM_BYTES: Final = 16
-"""Of a life and of a question about it; sent as hex digits."""
+"""Size of a life and of a challenge; sent as hex digits."""
 DATAGRAM_BYTES_MAX: Final = 2_048
-"""The longest message makes some 700."""
+"""The longest message has some 700 bytes."""
 
 _U64_MAX: Final = (1 << 64) - 1
 
@@ -77,9 +77,9 @@ def _is_random_or_none(value: object) -> bool:
 
 
 SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
-    # How nodes learn of each other's lives: a random number to answer, the answer to one.
+    # How nodes learn each other's lives: a random challenge, and the answer to one.
     "hello": {"ask": _is_random_or_none, "answer": _is_random_or_none},
-    # Before an election: would you vote for me? Changes nobody's term.
+    # Before an election: would you vote for me? It changes no term.
     "pre_vote": {"term": _is_term, "round": _is_number, "standing": _is_standing},
     "pre_vote_response": {"term": _is_term, "round": _is_number, "vote_granted": _is_bool},
     "request_vote": {
@@ -88,7 +88,7 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "last_log_index": _is_zero,
         "last_log_term": _is_zero,
         "standing": _is_standing,
-        # Of who was told to stand by the leader: whose log is more complete does not matter.
+        # The leader has told the candidate to stand: then it does not matter whose log is longer.
         "by_transfer": _is_bool,
     },
     "request_vote_response": {"term": _is_term, "vote_granted": _is_bool},
@@ -109,13 +109,13 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "last_log_index": _is_zero,
         "request_id": _is_number,
     },
-    # A leader that hands over: stand at once, without asking first.
+    # From a leader that hands over: stand at once, without a pre-vote.
     "timeout_now": {"term": _is_term},
 }
 
 
 class Envelope(NamedTuple):
-    """What travels, once deciphered."""
+    """The deciphered contents of a datagram."""
 
     source: int
     target: int
@@ -124,14 +124,14 @@ class Envelope(NamedTuple):
 
 
 def pack(envelope: Envelope) -> bytes:
-    """Its bytes, still in clear text."""
+    """The bytes of an envelope in clear text."""
     source, target, stamp, message = envelope
     packed: bytes = JSONSerializer.pack([VERSION, source, target, *stamp, message])
     return packed
 
 
 def unpack(raw: bytes) -> Envelope:
-    """The envelope, its message not looked at yet. Raises Refused."""
+    """The envelope, whose message is not checked yet. Raises Refused."""
     try:
         version, source, target, life, counter, message = JSONSerializer.unpack(raw)
     except (ValueError, TypeError, RecursionError) as error:
@@ -151,7 +151,7 @@ def unpack(raw: bytes) -> Envelope:
 
 
 def check(message: Message, source_id: str) -> None:
-    """Only what a sound node sends goes on. Raises Refused."""
+    """Check that a correct node could have sent the message. Raises Refused."""
     kind = message.get("type")
     shape = SHAPES.get(kind) if isinstance(kind, str) else None
     if shape is None:
@@ -161,6 +161,6 @@ def check(message: Message, source_id: str) -> None:
     if not all(sound(message[name]) for name, sound in shape.items()):
         raise Refused(Refusal.MALFORMED)
     for name in ("candidate_id", "leader_id"):
-        # Nobody speaks for another: a vote or a following would go to the wrong node.
+        # A node sends only for itself: otherwise a vote would count for another node.
         if message.get(name, source_id) != source_id:
             raise Refused(Refusal.MALFORMED)

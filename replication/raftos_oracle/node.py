@@ -1,8 +1,8 @@
-"""raftos' node: one socket, one state, no task.
+"""A node of an election, over raftos' node: one socket, one state, no task.
 
-raftos' own makes a queue that today's Python refuses, starts a sending task that is never ended,
-and adds its peers after it has started. Here the members are known first, messages are sent at
-once, and what the disk says ends either one message or the whole node.
+raftos' own class makes a queue that current Python refuses, starts a task that never ends, and adds
+its peers after the start. Here the members are known first and messages are sent at once. A disk
+error ends either one message (no space) or the whole node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ElectionNode(Node):
         settings: OracleSettings,
         refusals: RefusalCounts,
     ) -> None:
-        """To be made in a running loop."""
+        """Must be created in a running loop."""
         self.host, self.port = roster.address
         self.cluster: set[Address] = set()
         self.loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class ElectionNode(Node):
         self._know_members()
 
     def change_members(self) -> None:
-        """The roster has changed, but for this node's own address."""
+        """The roster has changed, except this node's own address."""
         self._sessions.change(self._roster.others)
         self._know_members()
         if self._running:
@@ -68,7 +68,7 @@ class ElectionNode(Node):
         return self._running
 
     async def start(self) -> None:
-        """Raises ClusterError if the address cannot be used."""
+        """Take part. Raises ClusterError if the address cannot be used."""
         address = self._settings.listen or self._roster.address
         try:
             await self.loop.create_datagram_endpoint(lambda: self._protocol, local_addr=address)
@@ -79,7 +79,7 @@ class ElectionNode(Node):
         self.state.start()
 
     async def stop(self) -> None:
-        """Take no further part; nothing is left behind in the loop when it returns."""
+        """Take no further part; nothing is left in the loop when it returns."""
         self._end()
         await self._protocol.close()
 
@@ -91,7 +91,7 @@ class ElectionNode(Node):
             self._told = None
 
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
-        """Send at once; the future is done."""
+        """Send at once; the returned future is done already."""
         name = destination if isinstance(destination, str) else raftos_id(destination)
         index = self._roster.index_of(name)
         if self._running and index is not None:
@@ -101,30 +101,30 @@ class ElectionNode(Node):
         return sent
 
     def broadcast(self, data: Message) -> None:
-        """To all others."""
+        """Send to all other nodes."""
         for destination in self.cluster:
             self.send(data, destination)
 
     def request_handler(self, data: Message) -> None:
-        """A sound message. Raises Refused."""
+        """Handle a checked message. Raises Refused."""
         if not self._running:
             return
         try:
             self.state.request_handler(data)
         except DiskFullError as error:
-            # A term or a vote could not be kept, so nothing was said: as if it had not come.
+            # A term or a vote could not be stored, so nothing was answered, as if it was lost.
             raise Refused(Refusal.DISK_FULL) from error
         except StorageError as error:
             self._fail(error)
 
     def _fail(self, error: StorageError) -> None:
-        """What the disk holds is not known any more: say nothing that leans on it."""
+        """The contents of the disk are unknown now: send nothing that depends on them."""
         self.failure = error
         self._end()
         self.loop.call_soon(self._settings.failed, error)
 
     def note_change(self) -> None:
-        """Tell the host, but not from inside a change: it may ask for another one."""
+        """Tell the host in the next turn of the loop, since it may cause another change."""
         if self._running and self._told is None:
             self._told = self.loop.call_soon(self._tell)
 

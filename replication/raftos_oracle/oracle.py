@@ -1,8 +1,8 @@
-"""The LeaderOracle of a cluster: what raftos elects, as a suggestion.
+"""The LeaderOracle of a cluster: suggests the leader that raftos has elected.
 
-It owns the node while it runs and answers from its standing. Times come in by the host's clock and
-are used as spans only, since the election runs on the event loop's. All calls belong into the loop
-that `start` ran in. A vote and a newer term block that loop for a small durable write (some 6 ms).
+It owns the election's node while it runs. Times of the host's clock are used only as differences,
+since the election uses the event loop's clock. All calls belong to the loop in which `start` ran. A
+vote and a newer term block that loop for a small durable write (some 6 ms).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.storage.files.file_system import FileSystem
 
 VOTE_NAME = "vote"
-"""The file in the data folder that keeps term and vote."""
+"""The file in the data folder with term and vote."""
 
 
 class RaftosOracle:
@@ -57,15 +57,15 @@ class RaftosOracle:
         self._node = node
 
     async def stop(self) -> None:
-        """Take no further part; no task, timer or socket is left. Again it does nothing."""
+        """Take no further part; no task, timer or socket is left. Idempotent."""
         node, self._node = self._node, None
         if node is not None:
             await node.stop()
 
     def change_members(self, members: Mapping[int, Address]) -> bool:
-        """Elect among these from now on. Raises ClusterError.
+        """Elect among these nodes from now on. Raises ClusterError.
 
-        False if that takes another oracle: this node's own address is another one, or is alone.
+        False if that needs another oracle: this node's own address differs, or it is alone.
         """
         if len(members) < 2 or members.get(self._roster.node) != self._roster.address:
             return False
@@ -76,17 +76,17 @@ class RaftosOracle:
 
     @property
     def term(self) -> int:
-        """raftos' term, to look at only: it is no epoch. 0 while the oracle does not run."""
+        """raftos' term, for information only: it is no epoch. 0 while the oracle does not run."""
         return 0 if self._node is None else int(self._node.state.storage.term)
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many datagrams were refused, by reason (the values of Refusal), since it was made."""
+        """Numbers of refused datagrams, by reason (the values of Refusal), since it was made."""
         return self._refusals.view()
 
     @property
     def failure(self) -> Exception | None:
-        """Why it takes no part any more."""
+        """The error that has ended its part, if any."""
         return None if self._node is None else self._node.failure
 
     # ------------------------------------------------------------------ LeaderOracle
@@ -104,7 +104,7 @@ class RaftosOracle:
             return None
         index = self._roster.index_of(name)
         if index is None:
-            # The leader that was heard has another address by now.
+            # The leader that was heard has another address now.
             return None
         return None if index == self._roster.node and not self.suggests(now_ms) else index
 
@@ -115,9 +115,9 @@ class RaftosOracle:
             node.state.resign(max(until_ms - now_ms, 0) / 1000)
 
     def transfer(self, target: int, now_ms: int) -> None:
-        """Forgotten after `transfer_deadline_ms`. Only who was elected can pass it on."""
+        """Forgotten after `transfer_deadline_ms`. Only the elected node can transfer."""
         if target not in self._roster.others:
-            raise ClusterError(f"node {target} is none of the others")
+            raise ClusterError(f"node {target} is not another member")
         node = self._running()
         if node is not None:
             node.state.transfer(self._roster.id_of(target))

@@ -1,7 +1,7 @@
-"""Why a datagram was refused, and how often.
+"""Reasons for refused datagrams, and their counters.
 
-Every datagram that arrives is either acted upon or counted here under one reason. A refusal never
-ends anything: whoever can reach the port can send what he likes.
+Every received datagram is either handled or counted under one reason. A refusal never ends
+anything, since anybody who reaches the port can send datagrams.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ class Refusal(StrEnum):
     """The reasons, as metrics name them."""
 
     OVERSIZED = "oversized"
-    """Longer than any message: not even deciphered."""
+    """Longer than any message; not deciphered."""
     UNAUTHENTIC = "unauthentic"
-    """Not made with this cluster's key: garbage, or another cluster."""
+    """Not made with this cluster's key: garbage, or from another cluster."""
     MALFORMED = "malformed"
-    """Made with the key, but no message that a sound node sends."""
+    """Made with the key, but not a message that a correct node sends."""
     UNKNOWN_TYPE = "unknown_type"
     """A kind of message that this version does not know."""
     STRANGER = "stranger"
-    """From a node that is no member, or for another node."""
+    """From a node that is not a member, or for another node."""
     OTHER_LIFE = "other_life"
-    """From a run of its sender that is over, or not known yet. A few belong to every start."""
+    """From a process of its sender that has ended, or is unknown. A few occur at every start."""
     REPLAYED = "replayed"
-    """Seen before, or too old to tell."""
+    """Received before, or too old to tell."""
     OLD_TERM = "old_term"
-    """An answer or a claim that a newer election has overtaken."""
+    """An answer or a claim of an older term."""
     DISK_FULL = "disk_full"
-    """Acting on it needs a durable note for which there is no space: as if it had been lost."""
+    """It requires a durable write for which there is no space; handled as if it was lost."""
 
 
 class Refused(Exception):
-    """A datagram is not acted upon; count it and go on."""
+    """A datagram is refused; count it and go on."""
 
     def __init__(self, reason: Refusal) -> None:
         self.reason = reason
@@ -42,15 +42,15 @@ class Refused(Exception):
 
 
 class RefusalCounts:
-    """How many datagrams were refused for each reason since the start."""
+    """Numbers of refused datagrams by reason, since the start."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(Refusal, 0)
 
     def note(self, reason: Refusal) -> None:
-        """One more."""
+        """Count one refusal."""
         self._counts[reason] += 1
 
     def view(self) -> Mapping[str, int]:
-        """All reasons by name, also those that never occurred."""
+        """The counters of all reasons, including zeros."""
         return {reason.value: count for reason, count in self._counts.items()}

@@ -1,7 +1,7 @@
-"""Follower, candidate and leader: raftos' own, with what they get wrong put right.
+"""Follower, candidate and leader: raftos' roles with their defects corrected.
 
-A message reaches a role only when it is of the node's own term (see `state.py`), so none of these
-changes the term, and none is asked in a role that the term has ended.
+A message reaches a role only if it is of the node's own term (see `state.py`), so no role changes
+the term, and no role of an older term is called.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from delaylog.replication.raftos_oracle.messages import Message
 from delaylog.replication.raftos_oracle.timers import SteadyTimer
 
 RESPONSES_PENDING_MAX: Final = 64
-"""Heartbeats whose answers are still counted: beyond it the oldest are forgotten."""
+"""Most heartbeats whose answers are counted; the oldest are forgotten."""
 
 
 class Follower(raftos_state.Follower):
-    """Follows whom it hears; stands when it hears nobody and a majority agrees."""
+    """Follows the leader that it hears; stands if it hears none and a majority agrees."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
         self.election_timer = SteadyTimer(state.election_interval_s, self.start_election)
 
     def init_storage(self) -> None:
-        """raftos forgets here whom it voted for; a vote stays as long as its term."""
+        """raftos resets the vote here; a vote must stay as long as its term."""
 
     def give_time(self) -> None:
-        """Another one is about to stand and has this node's word: do not split the votes."""
+        """This node supports another candidate: wait, in order not to split the votes."""
         self.election_timer.reset()
 
     def start_election(self) -> None:
-        """Nobody is heard: ask first, so that a node that was cut off disturbs nobody."""
+        """No leader is heard: begin a pre-vote, so that a partitioned node disturbs no term."""
         self.state.begin_pre_vote()
 
     def on_receive_append_entries(self, data: Message) -> None:
@@ -41,7 +41,7 @@ class Follower(raftos_state.Follower):
         super().on_receive_append_entries(data)
 
     def on_receive_request_vote(self, data: Message) -> None:
-        """One vote a term, said again to who asks again; raftos says nothing the second time."""
+        """Give one vote a term, and repeat it on request; raftos ignores a second request."""
         candidate = data["candidate_id"]
         voted_for = self.storage.voted_for
         granted = voted_for == candidate
@@ -54,7 +54,7 @@ class Follower(raftos_state.Follower):
 
 
 class Candidate(raftos_state.Candidate):
-    """Asks for votes in a term of its own, which `to_candidate` has begun."""
+    """Requests votes in its own term, which `to_candidate` has begun."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
@@ -67,11 +67,11 @@ class Candidate(raftos_state.Candidate):
         self.election_timer.start()
 
     def on_receive_request_vote(self, data: Message) -> None:
-        """Its vote of this term is its own."""
+        """Refuse: it has voted for itself in this term."""
         self.state.send_vote(data, granted=False)
 
     def on_receive_request_vote_response(self, data: Message) -> None:
-        """Each voter counts once, however often its answer comes."""
+        """Count each voter once, however often its answer comes."""
         voter = self.state.get_sender_id(data["sender"])
         if data["vote_granted"] and voter not in self._voters:
             self._voters.add(voter)
@@ -79,7 +79,7 @@ class Candidate(raftos_state.Candidate):
 
 
 class Leader(raftos_state.Leader):
-    """Sends heartbeats, which carry the tick, and leads while a majority answers them."""
+    """Sends heartbeats with the tick, and leads while a majority answers them."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
@@ -87,23 +87,23 @@ class Leader(raftos_state.Leader):
         self.heartbeat_timer = SteadyTimer(lambda: timing.heartbeat_ms / 1000, self.heartbeat)
         self.step_down_timer = SteadyTimer(lambda: timing.step_down_ms / 1000, state.to_follower)
         self._sent_s: dict[int, float] = {}
-        """When each heartbeat was sent that is not answered by a majority yet."""
+        """The times of the heartbeats that a majority has not answered yet."""
         self._confirmed_s: float = self.loop.time()
         self._transfer_to: str | None = None
         self._transfer_until_s = 0.0
 
     @property
     def confirmed(self) -> bool:
-        """Whether a majority has answered a heartbeat that was sent lately.
+        """Whether a majority has answered a recent heartbeat.
 
-        The step-down timer says much the same, but not before the loop has run, and it takes
-        answers that lay in the socket: a process that was stopped must not lead on those.
+        The step-down timer checks nearly the same, but only once the loop has run, and it counts
+        answers that waited in the socket: a process that was stopped must not lead by those.
         """
         timing = self.state.timing
         return bool(self.loop.time() - self._confirmed_s < timing.step_down_ms / 1000)
 
     def transfer(self, target_id: str) -> None:
-        """Let another one be elected, until the deadline; said repeatedly, as it may be lost."""
+        """Have another node elected, until the deadline; sent repeatedly, as it may be lost."""
         self._transfer_to = target_id
         deadline_ms = self.state.timing.transfer_deadline_ms
         self._transfer_until_s = self.loop.time() + deadline_ms / 1000
@@ -117,8 +117,9 @@ class Leader(raftos_state.Leader):
         self._send_timeout_now()
 
     def append_entries(self, destination: str | None = None) -> asyncio.Future[None]:
-        """raftos sends from a task, by when this node may lead no more, yet names the term that
-        holds then. Sent at once, it is always of the term that this node leads.
+        """Send heartbeats at once, so that they always have the term that this node leads.
+
+        raftos sends from a task with the term at that time, when this node may lead no more.
         """
         tick = self.state.settings.tick()
         for follower in [destination] if destination else self.state.cluster:
@@ -137,11 +138,11 @@ class Leader(raftos_state.Leader):
         return sent
 
     def on_receive_request_vote(self, data: Message) -> None:
-        """Its vote of this term is its own."""
+        """Refuse: it has voted for itself in this term."""
         self.state.send_vote(data, granted=False)
 
     def on_receive_append_entries_response(self, data: Message) -> None:
-        """Count an answer; only one that counts for nothing any more is passed over."""
+        """Count an answer, unless its heartbeat is forgotten."""
         if data["request_id"] not in self.response_map:
             return
         super().on_receive_append_entries_response(data)

@@ -1,9 +1,8 @@
-"""Who takes part in elections and by which UDP address.
+"""The nodes of elections and their UDP addresses.
 
-The cluster knows nodes by index, raftos by the text "host:port". A host is a numeric IPv4 address,
-written the usual way, that the other nodes reach: raftos splits the text at its only colon, and a
-name would have to be looked up inside the event loop. Indexes are what is sent and kept; an
-address may change between two starts.
+The cluster identifies nodes by index, raftos by the text "host:port". A host is a numeric IPv4
+address: raftos splits the text at its only colon, and a name would have to be resolved inside the
+event loop. Messages and files contain indexes, since an address may change between two starts.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ PORT_MAX: Final = 65_535
 
 
 class Roster:
-    """The members of a cluster as one of them sees them."""
+    """The roster of one member."""
 
     def __init__(self, node: int, addresses: Mapping[int, Address]) -> None:
-        """Raises ClusterError for what cannot work."""
+        """Raises ClusterError for invalid addresses."""
         self.node = node
         self.addresses: dict[int, Address] = {}
         self._indexes: dict[str, int] = {}
         self.change(addresses)
 
     def change(self, addresses: Mapping[int, Address]) -> None:
-        """These are the members from now on. Raises ClusterError; nothing is changed then."""
+        """Use these members from now on. Raises ClusterError without changing anything."""
         if len(addresses) < 2:
             raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
         if self.node not in addresses:
@@ -44,31 +43,31 @@ class Roster:
 
     @property
     def address(self) -> Address:
-        """This node's own."""
+        """This node's own address."""
         return self.addresses[self.node]
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The indexes of all but this node."""
+        """The indexes of all other nodes."""
         return tuple(index for index in self.addresses if index != self.node)
 
     def id_of(self, index: int) -> str:
-        """What raftos calls a member. A former member gets a name that no other has."""
+        """raftos' name of a member. A former member gets a name that no other node has."""
         address = self.addresses.get(index)
         return f"#{index}" if address is None else raftos_id(address)
 
     def index_of(self, name: str) -> int | None:
-        """The member that raftos calls so, a former one too; None for an address of before."""
+        """The index of a raftos name, also of a former member; None for a former address."""
         return int(name[1:]) if name.startswith("#") else self._indexes.get(name)
 
 
 def raftos_id(address: Address) -> str:
-    """What raftos calls the node at an address."""
+    """raftos' name of the node at an address."""
     return f"{address[0]}:{address[1]}"
 
 
 def check_address(address: Address, what: str) -> Address:
-    """Numeric and complete; 0.0.0.0 is fine to listen on. Raises ClusterError."""
+    """Check that an address is numeric and has a port. Raises ClusterError."""
     host, port = address
     try:
         numeric = IPv4Address(host)

@@ -1,7 +1,7 @@
-"""What an oracle is told when it is made: timing, secret and what it asks of its host.
+"""The settings of an oracle: timing, secret and callbacks of the host.
 
-raftos keeps its settings in one object of its module and builds its cipher when it is imported,
-with a key that is published. Here each node has settings of its own, complete when they are made.
+raftos has one global settings object and builds its cipher at import, with a published key. Here
+each node has its own settings, which are complete when they are made.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from delaylog.replication.watermark import EpochTick
 
 SECRET_BYTES_MIN: Final = 32
 SAMPLE_SECRET: Final[bytes] = Configuration.default_settings()["secret_key"]
-"""What raftos uses if nobody says otherwise. Everybody knows it."""
+"""raftos' default, which is published."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionTiming:
-    """Milliseconds; a fail-over below a second needs about these."""
+    """Milliseconds; about these values are needed for a failover below one second."""
 
     heartbeat_ms: int = 50
     step_down_ms: int = 250
-    """A leader that no majority has answered for so long leads no more; a follower that has heard
-    its leader within that time helps nobody to replace it."""
+    """A leader that no majority has answered for this time steps down; a follower that has heard
+    its leader within it supports no candidate."""
     election_min_ms: int = 250
     election_max_ms: int = 500
-    """A follower that hears nothing stands after a random time between these."""
+    """A follower that hears no leader stands after a random time between these."""
     transfer_deadline_ms: int = 1_000
-    """A transfer that has not happened by then is forgotten: it must never hang."""
+    """A transfer is forgotten after this time, so that it never hangs."""
 
     def __post_init__(self) -> None:
         assert 0 < self.heartbeat_ms * 3 <= self.step_down_ms, "one lost heartbeat is no failure"
@@ -47,7 +47,7 @@ class ElectionTiming:
 
 
 class Standing(NamedTuple):
-    """How complete a node's log is: among candidates the greater is preferred."""
+    """How complete a node's log is: the candidate with the greatest is preferred."""
 
     last_epoch: int = 0
     end: int = 0
@@ -75,32 +75,32 @@ def _ignore(error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OracleSettings:
-    """The secret and the host's side. Callbacks are called in the event loop and must not block."""
+    """The secret and the callbacks of the host, which run in the event loop and must not block."""
 
     cluster_id: bytes
-    """Goes into the key, so that two clusters with one secret do not hear each other."""
+    """Part of the key, so that two clusters with one secret ignore each other."""
     secret: bytes = field(repr=False)
     """At least 32 random bytes, the same on all members."""
     tick: Callable[[], EpochTick | None] = _no_tick
-    """What a leader's heartbeats carry; None for nothing."""
+    """Returns the tick for a leader's heartbeats; None for no tick."""
     accept_tick: Callable[[EpochTick], None] = _take_nothing
-    """What a heartbeat carried: ReplicationNode.accept_tick."""
+    """Takes the tick of a heartbeat: ReplicationNode.accept_tick."""
     standing: Callable[[], Standing | None] = _stand_always
-    """How complete this node's log is; None if it must not lead now (a learner, or shutting
-    down). It then still votes. A preference only: safety does not lean on it."""
+    """Returns how complete this node's log is; None if it must not lead now (a learner, or shutting
+    down), though it still votes. A preference only: safety does not depend on it."""
     changed: Callable[[], None] = _nothing
-    """A role or a leader is another one: ask `suggests` and `leader` again. That a leader has
-    fallen silent shows in those alone, so ask them from time to time too."""
+    """Called when the role or the leader has changed: call `suggests` and `leader` again. Poll them
+    too, since the silence of a leader shows only there."""
     failed: Callable[[Exception], None] = _ignore
-    """The disk failed: this oracle takes no further part and the node should stop."""
+    """Called when the disk has failed: the oracle takes no further part; stop the node."""
     listen: Address | None = None
-    """Where to listen, if not at the member's own address: behind a mapping of ports, say."""
+    """The address to listen on, if it is not the member's own, as behind a port mapping."""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
     random: Random = field(default_factory=Random)
 
     def __post_init__(self) -> None:
         if self.secret == SAMPLE_SECRET:
-            raise ClusterError("the secret is the published sample of raftos: make one of your own")
+            raise ClusterError("the secret is the published sample of raftos: make your own")
         if len(self.secret) < SECRET_BYTES_MIN:
             what = f"has {len(self.secret)} bytes" if self.secret else "is missing"
             raise ClusterError(f"the secret {what}, at least {SECRET_BYTES_MIN} are needed")
@@ -111,16 +111,16 @@ class OracleSettings:
 
 
 def make_cryptor(secret: bytes, cluster_id: bytes) -> Cryptor:
-    """The cipher of one cluster. Takes some 50 ms, on purpose: call it off the event loop."""
+    """The cipher of one cluster. Deliberately takes some 50 ms: call it outside the event loop."""
     configuration = Configuration.__new__(Configuration)
-    # All in one call: the cipher is built from what stands in the same object by then.
+    # All in one call: the cipher is built from the settings in the same object.
     configuration.configure(_raftos_settings(secret, cluster_id))
     assert isinstance(configuration.cryptor, Cryptor), "never in clear text"
     return configuration.cryptor
 
 
 def _raftos_settings(secret: bytes, cluster_id: bytes) -> dict[str, Any]:
-    """raftos' own, without a place for files: it is given none."""
+    """raftos' settings, without a path for files, which are not used."""
     defaults: dict[str, Any] = Configuration.default_settings()
     return {
         **defaults,

@@ -1,9 +1,9 @@
-"""The standing of one node in the election: its role, its term, whom it hears.
+"""The state of one node in the election: its role, its term, the leader that it hears.
 
-raftos changes the term inside its roles, forgets the vote there, and answers in a role that has
-just ended. Here every message passes one place: a newer term is noted first, together with an
-empty vote and in one durable write, an older one is refused, and only then is the role asked that
-holds by now. What raftos does not have stands here too: asking before an election, and transfer.
+raftos changes the term inside its roles, resets the vote there, and answers in a role that has just
+ended. Here `request_handler` handles every message first: it stores a newer term together with an
+empty vote in one durable write, refuses an older term, and then calls the present role. Pre-votes
+and transfers, which raftos does not have, are here too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEVER_S = float("-inf")
 
 
 class Server(Protocol):
-    """What a state needs of its node."""
+    """The node, as a state uses it."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class Server(Protocol):
 
     @property
     def cluster_count(self) -> int:
-        """How many others there are."""
+        """The number of other nodes."""
 
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]: ...
 
@@ -47,7 +47,7 @@ class ElectionState(raftos_state.State):
     """raftos' state of one node; several nodes may live in one process."""
 
     def __init__(self, server: Server, storage: TermFile, settings: OracleSettings) -> None:
-        """raftos opens files where its module's settings say, and keeps the loop in the class."""
+        """Does not call raftos' own, which opens files and stores the loop in the class."""
         self.server: Server = server
         self.id = self._get_id(server.host, server.port)
         self.loop = server.loop
@@ -57,7 +57,7 @@ class ElectionState(raftos_state.State):
         self.log = EmptyLog()
         self.state_machine = None
         self.leader: str | None = None
-        """Whom this node hears as the leader of its term; raftos keeps it in the class."""
+        """The leader of its term that this node hears; raftos stores it in the class."""
         self._heard_s = NEVER_S
         self._out_until_s = NEVER_S
         self._by_transfer = False
@@ -66,7 +66,7 @@ class ElectionState(raftos_state.State):
         self.state = Follower(self)
         self._told: tuple[type, str | None] = (Follower, None)
 
-    # ------------------------------------------------------------------ standing
+    # ------------------------------------------------------------------ state
 
     @property
     def leads(self) -> bool:
@@ -75,7 +75,7 @@ class ElectionState(raftos_state.State):
 
     @property
     def hears_leader(self) -> bool:
-        """Whether a leader was heard so lately that nobody else should stand."""
+        """Whether a leader was heard so recently that no other node should stand."""
         return self.loop.time() - self._heard_s < self.timing.step_down_ms / 1000
 
     @property
@@ -84,18 +84,18 @@ class ElectionState(raftos_state.State):
         return self.loop.time() < self._out_until_s
 
     def get_leader(self) -> str | None:
-        """Who is thought to lead; nobody once he was silent for longer than an election takes."""
+        """The probable leader; None once it was silent for longer than an election takes."""
         if isinstance(self.state, Leader):
             return self.id if self.state.confirmed else None
         silent_s = self.loop.time() - self._heard_s
         return self.leader if silent_s < self.timing.election_max_ms / 1000 else None
 
     def is_majority(self, count: int) -> bool:
-        """More than half of all members; raftos leaves this node out of `cluster_count`."""
+        """Whether this is a majority of all members; `cluster_count` does not include this node."""
         return count > (self.server.cluster_count + 1) // 2
 
     def election_interval_s(self) -> float:
-        """How long to wait this time."""
+        """A random election timeout."""
         timing = self.timing
         return self.settings.random.uniform(timing.election_min_ms, timing.election_max_ms) / 1000
 
@@ -104,10 +104,10 @@ class ElectionState(raftos_state.State):
         self._heard_s = self.loop.time()
 
     def is_behind(self, standing: list[int]) -> bool:
-        """Whether a candidate's log is less complete than this node's, which then does not help it.
+        """Whether a candidate's log is less complete than this node's, which refuses it then.
 
-        Who may not stand himself, for now or as a learner, has no such preference: otherwise the
-        most complete log could keep everybody from leading.
+        A node that may not stand itself, for now or as a learner, has no such preference: otherwise
+        the most complete log could keep every other node from leading.
         """
         mine = None if self.is_out else self.settings.standing()
         return mine is not None and (standing[0], standing[1]) < mine
@@ -115,12 +115,12 @@ class ElectionState(raftos_state.State):
     # ------------------------------------------------------------------ roles
 
     def to_follower(self) -> None:
-        """raftos calls module-wide callbacks here and below."""
+        """Become a follower, without raftos' global callbacks, which are left out below too."""
         self._change_state(Follower)
         self.set_leader(None)
 
     def to_candidate(self, *, by_transfer: bool = False) -> None:
-        """Begin a term; durable before anybody hears of it."""
+        """Begin a term, which is durable before any message has it."""
         self.storage.update({"term": self.storage.term + 1, "voted_for": self.id})
         self._by_transfer = by_transfer
         self._change_state(Candidate)
@@ -131,7 +131,7 @@ class ElectionState(raftos_state.State):
         self.set_leader(self.id)
 
     def set_leader(self, leader: str | None) -> None:
-        """Of this node, not of the class; whoever asked for it is told of what is new."""
+        """Set the leader of this node, not of the class, and notify the host of a change."""
         self.leader = leader
         standing = (type(self.state), leader)
         if standing != self._told:
@@ -139,20 +139,20 @@ class ElectionState(raftos_state.State):
             self.server.note_change()
 
     def resign(self, out_s: float) -> None:
-        """Lead no more and do not stand for a while."""
+        """Step down and do not stand for a while."""
         self._out_until_s = max(self._out_until_s, self.loop.time() + out_s)
         if not isinstance(self.state, Follower):
             self.to_follower()
 
     def transfer(self, target_id: str) -> None:
-        """Let another one lead, if this node is the one that can say so."""
+        """Have another node elected, if this node is the elected leader."""
         if isinstance(self.state, Leader):
             self.state.transfer(target_id)
 
     # ------------------------------------------------------------------ messages
 
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
-        """Sent when this returns. raftos makes a task of all but a future."""
+        """Send at once. The result is a future, since raftos makes a task of anything else."""
         return self.server.send(data, destination)
 
     def send_vote(self, request: Message, *, granted: bool) -> None:
@@ -161,15 +161,15 @@ class ElectionState(raftos_state.State):
         self.send({"type": "request_vote_response", **answer}, request["sender"])
 
     def broadcast(self, data: Message) -> None:
-        """Requests for votes say how complete this node's log is."""
+        """Send to all; requests for votes state how complete this node's log is."""
         if data["type"] == "request_vote":
-            # A transfer or a vote may end while a node becomes a learner: nobody prefers it then.
+            # The node may have become a learner since a transfer or a pre-vote: no preference.
             standing = self.settings.standing() or (0, 0)
             data = {**data, "standing": list(standing), "by_transfer": self._by_transfer}
         self.server.broadcast(data)
 
     def request_handler(self, data: Message) -> None:
-        """A message came, of a known kind and shape. Raises Refused."""
+        """Handle a checked message. Raises Refused."""
         match data["type"]:
             case "pre_vote":
                 self._on_pre_vote(data)
@@ -191,11 +191,11 @@ class ElectionState(raftos_state.State):
             self.to_follower()
         super().request_handler(data)
         if heartbeat and isinstance(self.state, Follower) and data["tick"] is not None:
-            # Not from inside: what goes wrong with it is the host's, and has no bearing here.
+            # In the next turn of the loop, so that an error of the host has no effect here.
             self.loop.call_soon(self.settings.accept_tick, EpochTick(*data["tick"]))
 
     def _refuse_old(self, data: Message) -> None:
-        """Its sender has to hear of the newer term."""
+        """Tell the sender the newer term, and refuse the message."""
         answer: Message = {"term": self.storage.term}
         if data["type"] == "request_vote":
             self.send_vote(data, granted=False)
@@ -204,10 +204,10 @@ class ElectionState(raftos_state.State):
             self.send({"type": "append_entries_response", **answer}, data["sender"])
         raise Refused(Refusal.OLD_TERM)
 
-    # ------------------------------------------------------------------ before an election
+    # ------------------------------------------------------------------ pre-votes and transfers
 
     def begin_pre_vote(self) -> None:
-        """Ask whether a majority would vote for this node; the term stays as it is."""
+        """Ask whether a majority would vote for this node; the term does not change."""
         standing = None if self.is_out else self.settings.standing()
         if standing is None:
             return
@@ -217,8 +217,10 @@ class ElectionState(raftos_state.State):
         self.broadcast({"type": "pre_vote", **question})
 
     def stand_again(self) -> None:
-        """The votes were split: ask anew at once. raftos would first wait for a leader once more,
-        and a fail-over with one split vote would take more than a second.
+        """The votes were split: begin another pre-vote at once.
+
+        raftos would wait for a leader first, and a failover with one split vote would take more
+        than a second.
         """
         self.to_follower()
         self.begin_pre_vote()
@@ -237,7 +239,7 @@ class ElectionState(raftos_state.State):
 
     def _on_pre_vote_response(self, data: Message) -> None:
         if not isinstance(self.state, Follower):
-            return  # A leader or candidate must not lose its term to such an answer.
+            return  # Such an answer must not end the term of a leader or candidate.
         if data["term"] > self.storage.term:
             self.storage.update({"term": data["term"], "voted_for": None})
             self._agreed = None

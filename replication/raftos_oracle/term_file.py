@@ -1,10 +1,10 @@
-"""The file `vote`: the newest term a node knows of and whom it voted for in it.
+"""The file `vote`: the newest term that a node knows, and its vote in it.
 
     32 bytes FILE_HEADER (magic "DLVO", version, a = term, b = index voted for + 1 or 0, crc32c)
 
-raftos' own storage truncates before it writes, one value after the other. Here both values are one
-write and the file is replaced as a whole; `update` returns once it is durable, so that no vote is
-given that could be forgotten. It belongs to the data folder: keep or lose both together.
+raftos' own storage truncates before it writes, one value after the other. Here the file is replaced
+as a whole with both values, and `update` returns once it is durable, so no vote that is sent can be
+forgotten. The file belongs to the data folder: keep or lose both together.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from delaylog.storage.layout import open_file, seal_file
 
 TERM_MAGIC: Final = 0x4F564C44  # "DLVO"
 TERM_MAX: Final = (1 << 48) - 1
-"""A thousand elections a second for 8,900 years."""
+"""Enough for a thousand elections a second for 8,900 years."""
 
 
 class TermFile(FileStorage):
-    """raftos' storage on one durable file; `term` and `voted_for` come from there."""
+    """raftos' storage on one durable file, with its attributes `term` and `voted_for`."""
 
     def __init__(self, fs: FileSystem, path: str, roster: Roster) -> None:
-        """Reads it; without a file nothing was voted yet. Raises TermFileDamagedError."""
+        """Read the file; without a file, term 0 without a vote. Raises TermFileDamagedError."""
         self._fs = fs
         self._path = path
         self._roster = roster
@@ -42,7 +42,7 @@ class TermFile(FileStorage):
         self.update({name: value})
 
     def update(self, kwargs: Mapping[str, Any]) -> None:
-        """Durable when it returns. A higher term that brings no vote clears the old one."""
+        """Store values; durable when it returns. A higher term without a vote clears the vote."""
         newer = {**self.cache, **kwargs}
         if newer["term"] > self.term and "voted_for" not in kwargs:
             newer["voted_for"] = None

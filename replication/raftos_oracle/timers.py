@@ -1,4 +1,4 @@
-"""Timers that an error does not end and that never run twice."""
+"""Timers that survive errors and never run twice."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from raftos.timer import Timer
 
 
 class SteadyTimer(Timer):
-    """raftos' timer sets itself again after its callback.
+    """A timer that sets itself again before its callback, whose changes to the timer stay.
 
-    So an error ends it, and one that was reset by its callback runs twice from then on. Here it is
-    set first: what the callback does to it stays.
+    raftos' timer does so after the callback: an error ends it, and a timer that its callback has
+    reset runs twice from then on.
     """
 
     def __init__(self, interval_s: Callable[[], float], callback: Callable[[], None]) -> None:

@@ -1,9 +1,8 @@
-"""Datagrams: from a message to a sealed datagram and back, with all that can be wrong on the way.
+"""Datagrams: encrypts and sends messages; decrypts, checks and passes on received ones.
 
-raftos' protocol sends from a task of its own that one bad message ends, and takes the UDP source
-for the sender. Here a message is sent at once, without a task, and the sender is who the sealed
-envelope names: whatever arrives is refused and counted, or handed on with the address from the
-roster.
+raftos' protocol sends from a task that one bad message ends, and takes the UDP source for the
+sender. Here a message is sent at once, without a task, and the encrypted envelope names the sender.
+A received datagram is either refused and counted, or passed on with the address from the roster.
 """
 
 from __future__ import annotations
@@ -50,30 +49,30 @@ class Transport(UDPProtocol):
         self._closed = loop.create_future()
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:
-        """raftos starts its sending task here."""
+        """Greet all nodes; raftos' own starts its task here."""
         self.transport = transport
         self.greet_all()
 
     def greet_all(self) -> None:
-        """Ask all others who they are."""
+        """Send a challenge to all other nodes."""
         for peer in self._roster.others:
             self._greet(peer, answer=None, ask=self._sessions.ask(peer))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """raftos calls a clean close an error."""
+        """The socket is closed; raftos' own treats that as an error."""
         if not self._closed.done():
             self._closed.set_result(None)
 
     def error_received(self, exc: Exception) -> None:
-        """A peer's port is closed or its network unreachable: as if the datagram had been lost."""
+        """A peer's port is closed or unreachable: the datagram is lost."""
 
     async def close(self) -> None:
-        """Nothing is sent or taken from now on."""
+        """Close the socket; nothing is sent or received from now on."""
         self.transport.close()
         await self._closed
 
     def send(self, message: Message, peer: int) -> None:
-        """Seal a message for a peer and send it; it may be lost like any other datagram."""
+        """Encrypt a message for a peer and send it; it may be lost like any datagram."""
         if self.transport.is_closing():
             return
         envelope = Envelope(self._roster.node, peer, self._sessions.stamp(peer), message)
@@ -82,7 +81,7 @@ class Transport(UDPProtocol):
         self.transport.sendto(sealed, self._roster.addresses[peer])
 
     def datagram_received(self, data: bytes, sender: object) -> None:
-        """Act upon it or count it."""
+        """Handle a datagram, or count its refusal."""
         if self.transport.is_closing():
             return
         try:
@@ -102,8 +101,8 @@ class Transport(UDPProtocol):
         self.request_handler({**message, "sender": self._roster.addresses[source]})
 
     def _take_hello(self, source: int, stamp: Stamp, message: Message) -> None:
-        """Also one that was recorded: its answer is to no question of today's, and to answer its
-        question once more gives nothing away.
+        """Handle a hello. A recorded one does no harm: its answer matches no present challenge, and
+        answering its challenge again reveals nothing.
         """
         if message["answer"] is not None:
             self._sessions.take_answer(source, stamp, message["answer"])
