@@ -40,14 +40,14 @@ class MirroredLog(MemoryLog):
     def append_frames(self, data: bytes, frames: list[RawFrame]) -> None:
         super().append_frames(data, frames)
         self.replica.append_frames(data, frames)
-        self._same()
+        self.check_same()
 
     def append_begin(
         self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
     ) -> None:
         super().append_begin(tick, leader_time_ms, configuration)
         self.replica.append_begin(tick, leader_time_ms, configuration)
-        self._same()
+        self.check_same()
 
     def append_row(self, number: int, due: int, tick: EpochTick, leader_time_ms: int) -> None:
         super().append_row(number, due, tick, leader_time_ms)
@@ -63,13 +63,13 @@ class MirroredLog(MemoryLog):
         super().cut(position)
         self.replica.cut(position)
         self.durable_end = self.replica.durable_end
-        self._same()
+        self.check_same()
 
     def sync(self) -> None:
         self.physical.write_pending()
         self.durable_end = self.physical.sync()
 
-    def _same(self) -> None:
+    def check_same(self) -> None:
         assert self.replica.end == self.end
         assert self.replica.epochs.entries() == self.epochs.entries()
         mine, real = self.epochs.configuration, self.replica.epochs.configuration
@@ -120,9 +120,9 @@ class RealDisk(MemoryDisk):
         self._open()
         log = self.log
         log.data, log.ends, log.epochs = old.data, old.ends, old.epochs
-        log._drop(log.replica.end)
+        log.drop(log.replica.end)
         log.durable_end = log.end
-        log._same()
+        log.check_same()
         if log.end:
             assert b"".join(self._pieces()) == log.data
 

@@ -75,14 +75,16 @@ class SimNode:
         self.settle()
 
     def _deliver_fetched(self, source: int, message: Fetched) -> None:
-        candidate = self.replication._campaign.candidate
+        # A candidate has promised its own epoch.
+        epoch = self.replication.promised
+        adopts = self.replication.role == Role.ADOPTING
         changes = self.disk.log.changes
         try:
             self.replication.receive(source, message, self.now)
         except PeerError:
             self.world.refused += 1
-        if candidate is not None and self.disk.log.changes > changes:
-            self.world.judge.note_used_fetch(candidate.epoch, message)
+        if adopts and self.disk.log.changes > changes:
+            self.world.judge.note_used_fetch(epoch, message)
 
     def sync(self) -> None:
         self.disk.log.sync()

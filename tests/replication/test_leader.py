@@ -41,8 +41,12 @@ class Made:
         return self.log.end
 
 
-def test_older_frames_are_committed_with_epoch_begin_only() -> None:
-    made = Made()
+@pytest.fixture
+def made() -> Made:
+    return Made()
+
+
+def test_older_frames_are_committed_with_epoch_begin_only(made: Made) -> None:
     made.ack(1, BEGIN + FRAME)
     made.ack(2, BEGIN + FRAME)
     assert (made.leader.commit, made.leader.serving) == (0, False)
@@ -50,8 +54,7 @@ def test_older_frames_are_committed_with_epoch_begin_only() -> None:
     assert made.leader.commit == made.log.end
 
 
-def test_no_tick_before_it_serves() -> None:
-    made = Made()
+def test_no_tick_before_it_serves(made: Made) -> None:
     made.leader.send_round(0)
     assert {message.tick.epoch for _, message in made.out.take()} == {0}
     made.serve()
@@ -59,8 +62,7 @@ def test_no_tick_before_it_serves() -> None:
     assert {message.tick.epoch for _, message in made.out.take()} == {E2}
 
 
-def test_own_disk_counts_when_it_is_durable() -> None:
-    made = Made()
+def test_own_disk_counts_when_it_is_durable(made: Made) -> None:
     made.serve()
     before = made.log.end
     end = made.rows(1)
@@ -72,8 +74,7 @@ def test_own_disk_counts_when_it_is_durable() -> None:
     assert made.leader.commit == end
 
 
-def test_the_acks_dial() -> None:
-    made = Made()
+def test_the_acks_dial(made: Made) -> None:
     made.serve()
     before, end = made.log.end, made.rows(1)
     safe = made.leader.safe_end
@@ -143,23 +144,20 @@ def test_a_reject_goes_back_to_what_both_have() -> None:
     assert sent.data == log.data[BEGIN + FRAME :]
 
 
-def test_an_old_reject_does_not_go_behind_what_was_acknowledged() -> None:
-    made = Made()
+def test_an_old_reject_does_not_go_behind_what_was_acknowledged(made: Made) -> None:
     made.serve()
     made.leader.take_reject(1, Reject(E2, 0, True, ()))
     assert made.leader.progress[1].next == made.log.end
 
 
-def test_what_was_never_sent_cannot_be_acknowledged() -> None:
-    made = Made()
+def test_what_was_never_sent_cannot_be_acknowledged(made: Made) -> None:
     with pytest.raises(PeerError):
         made.ack(1, made.log.end + 1)
     with pytest.raises(PeerError):
         made.ack(1, 0, seq=5)
 
 
-def test_a_new_connection_begins_at_what_was_acknowledged() -> None:
-    made = Made()
+def test_a_new_connection_begins_at_what_was_acknowledged(made: Made) -> None:
     made.serve()
     end = made.log.end
     made.rows(2)
@@ -170,8 +168,7 @@ def test_a_new_connection_begins_at_what_was_acknowledged() -> None:
     assert made.leader.progress[2].next == made.leader.begin_start
 
 
-def test_a_peer_behind_the_logs_start_needs_a_copy() -> None:
-    cluster = Cluster()
+def test_a_peer_behind_the_logs_start_needs_a_copy(cluster: Cluster) -> None:
     cluster.down.add(2)
     cluster.lead(0)
     cluster.send(0, 5)
@@ -187,8 +184,7 @@ def test_a_peer_behind_the_logs_start_needs_a_copy() -> None:
 # --------------------------------------------------------------------------- learners
 
 
-def test_a_learner_replicates_and_does_not_count() -> None:
-    cluster = Cluster()
+def test_a_learner_replicates_and_does_not_count(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.wipe(2)
     cluster.send(0, 3)
@@ -203,8 +199,7 @@ def test_a_learner_replicates_and_does_not_count() -> None:
     assert not cluster.nodes[0].leadership.may_dispatch(cluster.now)
 
 
-def test_a_learner_promises_nothing() -> None:
-    cluster = Cluster()
+def test_a_learner_promises_nothing(cluster: Cluster) -> None:
     cluster.wipe(2)
     cluster.down.add(1)
     cluster.nodes[0].suggest_leader(cluster.now)
@@ -214,8 +209,9 @@ def test_a_learner_promises_nothing() -> None:
     assert cluster.nodes[2].take_messages() == []
 
 
-def test_a_learner_is_let_in_when_it_holds_all_and_counts_from_the_next_epoch() -> None:
-    cluster = Cluster()
+def test_a_learner_is_let_in_when_it_holds_all_and_counts_from_the_next_epoch(
+    cluster: Cluster,
+) -> None:
     cluster.lead(0)
     cluster.send(0, 2)
     cluster.wipe(2)
@@ -261,8 +257,7 @@ def test_a_learner_waits_until_every_other_voter_was_heard() -> None:
     assert leader.readmit(2)
 
 
-def test_a_learner_checks_what_it_holds_itself() -> None:
-    cluster = Cluster()
+def test_a_learner_checks_what_it_holds_itself(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.wipe(2)
     cluster.pass_ms(100)
@@ -276,8 +271,7 @@ def test_a_learner_checks_what_it_holds_itself() -> None:
     assert node.votes
 
 
-def test_a_voter_is_not_let_in_twice() -> None:
-    cluster = Cluster()
+def test_a_voter_is_not_let_in_twice(cluster: Cluster) -> None:
     cluster.lead(0)
     assert not cluster.nodes[0].readmit(1)
     assert not cluster.nodes[1].readmit(0)

@@ -50,8 +50,7 @@ def said(cluster: Cluster, node: int, kind: type[Message]) -> list[Any]:
 # --------------------------------------------------------------------------- promises
 
 
-def test_a_promise_is_on_the_disk_before_it_is_given() -> None:
-    cluster = Cluster()
+def test_a_promise_is_on_the_disk_before_it_is_given(cluster: Cluster) -> None:
     order: list[str] = []
     disk, node = cluster.disks[0], cluster.nodes[0]
     save = disk.meta.save
@@ -66,8 +65,7 @@ def test_a_promise_is_on_the_disk_before_it_is_given() -> None:
     assert said(cluster, 0, Promise) == [Promise(E5, 0, NO_TICK, ())]
 
 
-def test_a_promise_waits_until_what_it_tells_of_is_durable() -> None:
-    cluster = Cluster()
+def test_a_promise_waits_until_what_it_tells_of_is_durable(cluster: Cluster) -> None:
     disk, node = cluster.disks[0], cluster.nodes[0]
     disk.log.append_begin(EpochTick(1 << 16), 0)
     node.receive(1, Prepare(E5), cluster.now)
@@ -82,8 +80,7 @@ def test_a_promise_waits_until_what_it_tells_of_is_durable() -> None:
     assert len(said(cluster, 0, Promise)) == 1
 
 
-def test_only_a_greater_counter_is_promised() -> None:
-    cluster = Cluster()
+def test_only_a_greater_counter_is_promised(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.receive(1, Prepare(E5), cluster.now)
     node.take_messages()
@@ -94,17 +91,15 @@ def test_only_a_greater_counter_is_promised() -> None:
     assert node.promised == 6 << 16 | 2
 
 
-def test_promises_survive_a_kill() -> None:
-    cluster = Cluster()
+def test_promises_survive_a_kill(cluster: Cluster) -> None:
     cluster.nodes[0].receive(1, Prepare(E5), cluster.now)
     cluster.restart(0)
     cluster.nodes[0].receive(2, Prepare(4 << 16 | 2), cluster.now)
     assert said(cluster, 0, Nack) == [Nack(4 << 16 | 2, E5)]
 
 
-def test_what_its_log_holds_is_promised_too() -> None:
+def test_what_its_log_holds_is_promised_too(cluster: Cluster) -> None:
     """A folder that was served alone has epochs and a new meta file."""
-    cluster = Cluster()
     extend(cluster.disks[0].log, [(7 << 16, 1)])
     node = cluster.nodes[0]
     assert node.promised == 7 << 16
@@ -114,16 +109,14 @@ def test_what_its_log_holds_is_promised_too() -> None:
     assert node.promised == 8 << 16
 
 
-def test_a_candidate_that_leads_by_now_needs_no_promise() -> None:
-    cluster = Cluster()
+def test_a_candidate_that_leads_by_now_needs_no_promise(cluster: Cluster) -> None:
     cluster.lead(1)
     cluster.nodes[0].take_messages()
     cluster.nodes[0].receive(1, Prepare(cluster.nodes[1].promised), cluster.now)
     assert cluster.nodes[0].take_messages() == []
 
 
-def test_its_log_is_shown_only_to_whom_it_has_promised() -> None:
-    cluster = Cluster()
+def test_its_log_is_shown_only_to_whom_it_has_promised(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 1)])
     node = cluster.nodes[0]
     node.receive(1, Prepare(E5), cluster.now)
@@ -156,8 +149,7 @@ def test_alone_it_leads_once_its_disk_has_epoch_begin() -> None:
     assert node.leadership.may_dispatch(at(10**9))
 
 
-def test_it_adopts_the_best_log_and_cuts_its_own() -> None:
-    cluster = Cluster()
+def test_it_adopts_the_best_log_and_cuts_its_own(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 3)])
     extend(cluster.disks[1].log, [(1 << 16, 1), (2 << 16 | 1, 2)])
     extend(cluster.disks[2].log, [(1 << 16, 1)])
@@ -173,8 +165,7 @@ def test_it_adopts_the_best_log_and_cuts_its_own() -> None:
     assert cluster.disks[0].log.data == cluster.disks[1].log.data
 
 
-def test_it_starts_at_the_newest_tick_of_its_promises() -> None:
-    cluster = Cluster()
+def test_it_starts_at_the_newest_tick_of_its_promises(cluster: Cluster) -> None:
     cluster.disks[1].ticks.write(EpochTick(1 << 16, 50, 0, 0))
     cluster.disks[2].ticks.write(EpochTick(2 << 16, 40, 3, 0))
     cluster.lead(0)
@@ -191,8 +182,7 @@ def test_it_starts_at_the_newest_tick_of_its_promises() -> None:
     assert newest.order.tick >= leader.order.tick
 
 
-def test_a_refused_candidate_tries_beyond_what_refused_it() -> None:
-    cluster = Cluster()
+def test_a_refused_candidate_tries_beyond_what_refused_it(cluster: Cluster) -> None:
     for node in (1, 2):
         cluster.nodes[node].receive(0, Prepare(9 << 16), cluster.now)
         cluster.nodes[node].take_messages()
@@ -204,8 +194,7 @@ def test_a_refused_candidate_tries_beyond_what_refused_it() -> None:
     assert cluster.nodes[0].promised == 10 << 16
 
 
-def test_a_word_that_was_taken_back_leads_to_no_further_try() -> None:
-    cluster = Cluster()
+def test_a_word_that_was_taken_back_leads_to_no_further_try(cluster: Cluster) -> None:
     cluster.nodes[1].receive(2, Prepare(9 << 16 | 2), cluster.now)
     cluster.nodes[0].suggest_leader(cluster.now)
     cluster.turn()
@@ -215,16 +204,14 @@ def test_a_word_that_was_taken_back_leads_to_no_further_try() -> None:
     assert cluster.nodes[0].role == Role.FOLLOWER
 
 
-def test_lost_messages_are_asked_for_again() -> None:
-    cluster = Cluster()
+def test_lost_messages_are_asked_for_again(cluster: Cluster) -> None:
     cluster.nodes[0].suggest_leader(cluster.now)
     cluster.nodes[0].take_messages()
     cluster.pass_ms(61)
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_a_best_log_that_does_not_answer_is_done_without() -> None:
-    cluster = Cluster()
+def test_a_best_log_that_does_not_answer_is_done_without(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0)])
     extend(cluster.disks[1].log, [(1 << 16, 3)])
     cluster.nodes[0].suggest_leader(cluster.now)
@@ -238,8 +225,7 @@ def test_a_best_log_that_does_not_answer_is_done_without() -> None:
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_a_best_log_that_lost_what_it_promised_is_refused() -> None:
-    cluster = Cluster()
+def test_a_best_log_that_lost_what_it_promised_is_refused(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0)])
     extend(cluster.disks[1].log, [(1 << 16, 3)])
     node = cluster.nodes[0]
@@ -254,8 +240,7 @@ def test_a_best_log_that_lost_what_it_promised_is_refused() -> None:
     assert cluster.disks[0].log.end == BEGIN
 
 
-def test_a_log_without_the_beginning_cannot_be_adopted() -> None:
-    cluster = Cluster()
+def test_a_log_without_the_beginning_cannot_be_adopted(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0)])
     extend(cluster.disks[1].log, [(1 << 16, 3)])
     cluster.disks[1].log.first_position = BEGIN + FRAME
@@ -267,8 +252,7 @@ def test_a_log_without_the_beginning_cannot_be_adopted() -> None:
     assert node.role == Role.FOLLOWER
 
 
-def test_logs_that_share_no_epoch_cannot_be_adopted() -> None:
-    cluster = Cluster()
+def test_logs_that_share_no_epoch_cannot_be_adopted(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(3 << 16, 3)])
     extend(cluster.disks[1].log, [(2 << 16, 1), (3 << 16 | 1, 3)])
     # Node 1 has forgotten where its log began.
@@ -281,8 +265,7 @@ def test_logs_that_share_no_epoch_cannot_be_adopted() -> None:
     assert cluster.disks[0].log.cuts == []
 
 
-def test_a_log_that_is_only_too_long_needs_no_fetch() -> None:
-    cluster = Cluster()
+def test_a_log_that_is_only_too_long_needs_no_fetch(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0), (2 << 16, 4)])
     extend(cluster.disks[1].log, [(1 << 16, 0), (3 << 16 | 1, 0)])
     # It shares all of what is better, once its own last leadership is gone.
@@ -318,8 +301,7 @@ def test_a_long_rest_is_fetched_piece_by_piece() -> None:
     assert cluster.disks[0].log.data == cluster.disks[1].log.data
 
 
-def test_who_does_not_come_to_serve_stays_out() -> None:
-    cluster = Cluster()
+def test_who_does_not_come_to_serve_stays_out(cluster: Cluster) -> None:
     cluster.down |= {1, 2}
     node = cluster.nodes[0]
     node.suggest_leader(cluster.now)
@@ -334,9 +316,8 @@ def test_who_does_not_come_to_serve_stays_out() -> None:
     assert node.role == Role.SERVING
 
 
-def test_a_leader_without_a_majority_goes_on_in_its_epoch() -> None:
+def test_a_leader_without_a_majority_goes_on_in_its_epoch(cluster: Cluster) -> None:
     """Who serves is not put out by time: the gate is closed, and nothing is committed."""
-    cluster = Cluster()
     cluster.lead(0)
     cluster.down |= {1, 2}
     cluster.pass_ms(3_000)
@@ -347,8 +328,7 @@ def test_a_leader_without_a_majority_goes_on_in_its_epoch() -> None:
     assert cluster.nodes[0].leadership.may_dispatch(cluster.now)
 
 
-def test_the_oracles_word_against_it_ends_a_leadership() -> None:
-    cluster = Cluster()
+def test_the_oracles_word_against_it_ends_a_leadership(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.nodes[0].take_events()
     epoch = cluster.nodes[0].promised
@@ -357,8 +337,7 @@ def test_the_oracles_word_against_it_ends_a_leadership() -> None:
     assert not cluster.nodes[0].leadership.may_append()
 
 
-def test_frames_of_a_lower_epoch_are_refused() -> None:
-    cluster = Cluster()
+def test_frames_of_a_lower_epoch_are_refused(cluster: Cluster) -> None:
     cluster.lead(1)
     old = cluster.nodes[1].promised
     cluster.nodes[0].receive(2, Prepare(9 << 16 | 2), cluster.now)
@@ -367,8 +346,7 @@ def test_frames_of_a_lower_epoch_are_refused() -> None:
     assert said(cluster, 0, Nack) == [Nack(old, 9 << 16 | 2)]
 
 
-def test_a_nack_of_another_epoch_means_nothing() -> None:
-    cluster = Cluster()
+def test_a_nack_of_another_epoch_means_nothing(cluster: Cluster) -> None:
     cluster.lead(0)
     node = cluster.nodes[0]
     node.receive(1, Nack(node.promised - 1, 9 << 16), cluster.now)
@@ -381,8 +359,7 @@ def test_a_nack_of_another_epoch_means_nothing() -> None:
 # --------------------------------------------------------------------------- handing over
 
 
-def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch() -> None:
-    cluster = Cluster()
+def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.send(0)
     node = cluster.nodes[0]
@@ -399,8 +376,7 @@ def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch() -> None:
     assert node.promised == epoch
 
 
-def test_after_takeover_the_way_back_is_a_new_epoch() -> None:
-    cluster = Cluster()
+def test_after_takeover_the_way_back_is_a_new_epoch(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.pass_ms(60)
     node = cluster.nodes[0]
@@ -422,8 +398,7 @@ def test_after_takeover_the_way_back_is_a_new_epoch() -> None:
     assert node.promised > epoch
 
 
-def test_takeover_makes_a_candidate_at_once() -> None:
-    cluster = Cluster()
+def test_takeover_makes_a_candidate_at_once(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.pass_ms(60)
     node, leader = cluster.nodes[0], cluster.nodes[0].leader
@@ -446,8 +421,7 @@ def test_takeover_makes_a_candidate_at_once() -> None:
     assert node.role == Role.FOLLOWER
 
 
-def test_only_members_and_only_from_a_serving_leader() -> None:
-    cluster = Cluster()
+def test_only_members_and_only_from_a_serving_leader(cluster: Cluster) -> None:
     assert not cluster.nodes[0].hand_over(1, cluster.now)
     cluster.lead(0)
     assert not cluster.nodes[0].hand_over(0, cluster.now)
@@ -468,24 +442,23 @@ def test_only_members_and_only_from_a_serving_leader() -> None:
         (1, Hello(CLUSTER_ID, 1, True, 0, 0)),
     ],
 )
-def test_what_no_sound_peer_sends_is_refused(source: int, message: Message) -> None:
-    cluster = Cluster()
+def test_what_no_sound_peer_sends_is_refused(
+    cluster: Cluster, source: int, message: Message
+) -> None:
     with pytest.raises(PeerError):
         cluster.nodes[0].receive(source, message, cluster.now)
     assert cluster.disks[0].log.end == 0
     assert cluster.nodes[0].take_messages() == []
 
 
-def test_answers_to_somebody_else_are_dropped() -> None:
-    cluster = Cluster()
+def test_answers_to_somebody_else_are_dropped(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     for message in (Ack(E5, 0, 0, True), Promise(E5, 0, NO_TICK, ()), Fetched(E5, 0, 0, b"")):
         node.receive(1, message, cluster.now)
     assert node.take_messages() == []
 
 
-def test_a_tick_may_come_by_another_way() -> None:
-    cluster = Cluster()
+def test_a_tick_may_come_by_another_way(cluster: Cluster) -> None:
     cluster.lead(1)
     epoch = cluster.nodes[1].promised
     ticks = cluster.disks[0].ticks
@@ -499,8 +472,7 @@ def test_a_tick_may_come_by_another_way() -> None:
     assert cluster.disks[1].ticks.tick.second == 0
 
 
-def test_a_node_stops_before_it_cuts_what_is_committed() -> None:
-    cluster = Cluster()
+def test_a_node_stops_before_it_cuts_what_is_committed(cluster: Cluster) -> None:
     cluster.lead(1)
     cluster.send(1, 2)
     cluster.pass_ms(60)
@@ -512,8 +484,7 @@ def test_a_node_stops_before_it_cuts_what_is_committed() -> None:
         cluster.nodes[0].receive(2, Append(7 << 16 | 2, 0, 0, 0, 1, NO_TICK, data), cluster.now)
 
 
-def test_timers_are_told_in_advance() -> None:
-    cluster = Cluster()
+def test_timers_are_told_in_advance(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     assert node.next_timer_ms() is None
     node.suggest_leader(cluster.now)

@@ -5,46 +5,15 @@ Starting a cluster costs seconds, so a module shares one; a test that kills a no
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.coroutines import pytest_pyfunc_call
 
-TEST_SECONDS = 60
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test on the loop of its fixture `make_loop`, asyncio's without one.
-
-    Its fixtures that are asynchronous context managers are entered there first, and left at the
-    end. The loop's exception handler must not have been called.
-    """
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    values = pyfuncitem.funcargs
-    arguments = {name: values[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    complaints: list[dict[str, Any]] = []
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, c: complaints.append(c))
-        async with asyncio.timeout(TEST_SECONDS), AsyncExitStack() as stack:
-            for value in arguments.values():
-                if isinstance(value, AbstractAsyncContextManager):
-                    await stack.enter_async_context(value)
-            await pyfuncitem.obj(**arguments)
-
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
-    with asyncio.Runner(loop_factory=values.get("make_loop")) as runner:
-        runner.run(run())
-    assert not complaints, complaints
-    return True
+__all__ = ["pytest_pyfunc_call", "start_three", "three"]
 
 
 @pytest.fixture(scope="module")

@@ -123,12 +123,16 @@ class Fake:
         return generate_latest(registry).decode().splitlines()
 
 
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
 def hand_over(fake: Fake, to: int | str | None = None) -> dict[str, Any]:
     return asyncio.run(fake.calls().hand_over(to))
 
 
-def test_the_leader_knows_how_far_the_others_are() -> None:
-    fake = Fake()
+def test_the_leader_knows_how_far_the_others_are(fake: Fake) -> None:
     status = fake.calls().status()
     assert (status["cluster"], status["role"], status["gate_age_ms"]) == ("demo", "leader", 12)
     assert status["epoch"] == {"counter": 5, "node": 1}
@@ -149,8 +153,7 @@ def test_the_leader_knows_how_far_the_others_are() -> None:
     assert (second["connected"], second["voter"], second["match"]) == (False, None, None)
 
 
-def test_roles() -> None:
-    fake = Fake()
+def test_roles(fake: Fake) -> None:
     fake.follow()
     assert fake.calls().role == "follower"
     assert fake.calls().status()["leader"]["name"] == "beta"
@@ -164,8 +167,7 @@ def test_roles() -> None:
     assert fake.scrape()
 
 
-def test_it_says_why_it_is_not_ready() -> None:
-    fake = Fake()
+def test_it_says_why_it_is_not_ready(fake: Fake) -> None:
     assert fake.calls().not_ready() is None
     fake.follow()
     assert fake.calls().not_ready() is None
@@ -180,8 +182,7 @@ def test_it_says_why_it_is_not_ready() -> None:
     assert "before it joins" in (fake.calls().not_ready() or "")
 
 
-def test_a_member_that_was_not_heard_of_lacks_everything() -> None:
-    fake = Fake()
+def test_a_member_that_was_not_heard_of_lacks_everything(fake: Fake) -> None:
     fake.replication.leader.progress[3] = Progress(0)
     assert 'delaylog_cluster_follower_lag_bytes{node="3"} 1000.0' in fake.scrape()
 
@@ -193,8 +194,7 @@ def hear(fake: Fake, node: int, ahead_us: int = 0, **members: Any) -> None:
     fake.watch.hear(node, fake.statuses.hear(node, encode_status(status), 5), 5)
 
 
-def test_what_it_watches_is_in_the_status() -> None:
-    fake = Fake()
+def test_what_it_watches_is_in_the_status(fake: Fake) -> None:
     hear(fake, 2, release="0.9")
     hear(fake, 3, 5_000_000, http="http://10.0.0.9:1", peer="10.0.0.1:8703")
     fake.watch.look(0)
@@ -217,8 +217,7 @@ def test_what_it_watches_is_in_the_status() -> None:
     assert (status["majority"], status["missing_voters"]) == (False, ["beta", "gamma"])
 
 
-def test_another_address_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    fake = Fake()
+def test_another_address_is_logged_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
     for http in ("http://a:1", "http://a:1", "", "http://a:1"):
         hear(fake, 2, http=http)
     first, second = caplog.messages
@@ -229,8 +228,7 @@ def test_another_address_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     )
 
 
-def test_metrics_of_what_it_watches() -> None:
-    fake = Fake()
+def test_metrics_of_what_it_watches(fake: Fake) -> None:
     hear(fake, 2, -1_000_000)
     lines = fake.scrape()
     assert not [line for line in lines if line.startswith("delaylog_cluster_own_clock_offset")]
@@ -252,9 +250,8 @@ def test_metrics_of_what_it_watches() -> None:
 
 
 @pytest.mark.parametrize("to", [2, "2", "beta", None])
-def test_handing_over(to: int | str | None) -> None:
+def test_handing_over(fake: Fake, to: int | str | None) -> None:
     """Answered once the next one serves, with the time from the stop of the intake to that."""
-    fake = Fake()
     answer = hand_over(fake, to)
     assert fake.asked == [None if to is None else 2]
     assert answer.pop("pause_ms") >= 15
@@ -266,8 +263,7 @@ def test_handing_over(to: int | str | None) -> None:
     }
 
 
-def test_what_cannot_come_to_anything_is_refused_before_it_pauses() -> None:
-    fake = Fake()
+def test_what_cannot_come_to_anything_is_refused_before_it_pauses(fake: Fake) -> None:
     for to in ("delta", 4, "", "02", -1):
         with pytest.raises(BadRequestError, match="there is no member") as wrong:
             hand_over(fake, to)
@@ -289,9 +285,8 @@ def test_what_cannot_come_to_anything_is_refused_before_it_pauses() -> None:
     assert fake.asked == []
 
 
-def test_a_target_that_is_not_fit_is_refused() -> None:
+def test_a_target_that_is_not_fit_is_refused(fake: Fake) -> None:
     """By name, with the figure; and so is a hand-over to whoever is fittest if nobody is."""
-    fake = Fake()
     fake.say(2, full=True, free_bytes=4_096)
     with pytest.raises(ConflictError, match="beta has a full disk: 4,096 bytes"):
         hand_over(fake, 2)
@@ -307,8 +302,7 @@ def test_a_target_that_is_not_fit_is_refused() -> None:
     assert fake.asked == []
 
 
-def test_what_is_known_of_the_fitness_of_each() -> None:
-    fake = Fake()
+def test_what_is_known_of_the_fitness_of_each(fake: Fake) -> None:
     fake.say(2, unfit="slow", sync_ms=700, priority=80, zone="b")
     shown = [
         (each["fit"], each["unfit"], each["sync_ms"], each["priority"], each["zone"])
@@ -337,8 +331,7 @@ def test_nobody_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
         hand_over(fake)
 
 
-def test_a_leadership_that_ends_just_then() -> None:
-    fake = Fake()
+def test_a_leadership_that_ends_just_then(fake: Fake) -> None:
 
     async def gone(_target: int | None) -> int | None:
         raise NotLeadingError("over")
@@ -348,8 +341,7 @@ def test_a_leadership_that_ends_just_then() -> None:
         hand_over(fake)
 
 
-def test_metrics() -> None:
-    fake = Fake()
+def test_metrics(fake: Fake) -> None:
     lines = fake.scrape()
     for line in (
         'delaylog_cluster_role{role="leader"} 1.0',

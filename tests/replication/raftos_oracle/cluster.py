@@ -7,8 +7,8 @@ to a relay arrives unless that way is cut, and every datagram is kept, so that i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,12 @@ class Relay(asyncio.DatagramProtocol):
         self.transport.sendto(data, self._cluster.listens[self._node])
 
 
-class Cluster:
-    """Several oracles and the wires between them."""
+class Cluster(AbstractAsyncContextManager["Cluster"]):
+    """Several oracles and the wires between them. At the end nothing is left in the loop."""
 
-    def __init__(self, folder: Path, count: int, fs: FileSystem | None) -> None:
+    def __init__(self, folder: Path, count: int) -> None:
         self._folder = folder
-        self._fs = fs or OsFileSystem()
+        self.fs: FileSystem = OsFileSystem()
         self.nodes = range(count)
         self.listens: dict[int, Address] = {node: ("127.0.0.1", free_port()) for node in self.nodes}
         self.members: dict[int, Address] = {}
@@ -82,27 +82,30 @@ class Cluster:
     def folder_of(self, node: int) -> Path:
         return self._folder / f"node-{node}"
 
-    async def open(self) -> None:
+    async def __aenter__(self) -> Cluster:
         loop = asyncio.get_running_loop()
+        self._before = asyncio.all_tasks()
         for node in self.nodes:
             relay = Relay(self, node)
             await loop.create_datagram_endpoint(lambda r=relay: r, local_addr=("127.0.0.1", 0))
             self.relays[node] = relay
             self.members[node] = relay.transport.get_extra_info("sockname")
             self.folder_of(node).mkdir(parents=True, exist_ok=True)
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for oracle in self.oracles.values():
             await oracle.stop()
         for relay in self.relays.values():
             relay.transport.close()
             await relay.closed
+        assert asyncio.all_tasks() == self._before
 
     def make(self, node: int, own: OracleSettings | None = None) -> RaftosOracle:
         """A node's oracle, not started yet."""
         chosen = replace(own or settings(), listen=self.listens[node])
         folder = str(self.folder_of(node))
-        oracle = RaftosOracle(self._fs, folder, node, self.members, chosen)
+        oracle = RaftosOracle(self.fs, folder, node, self.members, chosen)
         self.oracles[node] = oracle
         return oracle
 
@@ -156,34 +159,3 @@ class Cluster:
                 if count:
                     sums[reason] = sums.get(reason, 0) + count
         return sums
-
-
-@asynccontextmanager
-async def opened(
-    folder: Path, count: int = 3, fs: FileSystem | None = None
-) -> AsyncIterator[Cluster]:
-    """The wires stand, nobody runs; afterwards nothing is left in the loop."""
-    before = asyncio.all_tasks()
-    cluster = Cluster(folder, count, fs)
-    await cluster.open()
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
-    assert asyncio.all_tasks() == before
-
-
-def run(
-    test: Coroutine[Any, Any, None],
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
-) -> None:
-    """In a loop of its own that lets no error in a callback pass."""
-    errors: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(what))
-        await test
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
-    assert errors == []

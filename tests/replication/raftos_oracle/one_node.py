@@ -6,7 +6,6 @@ No timer runs unless a role is entered, and then the test is over before it fire
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,13 +106,3 @@ class OneNode:
     def votes(self, source: int, term: int, *, granted: bool = True) -> None:
         """An answer to this node's request."""
         self.take(source, "request_vote_response", term, vote_granted=granted)
-
-
-def run(test: Callable[[], None]) -> None:
-    """In a loop, which raftos' timers need."""
-
-    async def main() -> None:
-        test()
-        await asyncio.sleep(0)
-
-    asyncio.run(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from delaylog.replication.raftos_oracle.messages import DATAGRAM_BYTES_MAX, Envelope, pack, unpack
 from delaylog.replication.raftos_oracle.sessions import Stamp
 from delaylog.replication.raftos_oracle.settings import make_cryptor
-from tests.replication.raftos_oracle.cluster import CLUSTER_ID, SECRET, Cluster, opened, run
+from tests.replication.raftos_oracle.cluster import CLUSTER_ID, SECRET, Cluster
 
 pytestmark = pytest.mark.processes
 
@@ -65,145 +64,114 @@ async def introduce(cluster: Cluster, mad: int, to: int) -> None:
     cluster.relays[to].deliver(sealed(mad, to, Stamp(LIFE, 2), answer))
 
 
-def test_garbage(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start()
-            leader = await cluster.elected()
-            random = Random(1)
-            for size in range(1, 201):
-                cluster.relays[leader].deliver(random.randbytes(size))
-            for _ in range(5):
-                cluster.relays[leader].deliver(random.randbytes(DATAGRAM_BYTES_MAX + 1))
-            oracle = cluster.oracles[leader]
-            await cluster.until(lambda: oracle.refused["unauthentic"] == 200)
-            assert oracle.refused["oversized"] == 5
-            await cluster.elected()
-
-    run(main())
+async def test_garbage(cluster: Cluster) -> None:
+    await cluster.start()
+    leader = await cluster.elected()
+    random = Random(1)
+    for size in range(1, 201):
+        cluster.relays[leader].deliver(random.randbytes(size))
+    for _ in range(5):
+        cluster.relays[leader].deliver(random.randbytes(DATAGRAM_BYTES_MAX + 1))
+    oracle = cluster.oracles[leader]
+    await cluster.until(lambda: oracle.refused["oversized"] == 5)
+    assert oracle.refused["unauthentic"] == 200
+    await cluster.elected()
 
 
 @pytest.mark.parametrize("other", [{"secret": b"x" * 32}, {"cluster_id": bytes(16)}], ids=str)
-def test_another_key_or_cluster(tmp_path: Path, other: dict[str, bytes]) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start(0, **other)
-            await cluster.start(1, 2)
-            await cluster.until(lambda: cluster.refused().get("unauthentic", 0) > 10)
-            assert await cluster.elected(0) in (1, 2)
-            assert cluster.oracles[0].leader(cluster.now_ms) is None
-            assert cluster.oracles[0].term == 0
-            assert cluster.refused().keys() <= {"unauthentic", "other_life", "old_term"}
-
-    run(main())
+async def test_another_key_or_cluster(cluster: Cluster, other: dict[str, bytes]) -> None:
+    await cluster.start(0, **other)
+    await cluster.start(1, 2)
+    await cluster.until(lambda: cluster.refused().get("unauthentic", 0) > 10)
+    assert await cluster.elected(0) in (1, 2)
+    assert cluster.oracles[0].leader(cluster.now_ms) is None
+    assert cluster.oracles[0].term == 0
+    assert cluster.refused().keys() <= {"unauthentic", "other_life", "old_term"}
 
 
-def test_what_was_recorded(tmp_path: Path) -> None:
+async def test_what_was_recorded(cluster: Cluster) -> None:
     """In the same life of the nodes, and after a restart of each: every repeat is refused."""
-
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start()
-            restarts: list[int | None] = [None, 0, 1, 2]
-            for restarted in restarts:
-                await cluster.elected()
-                again = recorded(cluster)
-                if restarted is not None:
-                    await cluster.restart(restarted)
-                    await cluster.elected()
-                before = sum(cluster.refused().values())
-                for target, data in again:
-                    cluster.relays[target].deliver(data)
-                    await asyncio.sleep(0)
-                await cluster.until(
-                    lambda sent=again, was=before: (
-                        sum(cluster.refused().values()) >= was + len(sent)
-                    )
-                )
-                assert cluster.refused().keys() <= {"replayed", "other_life", "old_term"}
-            assert cluster.refused()["replayed"] > 0
-            assert cluster.refused()["other_life"] > 0
+    await cluster.start()
+    restarts: list[int | None] = [None, 0, 1, 2]
+    for restarted in restarts:
+        await cluster.elected()
+        again = recorded(cluster)
+        if restarted is not None:
+            await cluster.restart(restarted)
             await cluster.elected()
-
-    run(main())
-
-
-def test_greetings_that_were_recorded_change_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start()
-            await cluster.elected()
-            await cluster.restart(1)
-            await cluster.elected()
-            for _, target, data in list(cluster.passed):
-                if opened_message(data)["type"] == "hello":
-                    cluster.relays[target].deliver(data)
-                    await asyncio.sleep(0)
-            await asyncio.sleep(0.1)
-            before = dict(cluster.refused())
-            count = len(cluster.passed)
-            await cluster.until(lambda: len(cluster.passed) > count + 20)
-            assert cluster.refused().get("other_life") == before.get("other_life")
-            await cluster.elected()
-
-    run(main())
+        before = sum(cluster.refused().values())
+        for target, data in again:
+            cluster.relays[target].deliver(data)
+            await asyncio.sleep(0)
+        await cluster.until(
+            lambda sent=again, was=before: sum(cluster.refused().values()) >= was + len(sent)
+        )
+        assert cluster.refused().keys() <= {"replayed", "other_life", "old_term"}
+    assert cluster.refused()["replayed"] > 0
+    assert cluster.refused()["other_life"] > 0
+    await cluster.elected()
 
 
-def test_a_vote_for_one_is_none_for_another(tmp_path: Path) -> None:
+async def test_greetings_that_were_recorded_change_nothing(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.elected()
+    await cluster.restart(1)
+    await cluster.elected()
+    for _, target, data in list(cluster.passed):
+        if opened_message(data)["type"] == "hello":
+            cluster.relays[target].deliver(data)
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
+    before = dict(cluster.refused())
+    count = len(cluster.passed)
+    await cluster.until(lambda: len(cluster.passed) > count + 20)
+    assert cluster.refused().get("other_life") == before.get("other_life")
+    await cluster.elected()
+
+
+async def test_a_vote_for_one_is_none_for_another(cluster: Cluster) -> None:
     """A vote does not say for whom it is, so it must not be passed on to another candidate."""
-
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start()
-            await cluster.elected()
-            for source, target, data in list(cluster.passed):
-                cluster.relays[3 - source - target].deliver(data)
-            await cluster.until(lambda: cluster.refused().get("stranger", 0) > 10)
-            await cluster.elected()
-
-    run(main())
+    await cluster.start()
+    await cluster.elected()
+    for source, target, data in list(cluster.passed):
+        cluster.relays[3 - source - target].deliver(data)
+    await cluster.until(lambda: cluster.refused().get("stranger", 0) > 10)
+    await cluster.elected()
 
 
-def test_made_by_hand_with_the_key(tmp_path: Path) -> None:
+async def test_made_by_hand_with_the_key(cluster: Cluster) -> None:
     """A peer that has gone mad: unknown kinds, wrong shapes, strangers, votes in another's name."""
+    await cluster.start(0, 1)
+    await cluster.elected()
+    await introduce(cluster, 2, 0)
+    named = "{}:{}".format(*cluster.members[1])
+    vote = {"type": "request_vote", "term": 9, "last_log_index": 0, "last_log_term": 0}
+    vote |= {"standing": [9, 9], "by_transfer": True}
+    granted = {"type": "request_vote_response", "vote_granted": True}
+    sent: list[tuple[str, int, int, Any]] = [
+        ("unknown_type", 2, 0, {"type": "install_snapshot"}),
+        ("unknown_type", 2, 0, {"type": ["request_vote"]}),
+        ("unknown_type", 2, 0, {}),
+        ("malformed", 2, 0, {**vote, "candidate_id": named}),
+        ("malformed", 2, 0, {"type": "timeout_now", "term": -1}),
+        ("malformed", 2, 0, {"type": "timeout_now", "term": True}),
+        ("malformed", 2, 0, {"type": "timeout_now"}),
+        ("malformed", 2, 0, {"type": "hello", "ask": "x", "answer": None}),
+        ("malformed", 2, 0, [1]),
+        ("stranger", 5, 0, {"type": "timeout_now", "term": 1}),
+        ("stranger", 0, 0, {"type": "timeout_now", "term": 1}),
+        ("old_term", 2, 0, {"type": "timeout_now", "term": 0}),
+        ("old_term", 2, 0, {**granted, "term": 0}),
+    ]
+    before = dict(cluster.oracles[0].refused)
+    for counter, (_, source, target, message) in enumerate(sent, 3):
+        cluster.relays[target].deliver(sealed(source, target, Stamp(LIFE, counter), message))
+    expected = {reason: [one[0] for one in sent].count(reason) for reason, *_ in sent}
 
-    async def main() -> None:
-        async with opened(tmp_path) as cluster:
-            await cluster.start(0, 1)
-            await cluster.elected()
-            await introduce(cluster, 2, 0)
-            named = "{}:{}".format(*cluster.members[1])
-            vote = {"type": "request_vote", "term": 9, "last_log_index": 0, "last_log_term": 0}
-            vote |= {"standing": [9, 9], "by_transfer": True}
-            granted = {"type": "request_vote_response", "vote_granted": True}
-            sent: list[tuple[str, int, int, Any]] = [
-                ("unknown_type", 2, 0, {"type": "install_snapshot"}),
-                ("unknown_type", 2, 0, {"type": ["request_vote"]}),
-                ("unknown_type", 2, 0, {}),
-                ("malformed", 2, 0, {**vote, "candidate_id": named}),
-                ("malformed", 2, 0, {"type": "timeout_now", "term": -1}),
-                ("malformed", 2, 0, {"type": "timeout_now", "term": True}),
-                ("malformed", 2, 0, {"type": "timeout_now"}),
-                ("malformed", 2, 0, {"type": "hello", "ask": "x", "answer": None}),
-                ("malformed", 2, 0, [1]),
-                ("stranger", 5, 0, {"type": "timeout_now", "term": 1}),
-                ("stranger", 0, 0, {"type": "timeout_now", "term": 1}),
-                ("old_term", 2, 0, {"type": "timeout_now", "term": 0}),
-                ("old_term", 2, 0, {**granted, "term": 0}),
-            ]
-            before = dict(cluster.oracles[0].refused)
-            for counter, (_, source, target, message) in enumerate(sent, 3):
-                cluster.relays[target].deliver(
-                    sealed(source, target, Stamp(LIFE, counter), message)
-                )
-            expected = {reason: [one[0] for one in sent].count(reason) for reason, *_ in sent}
+    def more() -> dict[str, int]:
+        now = cluster.oracles[0].refused
+        return {reason: now[reason] - before[reason] for reason in expected}
 
-            def more() -> dict[str, int]:
-                now = cluster.oracles[0].refused
-                return {reason: now[reason] - before[reason] for reason in expected}
-
-            await cluster.until(lambda: more() == expected)
-            await cluster.elected()
-            assert cluster.oracles[0].term < 9
-
-    run(main())
+    await cluster.until(lambda: more() == expected)
+    await cluster.elected()
+    assert cluster.oracles[0].term < 9

@@ -103,8 +103,12 @@ class Fake:
             await asyncio.sleep(0)
 
 
-async def test_a_full_leader_hands_over() -> None:
-    fake = Fake()
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
+async def test_a_full_leader_hands_over(fake: Fake) -> None:
     fake.say(2, zone="a")
     fake.say(3, zone="b")
     await fake.pass_time(60_000)
@@ -117,9 +121,8 @@ async def test_a_full_leader_hands_over() -> None:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) -> None:
+async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(fake: Fake, writes: bool) -> None:
     """It is not even tried while the log waits for space."""
-    fake = Fake()
     fake.say(2)
     fake.say(3)
     fake.taken, fake.refusing_sends, fake.disk_full = False, True, not writes
@@ -129,8 +132,7 @@ async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(writes: bool) 
     assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
 
 
-async def test_a_hand_over_that_somebody_else_began_is_left_alone() -> None:
-    fake = Fake()
+async def test_a_hand_over_that_somebody_else_began_is_left_alone(fake: Fake) -> None:
     fake.say(2)
     fake.refusing_sends = True
     fake.replication.leadership.hands_over = True
@@ -140,9 +142,8 @@ async def test_a_hand_over_that_somebody_else_began_is_left_alone() -> None:
     assert (fake.asked, fake.let_go_ms) == ([], [])
 
 
-async def test_nobody_can_take_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nobody_can_take_over(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
     """It leads on and says so once, with the reasons."""
-    fake = Fake()
     fake.say(2, full=True)
     fake.say(3, unfit="slow", sync_ms=300)
     fake.refusing_sends = True
@@ -154,8 +155,9 @@ async def test_nobody_can_take_over(caplog: pytest.LogCaptureFixture) -> None:
     assert "n3 has a slow disk: a sync takes 300 ms" in line
 
 
-async def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it() -> None:
-    fake = Fake()
+async def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_it(
+    fake: Fake,
+) -> None:
     fake.say(2)
     fake.say(3, priority=51)
     fake.taken = False
@@ -166,8 +168,7 @@ async def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_i
     assert fake.fitness.moves == {(Reason.PRIORITY, "failed"): 1}
 
 
-async def test_who_tells_nothing_is_no_target_unless_named() -> None:
-    fake = Fake()
+async def test_who_tells_nothing_is_no_target_unless_named(fake: Fake) -> None:
     fake.level = FIRST_LEVEL
     fake.refusing_sends = True
     await fake.pass_time(2 * FULL_ON_MS)
@@ -197,8 +198,7 @@ async def test_it_stands_back_behind_a_higher_priority() -> None:
     assert fake.fitness.stands_back(1_000 + UNFIT_MS - 1)
 
 
-async def test_a_log_without_space_gets_a_step_of_the_reserve() -> None:
-    fake = Fake()
+async def test_a_log_without_space_gets_a_step_of_the_reserve(fake: Fake) -> None:
     fake.log_commits.disk_full = True
     await fake.pass_time(1_000)
     assert set(fake.spawned) == {"room"}

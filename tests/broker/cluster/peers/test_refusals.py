@@ -91,31 +91,6 @@ async def test_wrong_key_dials(rig: Rig) -> None:
     await still_serves(rig, node)
 
 
-async def test_reflection(rig: Rig) -> None:
-    """All that a dialling node says is sent back to it, at once and as an answer."""
-    came = await rig.listen(1)
-    node = await rig.start(0)
-    fake = await came.get()
-    challenge = await fake.reader.readexactly(CHALLENGE_SIZE)
-    fake.write(challenge + challenge[:PROOF_SIZE])
-    await fake.closed()
-    assert node.refused == {Refused.GARBAGE: 1}
-    assert not node.story
-
-
-async def test_reflection_of_a_listener(rig: Rig) -> None:
-    """A proof that the listener gave, sent back as the dialler's."""
-
-    node = await rig.start(1)
-    fake = await rig.dial(1)
-    identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
-    fake.write(Handshake(identity, Side.DIALS, bytes(32)).challenge(1))
-    answer = await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)
-    fake.write(answer[CHALLENGE_SIZE:])
-    await fake.closed()
-    assert node.refused == {Refused.KEY: 1}
-
-
 async def test_a_whole_conversation_again(rig: Rig) -> None:
     """All bytes of a sound dialler, sent a second time, get as far as a wrong proof."""
     node = await rig.start(1)
@@ -142,15 +117,6 @@ async def test_wrong_node_answers(rig: Rig) -> None:
     await until(lambda: one.transport.connected() == {2})
     await until(lambda: one.transport.counts.peers[1].dials_failed > 2)
     assert one.story == [("up", 2)]
-
-
-async def test_other_cluster(rig: Rig) -> None:
-    """The same secret, another cluster."""
-    one = await rig.start(0)
-    two = await rig.start(1, cluster_id=b"x" * 16)
-    await until(lambda: two.refused.get(Refused.CLUSTER, 0) > 1)
-    assert not one.story
-    assert not two.story
 
 
 @pytest.mark.parametrize(
@@ -238,27 +204,6 @@ async def test_bad_records(rig: Rig) -> None:
         await until(lambda: len(node.story) == 2)
         assert node.refused == {reason: 1}, kind
         assert node.messages == [(0, ack(1))] * taken, kind
-    await still_serves(rig, node)
-
-
-async def test_altered_byte_at_each_position(rig: Rig) -> None:
-    """Of a small record, over real sockets: none is ever taken."""
-    node = await rig.start(1)
-    for at in range(53):
-        fake = await rig.dial(1)
-        await fake.prove(0, 1)
-        fake.hello(0)
-        good = fake.record(ack(at))
-        fake.write(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
-        # An altered size may speak of more than this: what follows is part of it then.
-        fake.write(bytes(100))
-        if at < 3:
-            fake.writer.write_eof()
-        await fake.closed()
-    await until(lambda: len(node.story) == 106)
-    assert not node.messages
-    assert set(node.refused) <= {Refused.RECORD, Refused.CUT}
-    assert sum(node.refused.values()) == 53
     await still_serves(rig, node)
 
 
