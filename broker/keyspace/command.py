@@ -1,17 +1,17 @@
-"""One command as the table describes it: name, arity, flags, and where its keys are.
+"""One command as the table describes it: name, arity, flags, and the positions of its keys.
 
 Flags are those of COMMAND INFO. What they do here:
-    write           changes values: refused on a follower; what it leaves behind is logged
+    write           changes values: refused on a follower; its effects are logged
     noscript        not allowed from scripts
-    loading, stale  allowed while there is no keyspace to look at (connection commands)
+    loading, stale  allowed while the keyspace is not available (connection commands)
     no_auth         allowed before AUTH
     no_multi        not allowed inside MULTI
     now             runs at once inside MULTI (EXEC and the like)
     pubsub          allowed to RESP2 clients that are subscribed
-    blocking        may wait
-    quick           goes the short way though it is none of the usual kinds
-    @category       of ACL, beside those that follow from group and flags; a family such as
-                    @connection stands instead of the group's
+    blocking        may block
+    quick           takes the fast path although its other flags would not allow it
+    @category       ACL category, besides those that follow from group and flags; a family such as
+                    @connection replaces that of the group
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Args: TypeAlias = list[bytes]
 Function: TypeAlias = "Callable[[Any, Args], Reply]"
 """The first argument is a `Run`; `registry.command` checks that."""
 Many: TypeAlias = "Callable[[Any, list[Args]], bool]"
-Places: TypeAlias = tuple[int, int, int]
+KeyPositions: TypeAlias = tuple[int, int, int]
 """(first, last, step) as in COMMAND INFO."""
-Keys: TypeAlias = "Places | Callable[[Args], list[bytes]]"
-"""Where keys stand, or a function that finds the keys of an argv."""
+Keys: TypeAlias = "KeyPositions | Callable[[Args], list[bytes]]"
+"""The positions of keys, or a function that returns the keys of an argv."""
 
 NO_KEYS: Final = (0, 0, 0)
 CATEGORIES: Final = (
@@ -36,7 +36,7 @@ CATEGORIES: Final = (
     *("bitmap", "hyperloglog", "geo", "stream", "pubsub", "admin", "fast", "slow"),
     *("blocking", "dangerous", "connection", "transaction", "scripting"),
 )
-"""Of ACL, in the order in which they are listed."""
+"""ACL categories, in the order of ACL CAT."""
 _CATEGORY_OF: Final = {
     **{group: group for group in ("string", "list", "hash", "set", "stream", "connection")},
     "sorted-set": "sortedset",
@@ -44,7 +44,7 @@ _CATEGORY_OF: Final = {
     "transactions": "transaction",
     "scripting": "scripting",
 }
-"""By group; commands of the others say theirs."""
+"""Category by group; commands of other groups declare theirs."""
 
 
 class Command:
@@ -61,23 +61,23 @@ class Command:
     ) -> None:
         self.name = name
         self.arity = arity
-        """Arguments with the name; negative: at least so many."""
+        """Number of words, with the name; negative = a minimum."""
         self.group = group
-        """The family, by the names of COMMAND DOCS."""
+        """The group in COMMAND DOCS."""
         self.categories = _categories(group, flags, is_container=function is None)
         flags = frozenset(flag for flag in flags if flag[0] != "@")
         self.flags = flags
         self.keys = keys
-        self.places = keys if isinstance(keys, tuple) else NO_KEYS
-        """Where COMMAND says that keys stand."""
+        self.positions = keys if isinstance(keys, tuple) else NO_KEYS
+        """The key positions in COMMAND INFO."""
         self.function: Function = function if function is not None else _only_subcommands
         self.many: Many | None = None
-        """Runs calls with as many words each at once, and writes their replies; see `many`."""
+        """Runs a pipeline of this command at once; see `registry.many`."""
         self.subcommands: dict[bytes, Command] = {}
-        """By lower-case second word, where the name alone says little (CONFIG GET)."""
+        """By lower-case second word, such as `get` of CONFIG GET."""
         self.write = "write" in flags
         self.grows = self.write and "denyoom" in flags
-        """It takes room: refused while there is none."""
+        """It needs memory and disk space: refused while there is none."""
         self.noscript = "noscript" in flags
         self.no_auth = "no_auth" in flags
         self.no_multi = "no_multi" in flags
@@ -87,10 +87,10 @@ class Command:
         self.quick = "quick" in flags or (
             bool({"write", "readonly"} & flags) and not {"blocking", "noscript"} & flags
         )
-        """It touches nothing but values, so it may go the short way."""
+        """It uses nothing but values, so it may take the fast path."""
 
     def takes(self, count: int) -> bool:
-        """Whether an argv may have so many words."""
+        """Whether an argv may have this number of words."""
         return count == self.arity if self.arity > 0 else count >= -self.arity
 
 
@@ -99,7 +99,7 @@ def _only_subcommands(run: object, argv: Args) -> Reply:  # noqa: ARG001
 
 
 def _categories(group: str, flags: frozenset[str], *, is_container: bool) -> frozenset[str]:
-    """The categories of ACL, as Redis derives them."""
+    """Return the ACL categories, as Redis derives them."""
     declared = {flag[1:] for flag in flags if flag[0] == "@"}
     has = declared | ({"write", "blocking", "admin"} & flags)
     if not declared - {"admin", "dangerous"} and group in _CATEGORY_OF and not is_container:
@@ -114,7 +114,7 @@ def _categories(group: str, flags: frozenset[str], *, is_container: bool) -> fro
 
 
 def keys_of(entry: Command, argv: Args) -> list[bytes]:
-    """The keys that a call names."""
+    """Return the keys of an argv."""
     if not isinstance(entry.keys, tuple):
         return entry.keys(argv)
     first, last, step = entry.keys

@@ -1,7 +1,7 @@
-"""One database: keys, what they hold, and when they end.
+"""One database: keys, their values, and their expiry.
 
-Commands go through the methods here, which see to expiry, watchers and waiters; only lengths and
-read-only looks may use `values` itself. A change is told by `changed`, once per key, after it.
+Commands use the methods here, which handle expiry, watchers and waiters. Only lengths and read-only
+access may use `values` directly. After a change a command calls `changed`, once per key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Final, Protocol, TypeVar
 
 from delaylog.broker.keyspace.errors import wrong_type
-from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
+from delaylog.broker.keyspace.expiry import DatabaseKey, ExpiryWheel
 from delaylog.broker.keyspace.values.kinds import HashValue, ListValue, SetValue, Value
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
@@ -36,7 +36,7 @@ class Owner(Protocol):
     dirty: int
     expired_keys: int
     expiry: ExpiryWheel
-    ready: dict[Place, None]
+    ready: dict[DatabaseKey, None]
 
     def log(self, database: int, argv: list[bytes], /) -> None:
         """Record an effect for the log."""
@@ -56,23 +56,23 @@ class Database:
         self.number = number
         self.values: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
-        """Key -> when it ends, Unix ms."""
+        """Key -> its expiry, Unix ms."""
         self.watchers: dict[bytes, dict[Watcher, None]] = {}
         """Key -> sessions that watch it."""
         self.waiters: dict[bytes, dict[int, None]] = {}
         """Key -> numbers of the sessions that a blocking command on it blocks, oldest first."""
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def find(self, key: bytes) -> Value | None:
-        """What a key holds, or None; a key whose time has come holds nothing."""
+        """Return the value of a key, or None if there is none or it has expired."""
         value = self.values.get(key)
         if value is not None and self.expires and self.is_over(key):
             return None
         return value
 
     def is_over(self, key: bytes) -> bool:
-        """Whether a key's time has come; where effects may be made it is removed by that."""
+        """Whether a key has expired. On the leader this removes it."""
         at_ms = self.expires.get(key)
         keyspace = self.keyspace
         if at_ms is None or at_ms > keyspace.now_ms or keyspace.applying:
@@ -93,14 +93,14 @@ class Database:
         value = self.values.get(key)
         if value is None or (value.__class__ is kind and key not in self.expires):
             return value
-        # The long way, for what may have ended.
+        # The slow path, for keys that may have expired.
         value = self.find(key)
         if value is None or value.__class__ is kind:
             return value
         raise wrong_type()
 
     def of_kind_or_new(self, kind: type[Kind], key: bytes) -> Kind:
-        """The same; a new, empty value is put there if there is none. Put something into it, or
+        """The same, with a new empty value if there is none. The caller fills it, or calls
         `remove_if_empty`.
         """
         value = self.values.get(key)
@@ -115,22 +115,22 @@ class Database:
         raise wrong_type()
 
     def strings(self, keys: list[bytes]) -> list[bytes | None] | None:
-        """What keys hold if that is nothing or strings as they were given, and they do not end by
-        themselves; else None.
-        """
+        """Return the values of keys, if each is None or `bytes` and no key expires; else None."""
         values: list[Any] = list(map(self.values.get, keys))
         plain = _PLAIN.issuperset(map(type, values))
         return values if plain and self._stay(keys) else None
 
     def _stay(self, keys: list[bytes]) -> bool:
-        """Whether none of these keys ends by itself."""
+        """Whether none of these keys expires."""
         return not self.expires or self.expires.keys().isdisjoint(keys)
 
     # ------------------------------------------------------------------ changing
 
     def put_strings(self, keys: list[bytes], strings: list[bytes]) -> bool:
-        """Give keys strings, and count that; False, and nothing was done, if there is more to it:
-        keys that end, collections to be freed, or others to be told.
+        """Set keys to strings and count the changes.
+
+        Returns False and does nothing if this fast path does not apply: keys expire, collections
+        must be freed, or sessions must be notified.
         """
         values = self.values
         if (
@@ -145,16 +145,16 @@ class Database:
         return True
 
     def put(self, key: bytes, value: Value, *, keep_ttl: bool = False) -> None:
-        """Give a key a value, whatever it held. Tell `changed` after it."""
-        held = self.values.get(key)
-        if held is not None and held is not value and held.__class__ is not bytes:
-            self.keyspace.discard(held)
+        """Set the value of a key. Call `changed` after it."""
+        old = self.values.get(key)
+        if old is not None and old is not value and old.__class__ is not bytes:
+            self.keyspace.discard(old)
         self.values[key] = value
         if not keep_ttl and self.expires:
             self.expires.pop(key, None)
 
     def remove(self, key: bytes) -> bool:
-        """Remove a key; True if it was there (`find` it first, if its time may have come)."""
+        """Remove a key; returns whether it existed (`find` it first if it may have expired)."""
         value = self.values.pop(key, None)
         if value is None:
             return False
@@ -164,7 +164,7 @@ class Database:
         return True
 
     def take(self, key: bytes) -> tuple[Value, int | None] | None:
-        """Remove a key, and hand over what it held and when it would have ended."""
+        """Remove a key and return its value and expiry."""
         value = self.values.pop(key, None)
         return None if value is None else (value, self.expires.pop(key, None))
 
@@ -175,7 +175,7 @@ class Database:
             self.remove(key)
 
     def set_expiry(self, key: bytes, at_ms: int | None) -> None:
-        """Let a key that exists end at a time, or never."""
+        """Set the expiry of an existing key; None = never."""
         if at_ms is None:
             self.expires.pop(key, None)
             return
@@ -187,32 +187,32 @@ class Database:
                 self.keyspace.thin_out_expiry()
 
     def expire(self, key: bytes) -> None:
-        """Its time has come: remove it, with a DEL as its effect."""
+        """Remove an expired key and log a DEL."""
         self.remove(key)
         keyspace = self.keyspace
         keyspace.expired_keys += 1
         keyspace.log(self.number, [b"DEL", key])
-        self.tell(key)
+        self.notify(key)
 
     def changed(self, key: bytes, times: int = 1) -> None:
-        """A key was changed: count it, tell who watches it and who waits for it."""
+        """Count the change of a key, and notify sessions that watch it or wait for it."""
         self.keyspace.dirty += times
         if self.watchers or self.waiters:
-            self.tell(key)
+            self.notify(key)
 
-    def tell(self, key: bytes) -> None:
-        """Tell who watches a key, and who waits for it."""
+    def notify(self, key: bytes) -> None:
+        """Notify sessions that watch a key or wait for it."""
         for session in self.watchers.get(key, ()):
             session.dirty_watch = True
         if key in self.waiters:
             self.keyspace.ready[self.number, key] = None
 
     def clear(self) -> int:
-        """Remove everything; returns how many keys there were."""
+        """Remove all keys; returns their number."""
         values = self.values
         for key in [*self.watchers, *self.waiters]:
             if key in values:
-                self.tell(key)
+                self.notify(key)
         self.values, self.expires = {}, {}
         self.keyspace.discard(values)
         return len(values)

@@ -224,10 +224,10 @@ def _write_push(out: list[bytes], reply: Push, resp: int) -> None:
 
 def _headed(out: list[bytes], items: Sequence[Reply], resp: int, head: bytes) -> None:
     """Items under the head of RESP3; RESP2 knows arrays only."""
-    place = len(out)
+    index = len(out)
     _items(out, items, resp)
-    if resp != 2 and out[place][0] != _ERROR_SIGN:
-        out[place] = head
+    if resp != 2 and out[index][0] != _ERROR_SIGN:
+        out[index] = head
 
 
 def _write_verbatim(out: list[bytes], reply: Verbatim, resp: int) -> None:

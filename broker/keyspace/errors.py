@@ -1,4 +1,4 @@
-"""What commands refuse, in the words of Redis 7.0.15."""
+"""Errors of commands, in the words of Redis 7.0.15."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 SCRIPTS_OFF: Final = b"ERR scripts are off here: the broker's setting resp-scripts=on allows them"
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
 EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
-"""EXEC itself was refused: the reason follows, without its `ERR`."""
+"""EXEC itself was refused; the reason follows, without its `ERR`."""
 
 
 def wrong_type() -> CommandError:
-    """The key holds another kind of value."""
+    """The key has another kind of value."""
     return CommandError(WRONG_TYPE)
 
 
 def syntax() -> CommandError:
-    """An option that is not known, or misplaced."""
+    """An unknown or misplaced option."""
     return CommandError(SYNTAX)
 
 
 def wrong_arity(name: bytes) -> CommandError:
-    """Too few or too many arguments; `name` is written as it is known, in lower case."""
+    """Too few or too many arguments; `name` is shown in lower case."""
     return CommandError(b"ERR wrong number of arguments for '%s' command" % name.lower())

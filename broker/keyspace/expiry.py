@@ -1,8 +1,8 @@
-"""Which keys end when: buckets of a second, woken by a delay queue.
+"""Expiry times of keys: one bucket a second, ordered by a delay queue.
 
-Nothing is polled. An entry is a hint: a key that was given another time, or none, is found out
-when its bucket is due. A key counts once in a bucket however often it is renewed, and hints that
-lead nowhere any more are dropped once they outnumber the others.
+Nothing is polled. An entry is a hint: whether the key still expires then is checked when its bucket
+is due. A key is in a bucket once, however often its expiry is renewed. Stale hints are dropped once
+they outnumber the valid ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from delaylog.wheel import DelayQueue
 _BUCKET_MS: Final = 1_000
 _FEW: Final = 1_024
 
-Place = tuple[int, bytes]
+DatabaseKey = tuple[int, bytes]
 """Database number and key."""
 
 
@@ -23,56 +23,59 @@ class ExpiryWheel:
     """Hints to keys by the second in which they expire."""
 
     def __init__(self) -> None:
-        self.buckets: dict[int, dict[Place, None]] = {}
+        self.buckets: dict[int, dict[DatabaseKey, None]] = {}
         self._queue: DelayQueue[int] = DelayQueue()
-        self._now: list[tuple[int, Place]] = []
-        """Of the seconds that are due, latest first: what has not reached its millisecond yet."""
+        self._now: list[tuple[int, DatabaseKey]] = []
+        """Keys of seconds that are due whose millisecond has not come yet, latest first."""
         self.hints = 0
         self.hints_max = _FEW
-        """With more of them somebody should look whether they are crowded."""
+        """Above this count the owner calls `crowded`."""
 
     def add(self, database: int, key: bytes, at_ms: int) -> None:
-        """A key is to be looked at when `at_ms` has come."""
+        """Add a hint that a key expires at `at_ms`."""
         second = at_ms // _BUCKET_MS
         bucket = self.buckets.get(second)
         if bucket is None:
             bucket = self.buckets[second] = {}
             self._queue.push(second, second * _BUCKET_MS)
-        place = (database, key)
-        if place not in bucket:
-            bucket[place] = None
+        database_key = (database, key)
+        if database_key not in bucket:
+            bucket[database_key] = None
             self.hints += 1
 
     def next_ms(self) -> int | None:
-        """When to look next; nothing is due before."""
+        """Return a lower bound of the next expiry, or None."""
         head = self._queue.head_ms()
         if self._now:
             first = self._now[-1][0]
             return first if head is None else min(first, head)
         return head
 
-    def due(self, now_ms: int, most: int, expires_at: Callable[[Place], int | None]) -> list[Place]:
-        """Up to `most` keys whose time has come, by what `expires_at` says of them now."""
+    def due(
+        self, now_ms: int, most: int, expires_at: Callable[[DatabaseKey], int | None]
+    ) -> list[DatabaseKey]:
+        """Remove and return up to `most` expired keys; `expires_at` returns the expiry of a key."""
         while (second := self._queue.pop_due(now_ms)) is not None:
             bucket = self.buckets.pop(second)
             self.hints -= len(bucket)
             end_ms = (second + 1) * _BUCKET_MS
-            for place in bucket:
-                at_ms = expires_at(place)
-                # One that ends later has a hint of its own in a later bucket.
+            for database_key in bucket:
+                at_ms = expires_at(database_key)
+                # A key that expires later has another hint in a later bucket.
                 if at_ms is not None and at_ms < end_ms:
-                    self._now.append((at_ms, place))
+                    self._now.append((at_ms, database_key))
             self._now.sort(key=lambda entry: entry[0], reverse=True)
-        out: list[Place] = []
+        out: list[DatabaseKey] = []
         while self._now and self._now[-1][0] <= now_ms and len(out) < most:
-            at_ms, place = self._now.pop()
-            if expires_at(place) == at_ms:
-                out.append(place)
+            at_ms, database_key = self._now.pop()
+            if expires_at(database_key) == at_ms:
+                out.append(database_key)
         return out
 
     def crowded(self, volatile: int) -> bool:
-        """Whether most hints lead nowhere, `volatile` keys being there; to be asked again once
-        there are more than `hints_max`.
+        """Whether most hints are stale, if `volatile` keys expire.
+
+        Sets `hints_max`, the count above which the owner calls this again.
         """
         self.hints_max = 2 * volatile + _FEW
         return self.hints > self.hints_max

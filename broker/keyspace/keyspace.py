@@ -1,9 +1,9 @@
-"""The keyspace: all databases, what changes them, and what of that is to be logged.
+"""The keyspace: all databases, and the effects that are to be logged.
 
-Commands change values at once and leave *effects*: commands that bring about the same whenever
-they are applied (times absolute, choices made). The host takes the effects of a turn for one
-KEYSPACE frame; recovery and followers `apply` them by the same functions. A key whose time has
-come is removed by the leader only, with a DEL as its effect, so applying looks at no clock.
+Commands change values at once and leave *effects*: commands with the same outcome whenever they are
+applied (times are absolute, random choices explicit). The host takes the effects of a turn for one
+KEYSPACE frame; recovery and followers apply them by the same functions (`applying.py`). Only the
+leader removes an expired key, with a DEL as its effect, so applying reads no clock.
 """
 
 from __future__ import annotations
@@ -13,55 +13,55 @@ from random import Random
 from typing import Any, Final
 
 from delaylog.broker.keyspace.database import Database
-from delaylog.broker.keyspace.expiry import ExpiryWheel, Place
+from delaylog.broker.keyspace.expiry import DatabaseKey, ExpiryWheel
 from delaylog.broker.keyspace.values.kinds import Value
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 DATABASES: Final = 16
 _FREE_AT_ONCE: Final = 256
-"""A collection of so many elements is taken apart later, in slices."""
+"""A removed collection with more elements is freed later, in slices."""
 _ENTRY_COST: Final = 4
-"""What it takes to take an entry out of a sorted set, compared with an element of others."""
+"""Cost of removing an entry of a sorted set, relative to an element of other kinds."""
 
 
 class Keyspace:
-    """Holds what Redis clients see. One thread; time and randomness come in."""
+    """All data that Redis clients see. Single-threaded; time and randomness are passed in."""
 
     def __init__(self, random: Random, databases: int = DATABASES) -> None:
         self.random = random
         self.databases = [Database(self, number) for number in range(databases)]
         self.expiry = ExpiryWheel()
         self._to_line_up: list[tuple[Database, list[bytes]]] = []
-        """Keys that may expire and are not lined up yet, of each database."""
+        """Keys of each database whose expiry hints are still to be made."""
         self.libraries: dict[bytes, bytes] = {}
         """Function libraries: name -> source. They are compiled when one is first called."""
         self.now_ms = 0
-        """The time commands see; the host sets it before each turn."""
+        """The time that commands see; the host sets it before each turn."""
         self.may_expire = True
-        """Whether keys are removed when their time has come; not on a follower. Changed by
-        `begin_expiring` and `stop_expiring`."""
+        """Whether expired keys are removed; False on a follower. Set by `begin_expiring` and
+        `stop_expiring`."""
         self.applying = False
-        """Effects are being applied: no clock counts and nothing is logged."""
+        """Effects are being applied: nothing expires and nothing is logged."""
         self.condemned = False
-        """A command failed half-way: memory may hold what the log does not."""
+        """A command failed half-way: memory may have changes that the log does not have."""
         self.dirty = 0
-        """Changes so far."""
+        """Number of changes so far."""
         self.expired_keys = 0
-        self.ready: dict[Place, None] = {}
-        """Keys that changed while somebody waited for them."""
+        self.ready: dict[DatabaseKey, None] = {}
+        """Keys with blocked commands that changed."""
         self.effects: list[list[bytes]] = []
-        """What is not in the log yet."""
+        """Effects that are not in the log yet."""
         self._effects_database = 0
         self.garbage: list[Any] = []
-        """Large values that were removed, to be taken apart in slices."""
+        """Large removed values, to be freed in slices."""
         self.apply_commands: Callable[[Iterable[list[bytes]]], None] | None = None
         """Set by the first call of `apply_effects`."""
 
     # ------------------------------------------------------------------ effects
 
     def log(self, database: int, argv: list[bytes]) -> None:
-        """Note an effect."""
+        """Record an effect."""
         if self.applying:
             return
         if database != self._effects_database:
@@ -70,63 +70,60 @@ class Keyspace:
         self.effects.append(argv)
 
     def log_many(self, database: int, argvs: list[list[bytes]]) -> None:
-        """Note effects of one database."""
+        """Record effects of one database."""
         if argvs:
             self.log(database, argvs[0])
         if not self.applying:
             self.effects += argvs[1:]
 
     def take_effects(self) -> list[list[bytes]]:
-        """The effects since the last call, for one frame; they begin in database 0."""
+        """Remove and return the effects for one frame; they begin in database 0."""
         effects, self.effects = self.effects, []
         self._effects_database = 0
         return effects
 
     def condemn(self) -> None:
-        """Nothing of this is logged from now on: one made from the log takes its place."""
+        """Log nothing from now on: a keyspace that is rebuilt from the log replaces this one."""
         self.condemned = self.applying = True
         self.effects = []
         self.stop_expiring()
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it holds, or may hold, what is not in the log."""
+        """Whether memory has, or may have, changes that are not in the log."""
         return self.condemned or bool(self.effects)
 
     # ------------------------------------------------------------------ expiry
 
     def next_expiry_ms(self) -> int | None:
-        """When `expire_due` has something to look at."""
+        """Return the time of the next call of `expire_due`, or None."""
         if not self.may_expire:
             return None
         return 0 if self._to_line_up else self.expiry.next_ms()
 
     def begin_expiring(self) -> None:
-        """From now on keys are removed when their time has come.
-
-        No hints were kept until now; `expire_due` makes them in slices.
-        """
+        """Remove expired keys from now on. `expire_due` makes the missing hints in slices."""
         self.may_expire = True
         self.line_up_expiry()
 
     def stop_expiring(self) -> None:
-        """From now on somebody else says which keys have ended."""
+        """Remove no expired keys from now on: the leader does."""
         self.may_expire = False
         self.discard(self.expiry.buckets)
         self.expiry = ExpiryWheel()
         self._to_line_up = []
 
     def expire_due(self, now_ms: int, most: int = 1_000) -> int:
-        """Remove up to `most` keys whose time has come; returns how many."""
+        """Remove up to `most` expired keys; returns their number."""
         if self._to_line_up:
             self._line_up_slice(4 * most)
         self.now_ms = max(self.now_ms, now_ms)
-        places = self.expiry.due(now_ms, most, self._expires_at)
-        # A key that was given the same time once more stands there twice.
-        for number, key in dict.fromkeys(places):
+        due = self.expiry.due(now_ms, most, self._expires_at)
+        # A key whose expiry was set to the same time twice is listed twice.
+        for number, key in dict.fromkeys(due):
             self.databases[number].expire(key)
         self.thin_out_expiry()
-        return len(places)
+        return len(due)
 
     def _line_up_slice(self, most: int) -> None:
         while self._to_line_up and most > 0:
@@ -143,7 +140,7 @@ class Keyspace:
                 self._to_line_up.pop()
 
     def line_up_expiry(self) -> None:
-        """Make the hints of the wheel anew, in slices, by `expire_due`."""
+        """Have `expire_due` rebuild the hints of the wheel in slices."""
         self.discard(self.expiry.buckets)
         self.expiry = ExpiryWheel()
         self._to_line_up = []
@@ -155,37 +152,37 @@ class Keyspace:
             ]
 
     def thin_out_expiry(self) -> None:
-        """Make the hints of the wheel anew if most of them lead nowhere."""
+        """Rebuild the hints of the wheel if most of them are stale."""
         if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
             self.line_up_expiry()
 
-    def _expires_at(self, place: Place) -> int | None:
-        return self.databases[place[0]].expires.get(place[1])
+    def _expires_at(self, database_key: DatabaseKey) -> int | None:
+        return self.databases[database_key[0]].expires.get(database_key[1])
 
-    # ------------------------------------------------------------------ what was removed
+    # ------------------------------------------------------------------ freeing
 
     def discard(self, value: Value | dict[Any, Any]) -> None:
-        """A value has gone; freeing a million elements at once would hold everybody up."""
+        """Free a removed value. Freeing a million elements at once would block all clients."""
         if value.__class__ is not bytes and len(value) > _FREE_AT_ONCE:
             self.garbage.append(value)
 
     def inherit(self, dropped: Keyspace) -> None:
-        """Take apart, in slices, what a keyspace held that nobody uses any more."""
+        """Free the values of a keyspace that is no longer used, in slices."""
         self.garbage += dropped.garbage
         for database in dropped.databases:
             self.discard(database.values)
             self.discard(database.expires)
 
     def free_slice(self, most: int = 20_000) -> bool:
-        """Take removed values apart, so many elements; True if there is more."""
+        """Free up to `most` elements of removed values; returns whether more are left."""
         while self.garbage and most > 0:
             value = self.garbage[-1]
             if isinstance(value, dict):
                 while value and most > 0:
-                    held = value.popitem()[1]
+                    element = value.popitem()[1]
                     most -= 1
-                    if held.__class__ is not bytes and len(held) > _FREE_AT_ONCE:
-                        self.garbage.append(held)
+                    if element.__class__ is not bytes and len(element) > _FREE_AT_ONCE:
+                        self.garbage.append(element)
                         break
                 if value:
                     continue

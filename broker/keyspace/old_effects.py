@@ -1,10 +1,10 @@
-"""Effects of commands that 0.1.0 had and this release has not.
+"""Effects of commands that 0.1.0 had and this release does not have.
 
-They stand in logs of 0.1.0, and its leaders send them during a rolling upgrade, so they are applied
-as that release applied them. Other commands that were removed left effects that still are commands:
-GEOADD a ZADD, SORT and GEOSEARCHSTORE a DEL and an RPUSH or ZADD.
+Logs of 0.1.0 contain them, and its leaders send them during a rolling upgrade, so they are applied
+as that release applied them. Other removed commands left effects that still are commands: GEOADD a
+ZADD, SORT and GEOSEARCHSTORE a DEL and an RPUSH or ZADD.
 
-An effect is a command as a client sent it, and was accepted once: nothing is checked here.
+An effect was accepted when it was logged, so nothing is checked here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.broker.keyspace.database import Database
 
 
 def apply_old(database: Database, argv: Args) -> bool:
-    """Apply an effect that is no command any more; False if it never was one."""
+    """Apply an effect of a removed command; returns False if there was no such command."""
     apply = _EFFECTS.get(argv[0].lower())
     if apply is None:
         return False
@@ -63,7 +63,7 @@ def _bitop(database: Database, argv: Args) -> None:
 
 
 class _Field(NamedTuple):
-    """What a BITFIELD writes into `width` bits from `offset` on."""
+    """A write of BITFIELD into `width` bits from `offset` on."""
 
     adds: bool
     signed: bool
@@ -84,14 +84,14 @@ def _bitfield(database: Database, argv: Args) -> None:
         last = field.offset + field.width
         first, end = field.offset >> 3, (last + 7) >> 3
         shift, mask = end * 8 - last, (1 << field.width) - 1
-        held = int.from_bytes(value[first:end], "big")
-        old = held >> shift & mask
+        window = int.from_bytes(value[first:end], "big")
+        old = window >> shift & mask
         if field.signed and old >> field.width - 1:
             old -= 1 << field.width
         new = _fitted(field.given + old if field.adds else field.given, field)
         if new is not None:
-            held = held & ~(mask << shift) | (new & mask) << shift
-            value[first:end] = held.to_bytes(end - first, "big")
+            window = window & ~(mask << shift) | (new & mask) << shift
+            value[first:end] = window.to_bytes(end - first, "big")
     database.changed(key)
 
 
@@ -118,7 +118,7 @@ def _fields(argv: Args) -> Iterator[_Field]:
 
 
 def _fitted(number: int, field: _Field) -> int | None:
-    """A number as it fits into a field; None if it does not and must not be made to."""
+    """Return a number as it fits into a field; None if it overflows and OVERFLOW is FAIL."""
     low = -(1 << field.width - 1) if field.signed else 0
     high = low + (1 << field.width) - 1
     if low <= number <= high:

@@ -1,4 +1,4 @@
-"""The table of commands: what each is called, how many arguments it takes, what it may do.
+"""The table of commands.
 
 A module in `commands/` registers its functions with `@command`. A function gets the `Run` and the
 whole argv (name first, arguments are bytes), and returns a reply or raises CommandError.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from delaylog.broker.keyspace.command import NO_KEYS, Args, Command, Keys, Places
+from delaylog.broker.keyspace.command import NO_KEYS, Args, Command, KeyPositions, Keys
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
 
@@ -18,12 +18,12 @@ Function: TypeAlias = Callable[[Run, Args], Reply]
 Many: TypeAlias = Callable[[Run, list[Args]], bool]
 _FIRST: Final = itemgetter(0)
 _SHOWN_BYTES: Final = 128
-"""So much of an unknown command is shown."""
+"""An error shows this number of bytes of an unknown command."""
 
 COMMANDS: Final[dict[bytes, Command]] = {}
 """By lower-case name."""
 WORDS: Final[dict[bytes, Command]] = {}
-"""The same by first words as clients write them, without the containers of subcommands."""
+"""By first word in lower and upper case, without the commands that have subcommands."""
 
 
 def command(
@@ -32,17 +32,17 @@ def command(
     group: str,
     flags: str = "",
     keys: Keys = NO_KEYS,
-    places: Places | None = None,
+    positions: KeyPositions | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function as `name`, or as `name|subcommand`.
 
-    `places` is what COMMAND says where `keys` is a function.
+    `positions` is for COMMAND INFO, if `keys` is a function.
     """
 
     def register(function: Function) -> Function:
         words = frozenset(flags.split())
         entry = Command(name.encode(), arity, group, words, keys, function)
-        entry.places = places or entry.places
+        entry.positions = positions or entry.positions
         add(entry)
         return function
 
@@ -50,11 +50,11 @@ def command(
 
 
 def many(name: str) -> Callable[[Many], Many]:
-    """Register what runs a pipeline of one command at once, all calls with as many words.
+    """Register a function that runs a pipeline of one command, all calls with the same word count.
 
-    It does what the calls would do one after the other: puts their replies into `session.out`, logs
-    and counts what they change, and returns True. Where not every call is a plain one it changes
-    nothing and returns False: they are run one by one then.
+    It has the same outcome as the calls one by one: it appends their replies to `session.out`, logs
+    and counts their changes, and returns True. If a call needs the general path, it changes nothing
+    and returns False, and the calls run one by one.
     """
 
     def register(function: Many) -> Many:
@@ -65,7 +65,7 @@ def many(name: str) -> Callable[[Many], Many]:
 
 
 def are_alike(commands: list[Args]) -> bool:
-    """Whether all are of one word, and of as many words."""
+    """Whether all commands have the same first word and the same number of words."""
     first = commands[0]
     return list(map(_FIRST, commands)).count(first[0]) == len(commands) and list(
         map(len, commands)
@@ -82,7 +82,7 @@ def add(entry: Command) -> None:
     container = COMMANDS.get(name)
     if container is None:
         container = COMMANDS[name] = Command(name, -2, entry.group, frozenset(), NO_KEYS, None)
-    # The bare word may be a command too (COMMAND): it then takes the long way to be found.
+    # The bare word may be a command too (COMMAND): `find_command` finds it then.
     WORDS.pop(name, None)
     WORDS.pop(name.upper(), None)
     assert sub not in container.subcommands, f"{entry.name!r} is there twice"
@@ -90,7 +90,7 @@ def add(entry: Command) -> None:
 
 
 def find_command(argv: Args) -> Command | ErrorReply:
-    """The entry for an argv, or what to answer when there is none."""
+    """Return the entry for an argv, or the error if there is none."""
     word = argv[0].lower()
     command = COMMANDS.get(word)
     if command is None:
@@ -110,7 +110,7 @@ def find_command(argv: Args) -> Command | ErrorReply:
 
 
 def only_reads(argv: Args) -> bool:
-    """Whether a command changes nothing, so that it may run again."""
+    """Whether a command only reads, so that it may run again."""
     found = WORDS.get(argv[0]) or find_command(argv)
     return not isinstance(found, ErrorReply) and "readonly" in found.flags
 
@@ -126,5 +126,5 @@ def _unknown(argv: Args) -> bytes:
 
 
 def _told(word: bytes, most: int) -> bytes:
-    """A client's word in an error: so much of it, and nothing from a zero byte on."""
+    """Return a client's word for an error: up to `most` bytes, cut at a zero byte."""
     return word[:most].partition(b"\0")[0]

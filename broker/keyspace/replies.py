@@ -1,4 +1,4 @@
-"""What a command answers, before it is known which protocol the client speaks.
+"""Replies of commands, independent of the protocol version of the client.
 
     bytes          bulk string               int       integer
     None           null (RESP2 `$-1`)        NO_ARRAY  null where an array was asked for (`*-1`)
@@ -26,7 +26,7 @@ class Status(bytes):
 
 @dataclass(slots=True, unsafe_hash=True)
 class ErrorReply:
-    """An error as a value: inside the reply of EXEC, or what redis.pcall gives."""
+    """An error as a value: a reply, an element of the reply of EXEC, or a result of redis.pcall."""
 
     text: bytes
 
@@ -93,9 +93,9 @@ class _Written:
 
 NO_ARRAY: Final = _NoArray()
 WAITS: Final = _Waits()
-"""Stands for the reply of a command that waits: it comes later, or never."""
+"""The command is blocked: its reply comes later, or never."""
 WRITTEN: Final = _Written()
-"""Stands for a reply that the command has put into `session.out` itself."""
+"""The command has appended its reply to `session.out` itself."""
 OK: Final = Status(b"OK")
 QUEUED: Final = Status(b"QUEUED")
 PONG: Final = Status(b"PONG")

@@ -1,9 +1,9 @@
 """Cursors of SCAN, HSCAN, SSCAN and ZSCAN, over snapshots of names.
 
-Cursor 0 takes a snapshot of the names; a later cursor says which snapshot and how far it was read.
-So what is there from the first call to the last is given exactly once. A cursor whose snapshot is
-no longer kept begins again: names come twice then, but none is missed. The caller drops names that
-have gone meanwhile.
+Cursor 0 takes a snapshot of the names; a later cursor encodes the snapshot and the offset in it. So
+a name that exists from the first call to the last is returned exactly once. A cursor whose snapshot
+was evicted starts again: names are repeated then, but none is missed. The caller skips names that
+were removed meanwhile.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NUMBER_BITS: Final = 20
 """Together below 2**53: some clients read cursors as doubles."""
 _SNAPSHOTS_MAX: Final = 64
 _NAMES_MAX: Final = 16_000_000
-"""So many names in all snapshots together (8 bytes each) ..."""
+"""Limit of the names in all snapshots (8 bytes each) ..."""
 _SNAPSHOTS_MIN: Final = 4
-"""... but so many snapshots are always kept, that a few scans of a huge keyspace come to an end."""
+"""... but this number of snapshots is always kept, so that scans of a huge keyspace finish."""
 _PICKS_MAX: Final = 64
 
 
@@ -32,20 +32,20 @@ class _Snapshot:
     dirty: int
     names: list[bytes]
     readers: int = 1
-    """How many began with it and have not come to its end."""
+    """Number of unfinished scans that began with it."""
 
 
 class Scans:
     """The snapshots of an executor, least recently used first."""
 
     def __init__(self, first: int) -> None:
-        # A random start: cursors that outlived a restart must not meet a snapshot.
+        # A random start, so that a cursor from before a restart finds no snapshot.
         self._next = first % (1 << _NUMBER_BITS)
         self._snapshots: dict[int, _Snapshot] = {}
         self._names = 0
-        """In all snapshots."""
+        """Number of names in all snapshots."""
         self._sample: _Snapshot | None = None
-        """What `pick` picks from."""
+        """The snapshot that `pick` picks from."""
 
     def __len__(self) -> int:
         return len(self._snapshots)
@@ -53,10 +53,10 @@ class Scans:
     def read(
         self, owner: Collection[bytes], dirty: int, cursor: int, count: int
     ) -> tuple[int, Sequence[bytes]]:
-        """The next names of `owner` (a dict by its keys, a set), and the cursor behind them.
+        """Return the next cursor and the next names of `owner`, which is a dict or a set.
 
-        `owner` is known by its identity: a key that got another value begins again. `dirty` is the
-        keyspace's count of changes: scans that begin without a change in between share a snapshot.
+        `owner` is compared by identity: a key with a new value starts again. `dirty` is the number
+        of changes of the keyspace: scans that begin without a change in between share a snapshot.
         """
         number, offset = cursor >> _OFFSET_BITS, cursor & (1 << _OFFSET_BITS) - 1
         snapshot = self._snapshots.pop(number, None) if cursor else None
@@ -81,10 +81,10 @@ class Scans:
         return 0, names
 
     def pick(self, owner: Collection[bytes], dirty: int, random: Random) -> bytes | None:
-        """A random name of a large collection (None: it is empty), about as likely as any other.
+        """Return a random name of a large collection, about uniformly; None if it is empty.
 
-        Of a dict nothing can be picked at once. A list of its names is kept while few changes were
-        made, so a name of the last changes comes later only.
+        A dict has no random access. A list of its names is kept until an eighth of them may have
+        changed, so a name that was added recently may not be picked yet.
         """
         while owner:
             kept = self._sample
@@ -102,7 +102,7 @@ class Scans:
         return None
 
     def _begin(self, owner: Collection[bytes], dirty: int) -> tuple[int, _Snapshot]:
-        """A snapshot of now; it is not in the table."""
+        """Take a snapshot, or share one; it is removed from the table until it was read."""
         for number, snapshot in self._snapshots.items():
             if snapshot.owner is owner and snapshot.dirty == dirty:
                 del self._snapshots[number]

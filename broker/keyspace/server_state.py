@@ -1,7 +1,7 @@
-"""What the server knows of itself: password, settings, counters, and what only its host can tell.
+"""State of the server itself: accounts, settings, counters, and facts that the host provides.
 
-It is pure: everything that has to be looked up (roles, memory, addresses, the leader) comes by
-callables that the host sets. Alone, as in tests, each gives what can be said without a host.
+It is pure: everything that has to be looked up (role, memory, addresses, the leader) comes from
+callables that the host sets. Their defaults serve tests without a host.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from typing import Final
 from delaylog.broker.keyspace.running.session import Session
 
 RATE_MS: Final = 1_000
-"""Commands a second are the mean since a look that is at least so long ago."""
+"""Commands per second are averaged over at least this time."""
 
 Facts = dict[bytes, bytes]
-"""Members of INFO by their names there."""
+"""Fields of INFO by name."""
 Setter = Callable[[bytes], None]
 
 
 @dataclass(slots=True)
 class ServerState:
-    """Shared by all sessions; the host fills in what only it can know."""
+    """Shared by all sessions; the host sets the callables."""
 
     accounts: dict[bytes, bytes] = field(default_factory=dict)
-    """User name -> token; empty = nobody has to authenticate."""
+    """User name -> token; empty = no authentication."""
     settings: dict[bytes, bytes] = field(default_factory=dict)
-    """What CONFIG SET changed, by the names in commands/server/configuration.py."""
+    """Settings changed by CONFIG SET; names as in commands/server/configuration.py."""
     given: dict[bytes, bytes] = field(default_factory=dict)
-    """What the host's own configuration decides: CONFIG GET shows it, CONFIG SET keeps off."""
+    """Settings fixed by the host's configuration: CONFIG GET shows, CONFIG SET refuses them."""
     on_setting: dict[bytes, Setter] = field(default_factory=dict)
-    """Called with the new value of a setting that means something to the host."""
+    """Setting -> function of the host that is called with the new value."""
     commands_run: int = 0
     errors_answered: int = 0
     connections: int = 0
     """Since the start."""
     refused_connections: int = 0
     forgotten: dict[str, int] = field(default_factory=dict)
-    """Counters as they stood at CONFIG RESETSTAT: INFO counts from there, metrics do not."""
+    """Counters at the last CONFIG RESETSTAT: INFO subtracts them, metrics do not."""
     started_ms: int = 0
     run_id: bytes = b"0" * 40
     process_id: int = 0
     facts: Callable[[], Facts] = dict
-    """Members of INFO that the host knows better (memory and the like): they replace ours."""
+    """Fields of INFO from the host (memory and the like), which replace the defaults."""
     delaylog_facts: Callable[[], Facts] = dict
-    """Members of INFO's section on delaylog itself."""
+    """Fields of the Delaylog section of INFO."""
     role: Callable[[], bytes] = lambda: b"master"
-    """`master` where writes are taken, otherwise `slave`."""
+    """`master` where writes are accepted, otherwise `slave`."""
     on_wrong_password: Callable[[Session], None] = lambda session: None
-    """Called when a client that has to showed a wrong token."""
+    """Called with a client that sent a wrong token."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
-    """Where the leader takes Redis clients; None = here, or it is not known (see `role`)."""
+    """Host and port of the leader's endpoint; None = this node, or unknown (see `role`)."""
     secret_bits: Callable[[int], int] = randbits
-    """A number of so many bits that nobody can guess."""
+    """Returns a secret random number of this number of bits."""
     address: tuple[bytes, int] = (b"127.0.0.1", 0)
-    """Where clients are listened to."""
+    """The address that the endpoint listens on."""
     _looks: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
     @property
@@ -65,11 +65,11 @@ class ServerState:
         return bool(self.accounts)
 
     def since_reset(self, name: str, value: int) -> int:
-        """A counter as INFO shows it."""
+        """Return a counter as INFO shows it."""
         return value - self.forgotten.get(name, 0)
 
     def commands_a_second(self, now_ms: int) -> int:
-        """How many commands a second ran lately. Nothing is measured while nobody asks."""
+        """Return the recent number of commands per second, measured between calls of this."""
         older, newer = self._looks
         if newer == (0, 0):
             newer = older = (self.started_ms, 0)

@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._rest: list[Args] = []
         """Commands that are parsed and have not run."""
         self._scheduled = False
-        self._held = False
+        self._stopped = False
         """A command waits; the commands behind it run when it is answered."""
         self._deferred = False
         """The next command has a large reply, and unread replies use up their bound."""
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         )
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        """Release what the client held."""
+        """Release the client's resources."""
         self._transport = None
         self._rest = []
         if self.task is not None:
@@ -163,14 +163,14 @@ class Connection(asyncio.Protocol):
             or self._writer.paused
             or self._is_owed_much()
         ):
-            self._held = True
+            self._stopped = True
             self._hold_back()
             return
         if session.closing or self._transport is None:
             return
         face = self._face
         if self._deferred and face.replies.is_used_up:
-            self._held = True
+            self._stopped = True
             self._hold_back()
             face.replies.wait(self._replies)
             return
@@ -210,14 +210,14 @@ class Connection(asyncio.Protocol):
             done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
             if self._waits() or session.closing or self._deferred:
-                self._held = True
+                self._stopped = True
                 break
             if whole and count < COMMANDS_A_SLICE and not self._rest:
                 # The parser has no more.
                 break
             if self._is_owed_much():
                 # They run on when these replies are written.
-                self._held = True
+                self._stopped = True
                 break
             if self._rest:
                 self.go_on()
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
             session.closing = True
         if self._scheduled:
             self._hold_back()
-        elif self._behind and not self._held:
+        elif self._behind and not self._stopped:
             self._read_on()
 
     def _waits(self) -> bool:
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     def stalls(self) -> bool:
         """Whether a command is unfinished since the last sweep and hardly more of it came."""
-        waits = self._waits() or self._writer.paused or self._held
+        waits = self._waits() or self._writer.paused or self._stopped
         if waits or self._rest or not self._parser.unread_bytes:
             self._seen = -1
             return False
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     def finished(self) -> None:
         """Run commands again: the one that waited is answered, or its reply has room."""
-        self._held = False
+        self._stopped = False
         self._read_on()
         self.go_on()
 
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
         self._replies.waiting_bytes += size
         if session.closing:
             self._last = True
-        elif self._held and not self._waits():
+        elif self._stopped and not self._waits():
             self.finished()
         return replies
 
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
                 self._note_unread(had_unread)
                 if self._transport is None:
                     return
-            if self._held and not writer.paused and not self._is_owed_much():
+            if self._stopped and not writer.paused and not self._is_owed_much():
                 self.finished()
         if self._last and not self.owed and writer.idle:
             transport.close()

@@ -25,7 +25,7 @@ from delaylog.broker.resp.accounts import FailedLogins
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.memory_bound import MemoryBound
-from delaylog.broker.resp.native import control, deliveries, sends
+from delaylog.broker.resp.native import deliveries, sends, stored_messages
 from delaylog.broker.resp.native.host import NativeHost
 from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.reply_bound import ReplyBound
@@ -44,7 +44,7 @@ one frame of the log, where an argument takes no more bytes than on the wire. On
 several values (a transaction, a script) take several frames.
 """
 _BACKLOG: Final = 4_096
-NATIVE_VERBS: Final = (sends, deliveries, control)
+NATIVE_VERBS: Final = (sends, deliveries, stored_messages)
 """Modules that are imported because they register commands."""
 _READ_ONLY: Final = ErrorReply(READ_ONLY)
 _DISK_FULL: Final = ErrorReply(

@@ -67,7 +67,7 @@ def _confirm(run: Run, name: bytes | None) -> None:
 
 
 def _confirmed(run: Run) -> Reply:
-    run.session.look()
+    run.session.update_special()
     return WRITTEN
 
 

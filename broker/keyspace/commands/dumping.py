@@ -34,8 +34,8 @@ def restore(run: Run, argv: Args) -> Reply:
     """Give a key a serialised value: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""
     found = read_options(argv, 4, _OPTIONS)
     database, key, payload = run.database, argv[1], argv[3]
-    held = database.find(key) is not None
-    if held and "replace" not in found:
+    exists = database.find(key) is not None
+    if exists and "replace" not in found:
         raise CommandError(b"BUSYKEY Target key name already exists.")
     ttl_ms = to_int(argv[2])
     if ttl_ms < 0:
@@ -47,14 +47,14 @@ def restore(run: Run, argv: Args) -> Reply:
         value = load(payload)
     except BadDump:
         raise CommandError(b"ERR Bad data format") from None
-    if held:
+    if exists:
         database.remove(key)
     at_ms = ttl_ms
     if ttl_ms and "absttl" not in found:
         # C adds in 64 bits, and what wraps around is over.
         at_ms = (ttl_ms + run.now_ms - INT64_MIN) % 2**64 + INT64_MIN
     if at_ms and at_ms <= run.now_ms and not run.keyspace.applying:
-        if held:
+        if exists:
             run.rewrite(b"DEL", key)
             database.changed(key)
         return OK

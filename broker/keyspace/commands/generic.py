@@ -116,7 +116,7 @@ def randomkey(run: Run, argv: Args) -> Reply:
     return None
 
 
-# ---------------------------------------------------------------------- keys to other places
+# ---------------------------------------------------------------------- moving keys
 
 
 @command("rename", 3, "generic", "write", keys=(1, 2, 1))
@@ -140,14 +140,14 @@ def _rename(run: Run, argv: Args, *, if_absent: bool) -> bool:
         return False
     taken = database.take(source)
     assert taken is not None
-    _place(database, target, *taken)
+    _overwrite(database, target, *taken)
     database.changed(source)
     database.changed(target, 0)
     return True
 
 
-def _place(database: Database, key: bytes, value: Value, at_ms: int | None) -> None:
-    """Put a value and its expiry in the place of whatever a key holds."""
+def _overwrite(database: Database, key: bytes, value: Value, at_ms: int | None) -> None:
+    """Put a value and its expiry in place of the key's old value."""
     database.remove(key)
     database.put(key, value)
     if at_ms is not None:
@@ -165,7 +165,7 @@ def move(run: Run, argv: Args) -> Reply:
         return 0
     taken = source.take(key)
     assert taken is not None
-    _place(target, key, *taken)
+    _overwrite(target, key, *taken)
     source.changed(key)
     target.changed(key, 0)
     return 1
@@ -186,7 +186,7 @@ def copy(run: Run, argv: Args) -> Reply:
     if not isinstance(value, bytes):
         size = 1 if isinstance(value, bytearray) else _ELEMENT_BYTES
         run.need(size * len(value))
-    _place(target, target_key, copied(value), database.expires.get(source_key))
+    _overwrite(target, target_key, copied(value), database.expires.get(source_key))
     target.changed(target_key)
     return 1
 
@@ -235,7 +235,7 @@ def swapdb(run: Run, argv: Args) -> Reply:
     for database in (first, second):
         for key in [*database.watchers, *database.waiters]:
             if key in first.values or key in second.values:
-                database.tell(key)
+                database.notify(key)
     return OK
 
 

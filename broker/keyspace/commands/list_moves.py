@@ -62,11 +62,11 @@ def lmove(run: Run, argv: Args) -> Reply:
 
 
 def _move_or_wait(
-    run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool, late: Reply
+    run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool, timeout_reply: Reply
 ) -> Reply:
     item = _move(run, argv[1], argv[2], left=left, to_left=to_left)
     if item is None:
-        return run.wait(argv, [argv[1]], timeout_ms, late, ListValue)
+        return run.wait(argv, [argv[1]], timeout_ms, timeout_reply, ListValue)
     sides = (b"LEFT" if left else b"RIGHT", b"LEFT" if to_left else b"RIGHT")
     run.rewrite(b"LMOVE", argv[1], argv[2], *sides)
     return item
@@ -76,8 +76,8 @@ def _move_or_wait(
 def brpoplpush(run: Run, argv: Args) -> Reply:
     """RPOPLPUSH, or wait for an element."""
     timeout_ms = to_timeout_ms(run, argv[3])
-    late = None if not run.may_wait else NO_ARRAY
-    return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, late=late)
+    reply = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, timeout_reply=reply)
 
 
 @command("blmove", 6, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
@@ -85,8 +85,8 @@ def blmove(run: Run, argv: Args) -> Reply:
     """LMOVE, or wait for an element."""
     left, to_left = _side(argv[3]), _side(argv[4])
     timeout_ms = to_timeout_ms(run, argv[5])
-    late = None if not run.may_wait else NO_ARRAY
-    return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, late=late)
+    reply = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, timeout_reply=reply)
 
 
 # --------------------------------------------------------------------------- the first of several

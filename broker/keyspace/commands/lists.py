@@ -276,13 +276,13 @@ def lpos(run: Run, argv: Args) -> Reply:
     wanted, skip = argv[2], abs(rank) - 1 if rank != INT64_MIN else 0
     found: list[int] = []
     limit = 1 if count is None else count or len(value)
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if item != wanted:
             continue
         if skip:
             skip -= 1
             continue
-        found.append(place if rank > 0 else len(value) - 1 - place)
+        found.append(index if rank > 0 else len(value) - 1 - index)
         if len(found) == limit:
             break
     if count is None:

@@ -37,8 +37,8 @@ def crc64(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
         carry = _over_zeros(_ROW_BYTES)
         for row in sums.tolist():
             carried = 0
-            for place in range(8):
-                carried ^= carry[place][crc >> 8 * place & 0xFF]
+            for index in range(8):
+                carried ^= carry[index][crc >> 8 * index & 0xFF]
             crc = carried ^ row
     table = _TABLE
     for byte in memoryview(data)[rows * _ROW_BYTES :]:
@@ -66,11 +66,11 @@ def _over_zeros(count: int) -> list[list[int]]:
             crc = _TABLE[crc & 0xFF] ^ crc >> 8
         bits.append(crc)
     tables = []
-    for place in range(8):
+    for index in range(8):
         table = [0] * 256
         for byte in range(1, 256):
             lowest = byte & -byte
-            table[byte] = table[byte ^ lowest] ^ bits[place * 8 + lowest.bit_length() - 1]
+            table[byte] = table[byte ^ lowest] ^ bits[index * 8 + lowest.bit_length() - 1]
         tables.append(table)
     _CARRIES[count] = tables
     return tables

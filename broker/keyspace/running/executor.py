@@ -1,7 +1,7 @@
-"""Runs commands for sessions: checks, MULTI, and what waits once a key that it waits for changed.
+"""Runs the commands of sessions: checks, MULTI, and blocked commands whose keys changed.
 
-The host hands in parsed commands and finds encoded replies in `session.out`; it sets the time
-first (`begin`), and takes the keyspace's effects when its turn ends.
+The host passes parsed commands and finds the encoded replies in `session.out`. It sets the time
+first (`begin`), and takes the effects of the keyspace when its turn ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.broker.keyspace.errors import (
     MOVED_AWAY,
     CommandError,
 )
-from delaylog.broker.keyspace.expiry import Place
+from delaylog.broker.keyspace.expiry import DatabaseKey
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import WORDS, are_alike, find_command
 from delaylog.broker.keyspace.replies import OK, WAITS, WRITTEN, ErrorReply, Reply
@@ -31,29 +31,29 @@ from delaylog.broker.keyspace.running.watching import forget_watches
 from delaylog.broker.keyspace.server_state import ServerState
 
 _MANY_MIN: Final = 4
-"""A pipeline of fewer commands is not looked at as a whole."""
+"""A pipeline of fewer commands runs one by one."""
 _NO_WORDS: Final[dict[bytes, Command]] = {}
 DEFERRED_BYTES_MIN: Final = 64 << 10
-"""While unread replies use up their bound, a larger reply of a reading command is deferred."""
+"""While unread replies use up their bound, a larger reply of a read command is deferred."""
 _PIECES_COUNTED: Final = 64
-"""Arrays are added up when they have come to more pieces than this."""
+"""The bytes of arrays are summed when there are more pieces of output than this."""
 _LARGE_BYTES: Final = 4096
-"""Replies up to this are not added up: 256 of them, a slice, are no more than the above."""
+"""Replies up to this size are not summed: the 256 of a slice are 1 MiB at most."""
 
 
 class Executor(SharedState):
-    """The sessions over one keyspace."""
+    """Runs the commands of all sessions over one keyspace."""
 
     def __init__(self, keyspace: Keyspace, server: ServerState | None = None) -> None:
         super().__init__(keyspace, server)
         self.deferring = False
-        """Commands that only read do not run while their reply is a large string."""
+        """Read commands whose reply is a large string are deferred."""
         self.defers: Callable[[Reply, int], bool] = lambda reply, resp: False
-        """Whether the reply of a blocked command that only reads has to be made later."""
-        self._deferred: dict[Place, None] = {}
-        """Keys of these commands."""
+        """Whether the reply of a blocked read command has to be deferred."""
+        self._deferred: dict[DatabaseKey, None] = {}
+        """Keys of the deferred blocked commands."""
         self.on_attack: Callable[[Session], None] = lambda session: None
-        """Takes note of a client that sent a request of HTTP; it is being closed."""
+        """Called with a client that sent an HTTP request; its connection is being closed."""
         nobody = Session(0, keyspace.databases[0])
         self.run = Run(self, nobody)
         self.script_run = Run(self, nobody)
@@ -65,24 +65,24 @@ class Executor(SharedState):
     # ------------------------------------------------------------------ sessions
 
     def connect(self, now_ms: int) -> Session:
-        """A new client."""
+        """Create the session of a new client."""
         session = Session(self._next_session, self.keyspace.databases[0])
         self._next_session += 1
         session.created_ms = session.used_ms = now_ms
         session.authenticated = not self.server.wants_password
-        session.look()
+        session.update_special()
         self.sessions[session.number] = session
         return session
 
     def disconnect(self, session: Session) -> None:
-        """A client has gone."""
+        """End the session of a client that has gone."""
         self.sessions.pop(session.number, None)
         self.waits.end(session)
         forget_watches(session)
         self.pubsub.leave(session)
 
     def exchange(self, keyspace: Keyspace) -> None:
-        """Go on with another keyspace: what was watched counts as changed, nobody waits on."""
+        """Replace the keyspace: watched keys count as changed, and blocked commands end."""
         self.waits.end_all(ErrorReply(MOVED_AWAY))
         self._deferred.clear()
         for session in self.sessions.values():
@@ -95,23 +95,23 @@ class Executor(SharedState):
     # ------------------------------------------------------------------ running
 
     def begin(self, now_ms: int) -> None:
-        """A turn begins: it is this late. The time of commands never goes back."""
+        """Begin a turn at this time. The time that commands see never goes back."""
         if now_ms > self.keyspace.now_ms:
             self.keyspace.now_ms = now_ms
 
     def handle(self, session: Session, commands: list[Args]) -> int:
-        """Run commands until one waits, one is deferred, the client is to be closed or is owed
-        much; returns how many ran.
+        """Run commands until one blocks, one is deferred, the client is to be closed, or its
+        replies are large; returns how many ran.
 
-        Most of them take the short way in here: what `execute` and `call` do, without the checks
-        that cannot fail for them. A pipeline of GETs pays for nothing else.
+        Most commands take the fast path in here: the work of `execute` and `Run.call` without the
+        checks that cannot fail for them. A pipeline of GETs pays for nothing else.
         """
         out = session.out
         append = out.append
         find = _NO_WORDS.get if self.out_of_touch else WORDS.get
         keyspace, run = self.keyspace, self.run
         log = keyspace.log
-        # Only the long way changes these.
+        # Only the slow path changes these.
         run.session, run.database = session, session.database
         number, special, resp = session.database.number, session.special, session.resp
         writable = self.may_write() is None and self.may_grow() is None
@@ -164,7 +164,7 @@ class Executor(SharedState):
             except Exception as bug:
                 reply = self.answer_bug(command, bug)
             if keyspace.dirty != dirty:
-                # Also when it was refused half-way.
+                # Also if the command was refused half-way.
                 if run.effects is None:
                     log(number, argv)
                 else:
@@ -173,7 +173,7 @@ class Executor(SharedState):
                 size = len(reply)
                 if size > _LARGE_BYTES:
                     if self.deferring and size > DEFERRED_BYTES_MIN and not command.write:
-                        # Before its bytes are copied.
+                        # Defer it before its bytes are copied.
                         done -= 1
                         break
                     room -= size
@@ -206,7 +206,7 @@ class Executor(SharedState):
             found = find_command(argv)
             if isinstance(found, ErrorReply):
                 if argv[0].lower() in (b"post", b"host:"):
-                    # A browser sends a page's request here: its body may be full of commands.
+                    # A web page may have a browser send a request whose body is full of commands.
                     session.kill()
                     self.on_attack(session)
                 return self.refused(session, found)
@@ -232,12 +232,12 @@ class Executor(SharedState):
             self.serve_waiting()
         return reply
 
-    # ------------------------------------------------------------------ the long way
+    # ------------------------------------------------------------------ the slow path
 
     def refused(
         self, session: Session, error: ErrorReply, command: Command | None = None
     ) -> ErrorReply:
-        """Note that a command is refused; returns what it is answered."""
+        """Count a refused command; returns its reply."""
         self.server.errors_answered += 1
         if command is not None and command.name == b"exec":
             discard(session)
@@ -247,7 +247,7 @@ class Executor(SharedState):
         return error
 
     def _stopped(self, session: Session, command: Command, argv: Args) -> Reply:
-        """What to answer instead of running a command; None = run it."""
+        """Return the reply of a command that is not to run now; None = run it."""
         if not session.authenticated and not command.no_auth:
             return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
@@ -261,35 +261,35 @@ class Executor(SharedState):
         reply = enqueue(self, session, command, argv)
         return self.refused(session, reply) if isinstance(reply, ErrorReply) else reply
 
-    # ------------------------------------------------------------------ waiting commands
+    # ------------------------------------------------------------------ blocked commands
 
     def serve_waiting(self) -> None:
-        """Run blocked commands whose keys changed, in the order in which they came."""
+        """Run blocked commands whose keys changed, oldest first."""
         keyspace = self.keyspace
         while keyspace.ready:
             ready, keyspace.ready = keyspace.ready, {}
-            for place in ready:
-                number, key = place
+            for database_key in ready:
+                number, key = database_key
                 waiters = keyspace.databases[number].waiters.get(key)
                 for waiter in list(waiters or ()):
                     session = self.waits.sessions.get(waiter)
                     if session is not None:
-                        self._retry(session, place)
+                        self._retry(session, database_key)
 
     def serve_deferred(self) -> None:
-        """Run blocked commands again whose replies were deferred."""
+        """Run the blocked commands again whose replies were deferred."""
         deferred, self._deferred = self._deferred, {}
         self.keyspace.ready |= deferred
         self.serve_waiting()
 
-    def _retry(self, session: Session, place: Place) -> None:
+    def _retry(self, session: Session, database_key: DatabaseKey) -> None:
         blocked = session.blocked
         assert blocked is not None
         reads = "readonly" in blocked.command.flags
-        if reads and place in self._deferred:
-            # Its reply is as large as the one that was deferred.
+        if reads and database_key in self._deferred:
+            # Its reply would be as large as when it was deferred.
             return
-        key = place[1]
+        key = database_key[1]
         kind = blocked.kind
         if kind is not None and blocked.database.find(key).__class__ is not kind:
             return
@@ -305,7 +305,7 @@ class Executor(SharedState):
         if reply is WAITS:
             return
         if reads and self.defers(reply, session.resp):
-            self._deferred[place] = None
+            self._deferred[database_key] = None
             return
         self.waits.end(session)
         session.deliver(reply)

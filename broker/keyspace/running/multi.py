@@ -1,4 +1,4 @@
-"""MULTI: commands are checked and queued, and EXEC runs them with nothing between."""
+"""MULTI: commands are checked and queued, and EXEC runs them without interruption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LARGE_BYTES: Final = 4096
 def enqueue(
     shared: SharedState, session: Session, command: Command, argv: Args
 ) -> Status | ErrorReply:
-    """Queue a command for EXEC, unless it is refused at once."""
+    """Queue a command for EXEC; returns QUEUED, or the error if it is refused."""
     assert session.queue is not None
     if command.no_multi:
         text = b"ERR Command not allowed inside a transaction"
@@ -43,7 +43,7 @@ def enqueue(
     size = sum(map(len, argv)) + _QUEUED_BYTES
     session.queued_bytes += size
     if session.queued_bytes > MULTI_BYTES_MAX:
-        # EXEC discards it; what was queued is not kept until then.
+        # EXEC will be refused, so the queued commands are freed now.
         session.queue.clear()
         return ErrorReply(_LONG_MULTI)
     if size > _LARGE_BYTES and (refusal := shared.may_take(size)) is not None:
@@ -60,7 +60,7 @@ def run_queue(run: Run) -> Reply:
     failed, session.failed_multi = session.failed_multi, False
     changed = session.dirty_watch or watched_is_over(session, run.keyspace.now_ms)
     forget_watches(session)
-    session.look()
+    session.update_special()
     if failed:
         raise CommandError(EXEC_ABORT)
     if changed:
@@ -100,4 +100,4 @@ def discard(session: Session) -> None:
     session.failed_multi = False
     session.queued_bytes = 0
     forget_watches(session)
-    session.look()
+    session.update_special()

@@ -1,4 +1,4 @@
-"""Channels and patterns, and who listens."""
+"""Channels, patterns and their subscribers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.values.globs import Match, matcher
 
 _HEAD: Final = re.compile(rb"[^*?\[\\]*").match
-"""What a name has to begin with to match a pattern."""
+"""The literal prefix of a pattern."""
 
 
 class PubSub:
-    """Delivers what is published, at once, to those who listen now."""
+    """Delivers messages at once to the present subscribers."""
 
     def __init__(self) -> None:
         self.channels: dict[bytes, dict[Session, None]] = {}
         self.patterns: dict[bytes, dict[Session, None]] = {}
         self._looks: dict[bytes, tuple[bytes, Match | None]] = {}
-        """Of each pattern its head, and how to match the rest once that was needed."""
+        """Pattern -> its prefix, and its matcher once one was needed."""
 
     def publish(self, channel: bytes, message: bytes) -> int:
-        """Deliver a message; returns to how many."""
+        """Deliver a message; returns the number of recipients."""
         count = 0
         for session in self.channels.get(channel, ()):
             session.deliver(Push([b"message", channel, message]))
@@ -36,8 +36,10 @@ class PubSub:
         return count
 
     def _matches(self, pattern: bytes, channel: bytes) -> bool:
-        """Whether a pattern that somebody listens to matches. Making a matcher takes a hundred
-        times as long as asking it, and there may be more patterns than are kept in common.
+        """Whether a subscribed pattern matches.
+
+        Compiling a matcher takes a hundred times as long as calling it, and there may be more
+        patterns than the shared cache of matchers keeps.
         """
         looks = self._looks
         look = looks.get(pattern)
@@ -56,7 +58,7 @@ class PubSub:
         return bool(match(channel))
 
     def leave(self, session: Session) -> None:
-        """A client listens to nothing any more."""
+        """Remove all subscriptions of a client."""
         for mine, all_of_them in (
             (session.channels, self.channels),
             (session.patterns, self.patterns),
@@ -67,7 +69,7 @@ class PubSub:
 
     @staticmethod
     def drop(table: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:
-        """Take one listener of a name out."""
+        """Remove one subscriber of a channel or pattern."""
         sessions = table.get(name)
         if sessions is not None:
             sessions.pop(session, None)

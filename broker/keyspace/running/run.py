@@ -1,4 +1,4 @@
-"""What a command function gets to work with."""
+"""The context that a command function runs in."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from delaylog.broker.keyspace.running.session import Blocked, Session
 from delaylog.broker.keyspace.running.shared_state import SharedState
 
 _SMALL_BYTES: Final = 64 << 10
-"""Less is not asked for one by one."""
+"""Memory for a smaller value is not checked."""
 
 
 class Run:
-    """One for all commands of a kind of caller; what changes with each call is set before it.
+    """One for clients and one for scripts; `session`, `command` and the like are set for each call.
 
-    A write command that changed something is logged as it was given. One whose effect would
-    differ when applied again says so: `rewrite`, `also`, `no_effect`.
+    A write command that changed something is logged as the client sent it. A command whose outcome
+    would differ when applied again replaces that: `rewrite`, `also`, `no_effect`.
     """
 
     __slots__ = (
@@ -40,16 +40,16 @@ class Run:
         self.database = session.database
         self.command: Command | None = None
         self.effects: list[Args] | None = None
-        """None = the command as it was given."""
+        """None = the command as the client sent it."""
         self.may_wait = True
-        """Not inside of MULTI or a script: who would block gets its empty answer."""
+        """False inside MULTI and scripts: a blocking command gets its timeout reply at once."""
         self.retried: Blocked | None = None
-        """The command waited, and is tried again."""
+        """The blocked command that is tried again, or None."""
         self.in_script = False
 
     @property
     def now_ms(self) -> int:
-        """The time, the same for all commands of a turn."""
+        """The time; it is the same for all commands of a turn."""
         return self.keyspace.now_ms
 
     def call(self, session: Session, command: Command, argv: Args) -> Reply:
@@ -84,17 +84,17 @@ class Run:
         self.effects = [list(argv)]
 
     def also(self, *argv: bytes) -> None:
-        """Log this too, behind what `rewrite` said or other calls of this."""
+        """Log this too, after the effects recorded so far."""
         if self.effects is None:
             self.effects = []
         self.effects.append(list(argv))
 
     def no_effect(self) -> None:
-        """Log nothing by itself: what it called has been logged, or there is nothing to apply."""
+        """Log nothing: the commands that it called were logged, or there is nothing to apply."""
         self.effects = []
 
     def need(self, size: int) -> None:
-        """A value is about to be made so large, by a command of few bytes. Raises CommandError."""
+        """Check the memory for a value that a short command makes. Raises CommandError."""
         if size > _SMALL_BYTES:
             refusal = self.shared.may_take(size)
             if refusal is not None:
@@ -105,21 +105,21 @@ class Run:
         argv: Args,
         keys: list[bytes],
         timeout_ms: int,
-        late: Reply,
+        timeout_reply: Reply,
         kind: type | None = None,
     ) -> Reply:
-        """Wait until one of `keys` changes and holds a value of this kind (None: anything), and run
-        `argv` then; 0 = for ever.
+        """Block until one of `keys` changes and has a value of this kind (None = any), then run
+        `argv`. A timeout of 0 = none.
 
-        Return what this returns. `late` is answered when the time is up, and at once where no
-        command may wait.
+        The command returns the result of this call. `timeout_reply` is the reply at the timeout,
+        and at once where no command may block.
         """
         if not self.may_wait:
-            return late
+            return timeout_reply
         if self.retried is not None:
             return WAITS
         assert self.command is not None
         deadline = self.shared.waits.clock_ms() + timeout_ms if timeout_ms else None
-        blocked = Blocked(self.command, argv, self.database, keys, deadline, late, kind)
+        blocked = Blocked(self.command, argv, self.database, keys, deadline, timeout_reply, kind)
         self.shared.waits.begin(self.session, blocked)
         return WAITS

@@ -1,7 +1,7 @@
-"""What scripts and functions have to do with the rest: their commands, and the libraries kept.
+"""Connects scripts and functions to the keyspace: `redis.call`, and the stored libraries.
 
-Libraries are part of the keyspace as sources; they are compiled when somebody first needs one, so
-that recovery and followers need no Lua.
+The keyspace stores libraries as sources. They are compiled when a function is first needed, so
+recovery and followers need no Lua.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Sc
 
 _LOOK_BYTES: Final = 1 << 20
 _CALL_BYTES: Final = 200
-"""What a call adds beside its words, about: its effect, and an entry of a collection."""
+"""Approximate memory that a call adds besides its words: its effect, a collection entry."""
 _UNKNOWN: Final = ErrorReply(b"ERR Unknown Redis command called from script")
 _WRONG_ARITY: Final = ErrorReply(b"ERR Wrong number of args calling Redis command from script")
 _NOT_ALLOWED: Final = ErrorReply(b"ERR This Redis command is not allowed from script")
@@ -25,24 +25,24 @@ _ONLY_READS: Final = ErrorReply(b"ERR Write commands are not allowed from read-o
 
 
 class ScriptingHost:
-    """One for an shared."""
+    """The scripts and functions of one executor."""
 
     def __init__(self, run: Run, limits: ScriptLimits | None = None) -> None:
         self._run = run
         self._session = Session(0, run.keyspace.databases[0])
-        """Stands for the script: its SELECT and its protocol are its own."""
+        """The session of scripts: SELECT and the protocol version in a script change only this."""
         self.scripts = self._make_scripts(limits)
         self._functions: FunctionLibraries | None = None
         self._sources: dict[bytes, bytes] | None = None
-        """The libraries that `_functions` holds."""
+        """The sources that `_functions` was compiled from."""
 
     def enter(self, caller: Session) -> Scripts:
-        """A script of this client is about to run."""
+        """Prepare to run a script for this client."""
         self._session.database = caller.database
         return self.scripts
 
     def functions(self) -> FunctionLibraries:
-        """The libraries of the keyspace, compiled."""
+        """Return the libraries of the keyspace, compiled."""
         sources = self._run.keyspace.libraries
         functions = self._functions
         if functions is None or self._sources is not sources:
@@ -53,16 +53,15 @@ class ScriptingHost:
         return functions
 
     def keep(self, functions: FunctionLibraries) -> None:
-        """The libraries were changed: they are the keyspace's from now on."""
+        """Store changed libraries in the keyspace."""
         self._sources = self._run.keyspace.libraries = functions.dump()
 
     # ------------------------------------------------------------------ redis.call
 
     def _make_scripts(self, limits: ScriptLimits | None) -> Scripts:
-        """The scripts, with what `redis.call` does: `Executor.call` behind a script's checks.
+        """Make the scripts with their `redis.call`: the checks of a script, and `Run.call` inlined.
 
-        A script pays for it with each command, so all is in one function, and what does not change
-        is bound here once.
+        Each command of a script pays for this, so it is one function over local variables.
         """
         run, session, find = self._run, self._session, WORDS.get
         shared = run.shared
@@ -83,7 +82,7 @@ class ScriptingHost:
             if command.noscript:
                 return _NOT_ALLOWED
             write = command.write
-            # PUBLISH is no write, but not for scripts that only read either.
+            # PUBLISH is no write, but read-only scripts may not call it.
             if scripts.read_only and (write or "may_replicate" in command.flags):
                 return _ONLY_READS
             if write:
@@ -93,7 +92,7 @@ class ScriptingHost:
                         return refusal
                     scripts.note_write()
                 elif command.grows:
-                    # A script may go on for seconds: what it adds is looked at meanwhile.
+                    # A script may run for seconds, so its memory is checked meanwhile.
                     nonlocal grown
                     grown += _CALL_BYTES + sum(map(len, argv))
                     if grown > _LOOK_BYTES:
@@ -112,10 +111,10 @@ class ScriptingHost:
                 reply = ErrorReply(error.text)
                 server.errors_answered += 1
             except Exception as bug:
-                # Nothing may be raised through Lua.
+                # No exception may pass through Lua.
                 reply = shared.answer_bug(command, bug, in_script=True)
             if write and keyspace.dirty != dirty:
-                # Also when it was refused half-way.
+                # Also if the command was refused half-way.
                 number = run.database.number
                 if run.effects is None:
                     keyspace.log(number, argv)
@@ -137,7 +136,7 @@ class ScriptingHost:
 
 
 def library_name(source: bytes) -> bytes:
-    """The name in a library's first line, which was read before it was logged."""
+    """Return the name in the first line of a library, which was checked before it was logged."""
     head = source.partition(b"\n")[0]
     for word in head.split():
         if word.lower().startswith(b"name="):

@@ -1,4 +1,4 @@
-"""A client, apart from its socket: database, protocol, MULTI, WATCH, subscriptions."""
+"""State of a client apart from its socket: database, protocol, MULTI, WATCH, subscriptions."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from delaylog.broker.keyspace.replies import Reply
 
 @dataclass(slots=True)
 class Blocked:
-    """A command that waits for one of its keys."""
+    """A blocked command."""
 
     command: Command
     argv: Args
     database: Database
     keys: list[bytes]
     deadline_ms: int | None
-    """By the clock that measures waits; None = for ever."""
-    late: Reply
-    """What it is answered when the time is up."""
+    """By `Waits.clock_ms`; None = no timeout."""
+    timeout_reply: Reply
+    """The reply at the timeout."""
     kind: type | None = None
-    """Values of another kind are none that it waits for; None = the command says so itself."""
+    """It waits for values of this kind; None = the command checks that itself."""
     ready: bytes = b""
-    """The key that has changed: it is served from this one, whatever others hold."""
+    """The key that changed: the command is served from this one, even if other keys have values."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Session:
-    """State of one client. `out` holds encoded replies that the host takes away and writes."""
+    """State of one client. The host takes the encoded replies in `out` and writes them."""
 
     number: int
     database: Database
     resp: int = 2
     name: bytes = b""
     address: bytes = b""
-    """Where it comes from, and below: where it came in."""
+    """The remote address; below, the local one."""
     local_address: bytes = b""
     descriptor: int = -1
     user: bytes = b"default"
@@ -50,53 +50,53 @@ class Session:
     """The last command, for CLIENT LIST."""
     authenticated: bool = True
     special: bool = False
-    """Something below makes commands go the long way: see `look`."""
+    """Commands take the slow path; set by `update_special`."""
     queue: list[tuple[Command, Args]] | None = None
     """Commands since MULTI."""
     queued_bytes: int = 0
     failed_multi: bool = False
-    """One of them was refused already."""
+    """A queued command was refused; EXEC will be, too."""
     watched: list[tuple[Database, bytes, bool]] = field(default_factory=list)
-    """With whether the key's time had come already."""
+    """Database, key, and whether the key had already expired."""
     dirty_watch: bool = False
     """A watched key was changed."""
     channels: dict[bytes, None] = field(default_factory=dict)
     patterns: dict[bytes, None] = field(default_factory=dict)
     blocked: Blocked | None = None
     closing: bool = False
-    """To be closed once what is in `out` is written."""
+    """The connection is closed when `out` is written."""
     killed: bool = False
-    """To be closed at once, without another word."""
+    """The connection is closed at once, without further replies."""
     out: list[bytes] = field(default_factory=list)
     on_output: Callable[[Session], None] | None = None
-    """Called when something comes that is no answer to what the host just handed in."""
+    """Called when output appears outside a call of `Executor.handle` for this session."""
     worker: object | None = None
-    """What the host keeps with it."""
+    """The host's own object for this client."""
 
     @property
     def subscriptions(self) -> int:
-        """Channels and patterns together, as their confirmations count them."""
+        """Number of channels and patterns, as confirmations count them."""
         return len(self.channels) + len(self.patterns)
 
     @property
     def subscribed(self) -> bool:
-        """Whether it gets messages."""
+        """Whether the client has subscriptions."""
         return bool(self.channels or self.patterns)
 
-    def look(self) -> None:
-        """Something changed that decides whether commands go the short way."""
+    def update_special(self) -> None:
+        """Set `special` after a change of the state that it depends on."""
         self.special = (
             not self.authenticated or self.queue is not None or (self.resp == 2 and self.subscribed)
         )
 
     def kill(self) -> None:
-        """Somebody else ends it."""
+        """Close the connection at once."""
         self.closing = self.killed = True
         if self.on_output is not None:
             self.on_output(self)
 
     def deliver(self, reply: Reply) -> None:
-        """Answer a command that waited, or hand over what the client did not ask for."""
+        """Send the reply of a blocked command, or a message that the client did not request."""
         encode_into(self.out, reply, self.resp)
         if self.on_output is not None:
             self.on_output(self)

@@ -1,4 +1,4 @@
-"""State that the sessions over one keyspace share: clients, channels, waits, limits of the host."""
+"""State that the sessions of one keyspace share: clients, channels, waits, limits of the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scripting(Protocol):
 
 
 class SharedState:
-    """What commands find besides the keyspace. The host sets the callables."""
+    """The state that commands use besides the keyspace. The host sets the callables."""
 
     def __init__(self, keyspace: Keyspace, server: ServerState | None = None) -> None:
         self.keyspace = keyspace
@@ -42,25 +42,24 @@ class SharedState:
         self.pubsub = PubSub()
         self.scans = Scans(keyspace.random.getrandbits(30))
         self.may_grow: Callable[[], ErrorReply | None] = lambda: None
-        """What a write that takes room is answered instead, if there is none."""
+        """Returns the error for writes that need disk space or memory, or None."""
         self.may_take: Callable[[int], ErrorReply | None] = lambda size: None
-        """What a command is answered that would take so many bytes more, if there are not as many.
-        """
+        """Returns the error for a command that needs this number of bytes more, or None."""
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
-        """What a write is answered instead, if it may not be made at the moment."""
+        """Returns the error for writes on a node that does not take them now, or None."""
         self.out_of_touch = False
-        """What this node holds may be old: only what needs no data is answered."""
+        """The data of this node may be stale: only commands that need no data run."""
         self.on_bug: Callable[[Command, Exception], None] | None = None
-        """Takes note of a command that failed as none should, and ends what it left if it writes;
-        None = have it raised."""
+        """Called with a command that failed with an unexpected exception, which it logs; if the
+        command writes, it discards the keyspace. None = raise the exception."""
         self.scripts_allowed = True
-        """Whether clients may run Lua, and load it."""
+        """Whether clients may load and run Lua."""
         self.script_limits: ScriptLimits | None = None
-        """Set before the first script; None = the usual ones."""
+        """Set before the first script; None = the default limits."""
         self.on_script_stopped: Callable[[], bool] = lambda: False
-        """Called when a script was stopped after it had written; whether that is undone."""
+        """Called when a script was stopped after a write; returns whether the write is undone."""
         self.host: object | None = None
-        """What verbs beyond the keyspace work with."""
+        """The state of verbs that are not commands of the keyspace."""
         self.make_scripting: Callable[[], Scripting]
         """Called when a script is first needed; set by the executor."""
         self._scripting: Scripting | None = None
@@ -68,7 +67,7 @@ class SharedState:
 
     @property
     def scripting(self) -> Scripting:
-        """Scripts and functions. Raises CommandError without Lua, and where they are off."""
+        """Scripts and functions. Raises CommandError without Lua, and where scripts are off."""
         if not self.scripts_allowed:
             raise CommandError(SCRIPTS_OFF)
         if self._scripting is None:
@@ -76,23 +75,23 @@ class SharedState:
         return self._scripting
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
-        """What a command that writes is answered instead, if it may not be run."""
+        """Return the error for a command that writes, or None if it may run."""
         refusal = self.may_write()
         return self.may_grow() if refusal is None and command.grows else refusal
 
     def answer_bug(
         self, command: Command, bug: Exception, *, in_script: bool = False
     ) -> ErrorReply:
-        """What a command is answered that failed as no command should.
+        """Return the reply to a command that failed with an unexpected exception.
 
-        One that only reads has left everything as it was. One that writes may have changed what is
-        in no log: nothing may be built on that, so it is the host's to end.
+        A command that only reads has changed nothing. A command that writes may have made changes
+        that are not in the log, so the exception is raised and the host discards the keyspace.
         """
         if self.on_bug is None:
             raise bug
         if not self.keyspace.condemned:
             self.on_bug(command, bug)
         if (command.write or self.keyspace.condemned) and not in_script:
-            # Also EXEC, of which one of the commands wrote.
+            # Also EXEC, if one of its commands wrote.
             raise bug
         return ErrorReply(b"ERR internal error; the server's log says which")

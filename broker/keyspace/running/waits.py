@@ -1,7 +1,7 @@
-"""Commands that wait for a key: who does, for which keys, and until when.
+"""Blocked commands: their sessions, keys and timeouts.
 
-Sessions stand under their keys in the databases, in the order in which they came, for the executor
-to try their commands again; here each wait begins, and ends with or without an answer.
+A database lists the sessions that wait for each key, oldest first, and the executor runs their
+commands again. This module begins waits, and ends them with or without a reply.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Waits:
         self.sessions: dict[int, Session] = {}
         """Sessions with a blocked command, by number."""
         self.clock_ms = clock_ms
-        """What waits are measured by; the host gives a clock that is never set."""
+        """The clock of the timeouts; the host sets a monotonic one."""
         self._deadlines: DelayQueue[int] = DelayQueue()
 
     def begin(self, session: Session, blocked: Blocked) -> None:
-        """Have a command wait for its keys; called by `Run.wait`."""
+        """Block a session on its keys; called by `Run.wait`."""
         session.blocked = blocked
         self.sessions[session.number] = session
         if blocked.deadline_ms is not None:
@@ -33,7 +33,7 @@ class Waits:
             blocked.database.waiters.setdefault(key, {})[session.number] = None
 
     def end(self, session: Session) -> Blocked | None:
-        """End a wait without an answer; returns what waited."""
+        """End a wait without a reply; returns the blocked command, or None."""
         blocked, session.blocked = session.blocked, None
         if blocked is not None:
             del self.sessions[session.number]
@@ -47,17 +47,17 @@ class Waits:
         return blocked
 
     def end_late(self) -> int | None:
-        """Answer those whose time is up; returns when the next one's is, by `clock_ms`."""
+        """End the waits that timed out; returns the next deadline, by `clock_ms`, or None."""
         now_ms = self.clock_ms()
         while (number := self._deadlines.pop_due(now_ms)) is not None:
             session = self.sessions[number]
             blocked = self.end(session)
             assert blocked is not None
-            session.deliver(blocked.late)
+            session.deliver(blocked.timeout_reply)
         return self._deadlines.head_ms()
 
     def end_all(self, reply: Reply) -> None:
-        """Answer everybody who waits."""
+        """End all waits with this reply."""
         for session in list(self.sessions.values()):
             self.end(session)
             session.deliver(reply)

@@ -1,7 +1,7 @@
-"""WATCH: a session learns that one of its keys was changed, or that its time has come.
+"""WATCH: marks a session when one of its keys changes or expires.
 
-Who watches a key stands in its database, for whoever changes it to tell them (`dirty_watch`). A key
-that ends by time is changed by nobody, so that is looked up when EXEC asks.
+A database lists the sessions that watch each key and sets their `dirty_watch` at a change. No
+command changes a key that expires, so EXEC checks expiry itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from delaylog.broker.keyspace.running.session import Session
 
 
 def watch_keys(session: Session, keys: list[bytes], now_ms: int) -> None:
-    """Have changes of these keys of the session's database noted."""
+    """Watch these keys in the session's database."""
     database = session.database
     for key in keys:
         if not any(db is database and k == key for db, k, _ in session.watched):
@@ -21,7 +21,7 @@ def watch_keys(session: Session, keys: list[bytes], now_ms: int) -> None:
 
 
 def watched_is_over(session: Session, now_ms: int) -> bool:
-    """Whether the time of a watched key has come since."""
+    """Whether a watched key has expired since WATCH."""
     for database, key, over in session.watched:
         at_ms = database.expires.get(key)
         if at_ms is not None and not over and at_ms <= now_ms:
@@ -30,7 +30,7 @@ def watched_is_over(session: Session, now_ms: int) -> bool:
 
 
 def forget_watches(session: Session) -> None:
-    """Watch nothing any more."""
+    """Stop watching all keys."""
     for database, key, _ in session.watched:
         watchers = database.watchers.get(key)
         if watchers is not None:

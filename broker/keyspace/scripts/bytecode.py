@@ -72,15 +72,15 @@ def _string(code: bytearray, at: int) -> int:
 
 def _instructions(code: bytearray, at: int, count: int, *, every: bool) -> None:
     words = struct.unpack_from(f"<{count}I", code, at)
-    for place, word in enumerate(words):
-        if word & 0x3F == _TAILCALL and (every or _is_library(words, place)):
-            _CODE.pack_into(code, at + 4 * place, word & ~0x3F | _CALL)
+    for index, word in enumerate(words):
+        if word & 0x3F == _TAILCALL and (every or _is_library(words, index)):
+            _CODE.pack_into(code, at + 4 * index, word & ~0x3F | _CALL)
 
 
-def _is_library(words: tuple[int, ...], place: int) -> bool:
+def _is_library(words: tuple[int, ...], index: int) -> bool:
     """Whether what is called was read from a table, the globals included."""
-    target = words[place] >> 6 & 0xFF
-    for word in reversed(words[:place]):
+    target = words[index] >> 6 & 0xFF
+    for word in reversed(words[:index]):
         if word >> 6 & 0xFF == target and word & 0x3F not in _WRITE_NO_A:
             return word & 0x3F in {_GETGLOBAL, _GETTABLE, _SELF}
     return False

@@ -249,10 +249,10 @@ class Runtime:
 
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
             words = list(argv)
-            for place, item in enumerate(words):
+            for index, item in enumerate(words):
                 kind = type(item)
                 if kind is int or kind is float:
-                    words[place] = number_text(item)
+                    words[index] = number_text(item)
                 elif kind is not bytes:
                     return _ARGUMENTS
             return words or _NO_COMMAND

@@ -74,7 +74,7 @@ class Group:
 
     def plain(self) -> list[Any]:
         """All of it as numbers, bytes and lists."""
-        places = {name: place for place, name in enumerate(self.consumers)}
+        indexes = {name: index for index, name in enumerate(self.consumers)}
         return [
             self.last_id.to_bytes(16, "big"),
             self.entries_read,
@@ -82,7 +82,7 @@ class Group:
             [
                 [
                     number.to_bytes(16, "big"),
-                    places[pending.consumer.name],
+                    indexes[pending.consumer.name],
                     pending.delivered_ms,
                     pending.count,
                 ]
@@ -97,6 +97,6 @@ class Group:
         group = cls(int.from_bytes(last_id, "big"), entries_read)
         readers = [Consumer(name, seen_ms) for name, seen_ms in consumers]
         group.consumers = {consumer.name: consumer for consumer in readers}
-        for number, place, delivered_ms, count in pending:
-            group.deliver(int.from_bytes(number, "big"), readers[place], delivered_ms, count)
+        for number, index, delivered_ms, count in pending:
+            group.deliver(int.from_bytes(number, "big"), readers[index], delivered_ms, count)
         return group

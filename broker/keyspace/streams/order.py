@@ -1,4 +1,4 @@
-"""A mapping from ids to things, in the order of ids."""
+"""A mapping from ids to values, ordered by id."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Generic, TypeVar
 
 from sortedcontainers import SortedDict
 
-Held = TypeVar("Held")
+Value = TypeVar("Value")
 
 
-class IdOrder(Generic[Held]):
-    """Ids, each with something."""
+class IdOrder(Generic[Value]):
+    """Values by id."""
 
     def __init__(self) -> None:
-        self._held: SortedDict[int, Held] = SortedDict()
+        self._values: SortedDict[int, Value] = SortedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._values)
 
-    def get(self, number: int) -> Held | None:
-        """What stands under an id."""
-        held: Held | None = self._held.get(number)
-        return held
+    def get(self, number: int) -> Value | None:
+        """Return the value of an id, or None."""
+        value: Value | None = self._values.get(number)
+        return value
 
-    def put(self, number: int, held: Held) -> None:
-        """Put something under an id, instead of what stood there."""
-        self._held[number] = held
+    def put(self, number: int, value: Value) -> None:
+        """Set the value of an id."""
+        self._values[number] = value
 
-    def remove(self, number: int) -> Held | None:
-        """Remove an id; returns what stood there."""
-        held: Held | None = self._held.pop(number, None)
-        return held
+    def remove(self, number: int) -> Value | None:
+        """Remove an id; returns its value, or None."""
+        value: Value | None = self._values.pop(number, None)
+        return value
 
-    def starting(self, number: int = 0) -> Iterator[tuple[int, Held]]:
-        """Everything from an id on; nothing may be put or removed meanwhile."""
-        held = self._held
-        return ((found, held[found]) for found in held.irange(number))
+    def starting(self, number: int = 0) -> Iterator[tuple[int, Value]]:
+        """Iterate over the ids from `number` on; nothing may be put or removed meanwhile."""
+        value = self._values
+        return ((found, value[found]) for found in value.irange(number))
 
     def first(self) -> int:
         """The smallest id; there must be one."""
-        return int(self._held.peekitem(0)[0])
+        return int(self._values.peekitem(0)[0])
 
     def last(self) -> int:
         """The largest id; there must be one."""
-        return int(self._held.peekitem()[0])
+        return int(self._values.peekitem()[0])

@@ -19,6 +19,6 @@ def copied(value: Value) -> Value:
     made: Any = kind() if isinstance(value, SortedSetValue) else kind(value)
     # Elements are bytes and numbers, so what holds them is copied and they are not.
     for name in getattr(type(value), "__slots__", ()):
-        held = getattr(value, name)
-        setattr(made, name, held if isinstance(held, bool | bytes) else held.copy())
+        content = getattr(value, name)
+        setattr(made, name, content if isinstance(content, bool | bytes) else content.copy())
     return made  # type: ignore[no-any-return]

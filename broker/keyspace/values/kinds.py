@@ -1,7 +1,7 @@
 """The kinds of values; a plain string is `bytes`, or `bytearray` once it was changed in place.
 
-Each class is told apart by identity of its type, which costs a pointer's comparison. What a command
-may do to a value stands with the commands of its family.
+Commands compare the type by identity, which costs a pointer comparison. The operations on a value
+are in the commands of its family.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SET_INTEGERS_SMALL_MAX: Final = 512
 
 
 class HashValue(dict[bytes, bytes]):
-    """Fields and what they hold."""
+    """Fields and their values."""
 
     __slots__ = ("large",)
 

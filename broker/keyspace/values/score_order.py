@@ -1,12 +1,12 @@
 """Members by score, ties by their bytes: sorted runs of scores, and of members beside them.
 
-A *place* is how many entries come before it; it holds until the next change. What a search finds
-is the first entry that is not less; so `(score, b"")` is before all that have this score.
+The *rank* of an entry is the number of entries before it; it is valid until the next change. A
+search finds the first entry that is not less, so `(score, b"")` sorts before all entries of a score.
 
-A run keeps its scores as an array of doubles: what a search looks at lies side by side, and members
-are compared only where scores are the same. Runs are a thousand entries at most, so a change moves
-a few KiB. A place takes the sum of the sizes of the runs before it, which is done by numpy where
-they are many: 10 M entries are 15,000 of them.
+A run keeps its scores as an array of doubles, so a search reads adjacent memory and compares members
+only where scores are equal. Runs have about a thousand entries at most, so a change moves a few KiB.
+A rank is the sum of the sizes of the runs before it. If there are many runs, numpy sums them: 10 M
+entries are 15,000 runs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final, TypeAlias
 import numpy as np
 
 Entry: TypeAlias = tuple[float, bytes]
-Place: TypeAlias = int
+Rank: TypeAlias = int
 
 _ALL: Final = 1 << 62
 _RUN_ENTRIES_MAX: Final = 1_024
 _RUN_ENTRIES: Final = _RUN_ENTRIES_MAX // 2
-"""What a run has when it was made of one that was too long, or of many entries at once."""
+"""Entries of a run that was split, or built from many entries at once."""
 _RUN_ENTRIES_MIN: Final = _RUN_ENTRIES // 4
-"""A shorter one is joined with the next."""
+"""A shorter run is merged with the next."""
 _FEW_RUNS: Final = 32
 """The sizes of no more runs are summed up one by one."""
 
@@ -125,8 +125,8 @@ class ScoreOrder:
         self._cut(run, at, at + 1)
         return entry
 
-    def delete(self, start: Place, stop: Place) -> None:
-        """Take out what lies from place to place."""
+    def delete(self, start: Rank, stop: Rank) -> None:
+        """Remove the entries from rank `start` to before `stop`."""
         if start >= stop:
             return
         run, at = self._run_of(start)
@@ -140,28 +140,26 @@ class ScoreOrder:
         if self._sizes:
             self._join(min(run, len(self._sizes) - 1))
 
-    # ------------------------------------------------------------------ places
+    # ------------------------------------------------------------------ ranks
 
-    def find(self, score: float, member: bytes = b"") -> Place:
-        """The place of the first entry that is not less."""
+    def find(self, score: float, member: bytes = b"") -> Rank:
+        """The rank of the first entry that is not less."""
         run, at = self._search(score, member)
         return self._before(run) + at
 
     @property
-    def end(self) -> Place:
-        """The place behind everything."""
+    def end(self) -> Rank:
+        """The rank after the last entry."""
         return len(self)
 
     # ------------------------------------------------------------------ reading
 
-    def walk(self, start: Place, stop: Place, offset: int = 0, most: int = _ALL) -> list[Entry]:
-        """Up to `most` entries from place to place, behind the first `offset`."""
+    def walk(self, start: Rank, stop: Rank, offset: int = 0, most: int = _ALL) -> list[Entry]:
+        """Return up to `most` entries of ranks `start` to `stop` - 1, after the first `offset`."""
         start += offset
         return self._entries(start, min(stop, start + most)) if start < stop else []
 
-    def walk_back(
-        self, start: Place, stop: Place, offset: int = 0, most: int = _ALL
-    ) -> list[Entry]:
+    def walk_back(self, start: Rank, stop: Rank, offset: int = 0, most: int = _ALL) -> list[Entry]:
         """The same from `stop` down to `start`."""
         stop -= offset
         first = max(start, stop - most)
@@ -170,7 +168,7 @@ class ScoreOrder:
     def following(self, low: Entry, offset: int, most: int) -> list[Entry]:
         """Up to `most` entries that are not less than `low`, behind the first `offset` of them.
 
-        Nothing is counted that lies before, which a walk between places has to do.
+        Nothing is counted that lies before, which a walk between ranks has to do.
         """
         run, at = self._search(*low)
         return self._collect(run, at + offset, most)
@@ -192,25 +190,25 @@ class ScoreOrder:
             at = bisect_left(self._members[run], member, at, stop)
         return run, at
 
-    def _before(self, run: int) -> Place:
+    def _before(self, run: int) -> Rank:
         """How many entries stand in front of a run."""
         if run <= _FEW_RUNS:
             return sum(self._sizes[:run])
         return int(np.frombuffer(self._sizes, np.int64, run).sum())
 
-    def _run_of(self, place: Place) -> tuple[int, int]:
-        """The run that has the entry at a place, and where it stands in it."""
+    def _run_of(self, rank: Rank) -> tuple[int, int]:
+        """Return the run of the entry at a rank, and its index in the run."""
         sizes = self._sizes
-        if place < sizes[0]:
-            return 0, place
+        if rank < sizes[0]:
+            return 0, rank
         if len(sizes) <= _FEW_RUNS:
-            run = bisect_right(list(accumulate(sizes)), place)
+            run = bisect_right(list(accumulate(sizes)), rank)
         else:
             ends = np.frombuffer(sizes, np.int64).cumsum()
-            run = int(ends.searchsorted(place, "right"))
-        return run, place - self._before(run)
+            run = int(ends.searchsorted(rank, "right"))
+        return run, rank - self._before(run)
 
-    def _entries(self, start: Place, stop: Place) -> list[Entry]:
+    def _entries(self, start: Rank, stop: Rank) -> list[Entry]:
         if stop - start <= 0 or start >= len(self):
             return []
         run, at = self._run_of(start)

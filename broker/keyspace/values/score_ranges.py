@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.values.number_texts import to_bound
-from delaylog.broker.keyspace.values.score_order import Entry, Place, ScoreOrder
+from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
 
 _NO_SCORE: Final = b"ERR min or max is not a float"
 _NO_MEMBER: Final = b"ERR min or max not valid string range item"
@@ -38,7 +38,7 @@ def _first_score(text: bytes, *, upper: bool) -> float | None:
     return None if score == inf else nextafter(score, inf)
 
 
-def score_places(order: ScoreOrder, span: ScoreRange) -> tuple[Place, Place]:
+def score_ranks(order: ScoreOrder, span: ScoreRange) -> tuple[Rank, Rank]:
     """Where a range of scores begins and ends."""
     low, high = span
     start = 0 if low == -inf else order.end if low is None else order.find(low)
@@ -55,15 +55,15 @@ def to_member_bound(text: bytes) -> Bound:
     raise CommandError(_NO_MEMBER)
 
 
-def member_places(
+def member_ranks(
     order: ScoreOrder, low: Bound, high: Bound, *, reverse: bool = False
-) -> tuple[Place, Place]:
+) -> tuple[Rank, Rank]:
     """Where a range of members begins and ends."""
     (score, _), (greatest, _) = order.walk(0, order.end, 0, 1)[0], _last(order)
     if score == greatest:
         return (
-            _member_place(order, low, score, upper=False),
-            _member_place(order, high, score, upper=True),
+            _member_rank(order, low, score, upper=False),
+            _member_rank(order, high, score, upper=True),
         )
     start, stop = _mixed(list(order), low, high, reverse=reverse)
     return start, stop
@@ -73,7 +73,7 @@ def _last(order: ScoreOrder) -> Entry:
     return order.walk_back(0, order.end, 0, 1)[0]
 
 
-def _member_place(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) -> Place:
+def _member_rank(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) -> Rank:
     side, member, exclusive = bound
     if side:
         return 0 if side < 0 else order.end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from delaylog.broker.keyspace.values.score_order import Entry, Place, ScoreOrder
+from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
 
 LISTPACK_ENTRIES: Final = 128
 LISTPACK_BYTES: Final = 64
@@ -75,8 +75,8 @@ class SortedSetValue:
             del scores[member]
         return out
 
-    def take_between(self, start: Place, stop: Place) -> int:
-        """Remove what lies from place to place; returns how many."""
+    def take_between(self, start: Rank, stop: Rank) -> int:
+        """Remove the entries from rank `start` to before `stop`; returns their number."""
         if start >= stop:
             return 0
         order, scores = self.order, self.scores

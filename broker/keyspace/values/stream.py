@@ -63,9 +63,9 @@ class StreamValue:
         if at < 0:
             return None
         node = self.nodes[at]
-        place = bisect_left(node.ids, number)
-        if place < len(node.ids) and node.ids[place] == number:
-            return node.items[place]
+        index = bisect_left(node.ids, number)
+        if index < len(node.ids) and node.ids[index] == number:
+            return node.items[index]
         return None
 
     def entries(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
@@ -74,10 +74,10 @@ class StreamValue:
         for at in range(max(self._node_at(start), 0), len(nodes)):
             node = nodes[at]
             ids = node.ids
-            for place in range(bisect_left(ids, start) if node.first < start else 0, len(ids)):
-                if ids[place] > end:
+            for index in range(bisect_left(ids, start) if node.first < start else 0, len(ids)):
+                if ids[index] > end:
                     return
-                yield ids[place], node.items[place]
+                yield ids[index], node.items[index]
 
     def entries_back(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
         """The same, from the last one."""
@@ -85,10 +85,10 @@ class StreamValue:
         for at in range(self._node_at(end), -1, -1):
             node = nodes[at]
             ids = node.ids
-            for place in range(bisect_right(ids, end) - 1, -1, -1):
-                if ids[place] < start:
+            for index in range(bisect_right(ids, end) - 1, -1, -1):
+                if ids[index] < start:
                     return
-                yield ids[place], node.items[place]
+                yield ids[index], node.items[index]
 
     def last_present(self) -> int:
         """The id of the last entry there is; 0 = there is none."""
@@ -100,10 +100,10 @@ class StreamValue:
         if at < 0:
             return False
         node = self.nodes[at]
-        place = bisect_left(node.ids, number)
-        if place == len(node.ids) or node.ids[place] != number:
+        index = bisect_left(node.ids, number)
+        if index == len(node.ids) or node.ids[index] != number:
             return False
-        del node.ids[place], node.items[place]
+        del node.ids[index], node.items[index]
         if not node.ids:
             del self.nodes[at], self._firsts[at]
         self.length -= 1

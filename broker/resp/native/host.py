@@ -29,10 +29,10 @@ from delaylog.storage.messages.batch import decode_send
 
 log = logging.getLogger("delaylog.resp")
 
-Waiting = tuple[Single, list[bytes], int]
-"""A message, and the place among a client's replies that its answer belongs to."""
-_Ack = tuple[list[Receipts], list[bytes], int]
-"""What is acked, by lease, and the place of the answer."""
+PendingSend = tuple[Single, list[bytes], int]
+"""A message, and the index among a client's replies that its answer belongs to."""
+_PendingAck = tuple[list[Receipts], list[bytes], int]
+"""What is acked, by lease, and the index of the answer."""
 _REJECTED = 3
 
 
@@ -47,22 +47,22 @@ class Wire:
 
 class _PlainSends:
     """Messages of a turn to one topic of which only body and delay are set, as columns: the bodies,
-    the delays, and where each answer belongs as in `Waiting`."""
+    the delays, and where each answer belongs as in `PendingSend`."""
 
-    __slots__ = ("bodies", "delays", "outs", "places")
+    __slots__ = ("bodies", "delays", "indexes", "outs")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.delays: list[int] = []
         self.outs: list[list[bytes]] = []
-        self.places: list[int] = []
+        self.indexes: list[int] = []
 
-    def items(self) -> list[Waiting]:
+    def items(self) -> list[PendingSend]:
         """One by one."""
-        columns = zip(self.bodies, self.delays, self.outs, self.places, strict=True)
+        columns = zip(self.bodies, self.delays, self.outs, self.indexes, strict=True)
         return [
-            (Single(body, delay_ms, relative=True), out, place)
-            for body, delay_ms, out, place in columns
+            (Single(body, delay_ms, relative=True), out, index)
+            for body, delay_ms, out, index in columns
         ]
 
 
@@ -74,14 +74,14 @@ class NativeHost:
         self.node = node
         self.touch = touch
         self._loop = asyncio.get_running_loop()
-        self._sends: dict[tuple[TopicKey, str | None], list[Waiting]] = {}
+        self._sends: dict[tuple[TopicKey, str | None], list[PendingSend]] = {}
         self._plain: dict[TopicKey, _PlainSends] = {}
-        self._acks: dict[TopicKey, list[_Ack]] = {}
+        self._acks: dict[TopicKey, list[_PendingAck]] = {}
 
     # ------------------------------------------------------------------ sends of a turn
 
     def add_plain(self, key: TopicKey, body: bytes, delay_ms: int, session: Session) -> None:
-        """Send a message with the others of this turn; its answer gets its place now."""
+        """Send a message with the others of this turn; its answer gets its index now."""
         plain = self._plain.get(key)
         if plain is None:
             if (key, None) in self._sends:
@@ -92,13 +92,13 @@ class NativeHost:
         plain.bodies.append(body)
         plain.delays.append(delay_ms)
         plain.outs.append(out)
-        plain.places.append(len(out))
+        plain.indexes.append(len(out))
         out.append(b"")
 
     def add(self, topic_key: TopicKey, single: Single, session: Session) -> None:
         """The same for a message of which more is set than body and delay."""
         out = session.out
-        place = len(out)
+        index = len(out)
         out.append(b"")
         key = (topic_key, single.merge)
         sends = self._sends.get(key)
@@ -107,10 +107,10 @@ class NativeHost:
             if single.merge is None and (plain := self._plain.pop(topic_key, None)):
                 # What came before it stays before it.
                 sends += plain.items()
-        sends.append((single, out, place))
+        sends.append((single, out, index))
 
     def add_ack(self, key: TopicKey, receipts: list[Receipts], session: Session) -> None:
-        """Ack messages with others of this turn; the answer gets its place now."""
+        """Ack messages with others of this turn; the answer gets its index now."""
         out = session.out
         self._acks.setdefault(key, []).append((receipts, out, len(out)))
         out.append(b"")
@@ -142,7 +142,7 @@ class NativeHost:
         """Whether a client has not been answered yet what it asked before."""
         return cast(Client, session.worker).owed > 0 or bool(session.out)
 
-    def _ack(self, asked: list[_Ack], key: TopicKey) -> None:
+    def _ack(self, asked: list[_PendingAck], key: TopicKey) -> None:
         every = [each for receipts, _, _ in asked for each in receipts]
         try:
             settled = iter(self.settle(every, key, Settling("ack")))
@@ -150,11 +150,11 @@ class NativeHost:
             told = refusal(error)
             if told is None:
                 raise
-            for _, out, place in asked:
-                out[place] = b"-%b\r\n" % told.text
+            for _, out, index in asked:
+                out[index] = b"-%b\r\n" % told.text
             return
-        for receipts, out, place in asked:
-            out[place] = b":%d\r\n" % sum(next(settled).done for _ in receipts)
+        for receipts, out, index in asked:
+            out[index] = b":%d\r\n" % sum(next(settled).done for _ in receipts)
 
     def settle(self, receipts: list[Receipts], key: TopicKey, wanted: Settling) -> list[Settlement]:
         """Settle messages of several leases; an outcome for each."""
@@ -186,10 +186,10 @@ class NativeHost:
             return
         lines = written_ids(refs)
         starts = range(0, rows * ID_LINE_SIZE, ID_LINE_SIZE)
-        for start, out, place in zip(starts, plain.outs, plain.places, strict=True):
-            out[place] = lines[start : start + ID_LINE_SIZE]
+        for start, out, index in zip(starts, plain.outs, plain.indexes, strict=True):
+            out[index] = lines[start : start + ID_LINE_SIZE]
 
-    def _frames(self, items: list[Waiting]) -> list[list[Waiting]]:
+    def _frames(self, items: list[PendingSend]) -> list[list[PendingSend]]:
         """What together is no more than one request may be: a frame has its limit too."""
         limits = self.node.engine.limits
         total = sum([len(single.body) for single, _, _ in items])
@@ -198,29 +198,29 @@ class NativeHost:
         half = len(items) // 2
         return self._frames(items[:half]) + self._frames(items[half:])
 
-    def _send(self, items: list[Waiting], key: TopicKey) -> None:
+    def _send(self, items: list[PendingSend], key: TopicKey) -> None:
         for part, result in send_apart(items, lambda some: self.send_batch(some, key)):
             if isinstance(result, Exception):
                 told = refusal(result)
                 if told is None:
                     raise result
                 text = b"-%b\r\n" % told.text
-                for _, out, place in part:
-                    out[place] = text
+                for _, out, index in part:
+                    out[index] = text
                 continue
             codes = result.results
             lines = written_ids(result.refs)
             start = -ID_LINE_SIZE
-            for row, (single, out, place) in enumerate(part):
+            for row, (single, out, index) in enumerate(part):
                 start += ID_LINE_SIZE
                 if (codes if isinstance(codes, int) else codes[row]) == _REJECTED:
-                    out[place] = b"-CONFLICT a living message has this id\r\n"
+                    out[index] = b"-CONFLICT a living message has this id\r\n"
                 elif single.id:
-                    out[place] = b"$%d\r\n%b\r\n" % (len(single.id), single.id)
+                    out[index] = b"$%d\r\n%b\r\n" % (len(single.id), single.id)
                 else:
-                    out[place] = lines[start : start + ID_LINE_SIZE]
+                    out[index] = lines[start : start + ID_LINE_SIZE]
 
-    def send_batch(self, items: list[Waiting], key: TopicKey) -> SendResult:
+    def send_batch(self, items: list[PendingSend], key: TopicKey) -> SendResult:
         """Send messages as one batch."""
         node = self.node
         node.standing.check()

@@ -87,14 +87,14 @@ class CommandParser:
         # not known yet), and the value once only the line end is missing.
         self._missing = 0
         self._arguments: list[bytes] = []
-        self._held_bytes = 0
+        self._arguments_bytes = 0
         self._size = -1
         self._value: bytes | None = None
 
     @property
     def unread_bytes(self) -> int:
         """Bytes that have arrived and were not returned as a command."""
-        return len(self._buffer) - self._position + self._fed_bytes + self._held_bytes
+        return len(self._buffer) - self._position + self._fed_bytes + self._arguments_bytes
 
     def feed(self, data: bytes) -> None:
         """Take received bytes."""
@@ -234,7 +234,7 @@ class CommandParser:
                         continue
                 began = position
                 position = line_end + 2
-                self._held_bytes = 0
+                self._arguments_bytes = 0
                 missing = count
                 arguments = []
             while True:
@@ -270,7 +270,7 @@ class CommandParser:
                         position = line_end + 2
                     elif self._value is not None:  # Joined by _take_value; its line end follows.
                         arguments.append(self._value)
-                        self._held_bytes += size
+                        self._arguments_bytes += size
                         self._value = None
                         self._size = -1
                         position += 2
@@ -278,7 +278,7 @@ class CommandParser:
                         continue
                     stop = position + size
                     if stop + 2 > end:
-                        if self._held_bytes + stop - began > most:
+                        if self._arguments_bytes + stop - began > most:
                             self._too_long()
                             return
                         self._size = size
@@ -290,14 +290,14 @@ class CommandParser:
                     missing -= 1
                 if missing > left or not left:
                     break
-            if self._held_bytes + position - began > most:
+            if self._arguments_bytes + position - began > most:
                 self._too_long()
                 return
             if missing:
                 break
             commands.append(arguments)
             arguments = []
-            self._held_bytes = 0
+            self._arguments_bytes = 0
             began = position
         if self.error is not None:
             return
@@ -305,7 +305,7 @@ class CommandParser:
         self._missing = missing
         self._arguments = arguments
         if missing:
-            self._held_bytes += position - began
+            self._arguments_bytes += position - began
 
     def _cut_many(self, buffer: bytes, position: int, most: int) -> tuple[list[bytes], int]:
         """Many next arguments of a command and where they end; none if they are few or unusual.
@@ -362,7 +362,7 @@ class CommandParser:
         self._buffer = b""
         self._position = 0
         self._fed = []
-        self._fed_bytes = self._held_bytes = 0
+        self._fed_bytes = self._arguments_bytes = 0
         self._arguments = []
         self._value = None
 

@@ -109,3 +109,12 @@ def test_effects_of_recorded_sessions(path: Path) -> None:
             else:
                 group.finish()
             group.check()
+
+
+def test_random_picks_are_logged_as_picked() -> None:
+    pair = Pair()
+    pair.send("SADD s " + " ".join(map(str, range(100))))
+    for _ in range(20):
+        pair.send("SPOP s")
+        pair.send("SPOP s 2")
+        pair.check()

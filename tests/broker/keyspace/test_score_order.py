@@ -71,13 +71,13 @@ def _check_steps(first: dict[bytes, float], steps: list[tuple]) -> None:
                 del scores[member]
         elif name == "ask":
             start, stop, offset, most = given_
-            places = min(start, len(model)), min(stop, len(model))
+            ranks = min(start, len(model)), min(stop, len(model))
             asked = model[start:stop]
-            assert order.walk(*places) == asked
-            assert order.walk(*places, offset, most) == asked[offset : offset + most]
+            assert order.walk(*ranks) == asked
+            assert order.walk(*ranks, offset, most) == asked[offset : offset + most]
             asked.reverse()
-            assert order.walk_back(*places) == asked
-            assert order.walk_back(*places, offset, most) == asked[offset : offset + most]
+            assert order.walk_back(*ranks) == asked
+            assert order.walk_back(*ranks, offset, most) == asked[offset : offset + most]
         elif name == "find":
             rank = order.find(*given_)
             assert rank == sum(entry < tuple(given_) for entry in model)

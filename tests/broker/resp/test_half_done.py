@@ -48,7 +48,7 @@ def halfway() -> Iterator[None]:
     del COMMANDS[b"halfway"]
 
 
-class Place:
+class Rig:
     """A node and clients of it."""
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: byt
     FAILURES.append(MemoryError())
 
     async def main() -> None:
-        it = Place(tmp_path)
+        it = Rig(tmp_path)
         assert await it.ask(b"SET k kept") == b"+OK\r\n"
         assert await it.ask(b"SET expires kept PX 100000") == b"+OK\r\n"
         same_turn, told = it.connect()
@@ -109,7 +109,7 @@ def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: byt
         assert await it.ask(b"SET k again") == b"+OK\r\n"
         assert not it.fatal
         await it.stop()
-        it = Place(tmp_path)
+        it = Rig(tmp_path)
         assert await it.ask(b"GET k") == b"$5\r\nagain\r\n"
         assert await it.ask(b"DBSIZE") == b":2\r\n"
         assert it.node.engine.state.keyspace.next_expiry_ms() is not None
@@ -122,7 +122,7 @@ def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
     FAILURES.append(DiskFailedError("x"))
 
     async def main() -> None:
-        it = Place(tmp_path)
+        it = Rig(tmp_path)
         hostile, _ = it.connect()
         hostile.data_received(b"HALFWAY\r\n")
         assert set(it.fatal) == {FAILURES[-1]}
@@ -135,7 +135,7 @@ def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        it = Place(tmp_path)
+        it = Rig(tmp_path)
         assert await it.ask(b"SET k kept") == b"+OK\r\n"
 
         def no_memory(*_: object, **__: object) -> bytes:
@@ -157,7 +157,7 @@ def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
 
 def test_a_command_that_comes_in_drops_is_not_waited_for(tmp_path: Path) -> None:
     async def main() -> None:
-        it = Place(tmp_path)
+        it = Rig(tmp_path)
         clients = [it.connect() for _ in range(4)]
         drops, whole, large, waits = (connection for connection, _ in clients)
         drops.data_received(b"*2\r\n$3\r\nGET\r\n$100")

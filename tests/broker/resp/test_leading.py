@@ -65,7 +65,7 @@ class Played(Alone):
             raise NotLeadingError("not now")
 
 
-class Place:
+class Rig:
     """A node that Redis clients speak to."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,9 +117,9 @@ class Place:
         self.node.engine = engine
 
 
-def run(folder: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
+def run(folder: Path, test: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        it = Place(folder)
+        it = Rig(folder)
         first = it.node.engine
         it.node.start()
         it.port = await it.face.start(lambda: Connection(it.face), "127.0.0.1", 0)
@@ -144,7 +144,7 @@ def run(folder: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> Non
 def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> None:
     """They could not be appended because the node hands over; then another one leads."""
 
-    async def test(it: Place) -> None:
+    async def test(it: Rig) -> None:
         reader, writer = await it.connect()
         writer.write(b"PING\r\n")
         assert await reader.readexactly(7) == b"+PONG\r\n"
@@ -176,7 +176,7 @@ def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> N
 
 
 def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
+    async def test(it: Rig) -> None:
         assert await it.call(b"SET k v\r\n", 5) == b"+OK\r\n"
         it.step_down()
         asked = asyncio.create_task(it.call(b"GET k\r\n", 5))
@@ -189,7 +189,7 @@ def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(tmp_path: Pat
 
 
 def test_who_waits_is_told(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
+    async def test(it: Rig) -> None:
         reader, writer = await it.connect()
         writer.write(b"BLPOP queue 0\r\nLLEN queue\r\n")
         await asyncio.sleep(0.05)
@@ -202,7 +202,7 @@ def test_who_waits_is_told(tmp_path: Path) -> None:
 
 
 def test_a_reader_waits_on_a_follower(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
+    async def test(it: Rig) -> None:
         it.step_down()
         it.follow()
         reader, writer = await it.connect()
@@ -223,7 +223,7 @@ def test_a_node_that_knows_no_leader_answers_all_the_same(
     """Clients look for the leader: they are not kept waiting for one that does not come."""
     monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.2)
 
-    async def test(it: Place) -> None:
+    async def test(it: Rig) -> None:
         it.standing.known = False
         it.step_down()
         it.follow()

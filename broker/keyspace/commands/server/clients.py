@@ -242,5 +242,5 @@ def client_unblock(run: Run, argv: Args) -> Reply:
     blocked = run.shared.waits.end(session)
     if blocked is None:
         return 0
-    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.late)
+    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.timeout_reply)
     return 1

@@ -64,7 +64,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
         raise CommandError(_WRONG)
     run.session.authenticated = True
     run.session.user = name
-    run.session.look()
+    run.session.update_special()
 
 
 @command("auth", -2, "connection", _FLAGS)
@@ -118,7 +118,7 @@ def hello(run: Run, argv: Args) -> Reply:
         )
     session.name = options.value("name", session.name)
     session.resp = resp
-    session.look()
+    session.update_special()
     role = run.shared.server.role()
     return Map(
         [
@@ -165,5 +165,5 @@ def reset(run: Run, argv: Args) -> Reply:
     session.name = b""
     session.user = b"default"
     session.authenticated = not run.shared.server.wants_password
-    session.look()
+    session.update_special()
     return Status(b"RESET")

@@ -67,7 +67,7 @@ def describe(entry: Command) -> Reply:
         entry.name,
         entry.arity,
         Members(_flags_of(entry)),
-        *entry.places,
+        *entry.positions,
         Members(
             [Status(b"@%b" % name.encode()) for name in CATEGORIES if name in entry.categories]
         ),
@@ -93,7 +93,7 @@ def everything() -> Iterable[Command]:
 
 @command("command", -1, "server", _FLAGS + " @connection")
 def command_(run: Run, argv: Args) -> Reply:
-    """All commands with their flags, the places of their keys, and their subcommands."""
+    """All commands with their flags, the positions of their keys, and their subcommands."""
     return [describe(entry) for entry in COMMANDS.values()]
 
 

@@ -173,7 +173,7 @@ def zdiff(run: Run, argv: Args) -> Reply:
     "sorted-set",
     "write denyoom movablekeys",
     keys=_stored_keys,
-    places=(1, 1, 1),
+    positions=(1, 1, 1),
 )
 def zunionstore(run: Run, argv: Args) -> Reply:
     """Store what is in any."""
@@ -186,7 +186,7 @@ def zunionstore(run: Run, argv: Args) -> Reply:
     "sorted-set",
     "write denyoom movablekeys",
     keys=_stored_keys,
-    places=(1, 1, 1),
+    positions=(1, 1, 1),
 )
 def zinterstore(run: Run, argv: Args) -> Reply:
     """Store what is in all."""
@@ -194,7 +194,12 @@ def zinterstore(run: Run, argv: Args) -> Reply:
 
 
 @command(
-    "zdiffstore", -4, "sorted-set", "write denyoom movablekeys", keys=_stored_keys, places=(1, 1, 1)
+    "zdiffstore",
+    -4,
+    "sorted-set",
+    "write denyoom movablekeys",
+    keys=_stored_keys,
+    positions=(1, 1, 1),
 )
 def zdiffstore(run: Run, argv: Args) -> Reply:
     """Store what is in the first alone."""

@@ -12,11 +12,11 @@ from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Double, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import score_text, to_int
-from delaylog.broker.keyspace.values.score_order import Entry, Place, ScoreOrder
+from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
 from delaylog.broker.keyspace.values.score_ranges import (
     ScoreRange,
-    member_places,
-    score_places,
+    member_ranks,
+    score_ranks,
     to_member_bound,
     to_score_range,
 )
@@ -71,13 +71,13 @@ class _Query:
                 return []
             if not reverse and 0 <= self.most <= _FEW:
                 return _few(value.order, span, self.offset, self.most)
-            start, stop = score_places(value.order, span)
+            start, stop = score_ranks(value.order, span)
         else:
             low, high = to_member_bound(first), to_member_bound(last)
             value = run.database.of_kind(SortedSetValue, key)
             if value is None or self.offset < 0:
                 return []
-            start, stop = member_places(value.order, low, high, reverse=reverse)
+            start, stop = member_ranks(value.order, low, high, reverse=reverse)
         most = len(value.scores) if self.most < 0 else self.most
         walk = value.order.walk_back if reverse else value.order.walk
         return walk(start, stop, self.offset, most)
@@ -99,7 +99,7 @@ def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[En
     return found
 
 
-def rank_places(value: SortedSetValue, start: int, stop: int) -> tuple[Place, Place]:
+def index_ranks(value: SortedSetValue, start: int, stop: int) -> tuple[Rank, Rank]:
     """From where to where these positions go, both included; negative ones count from the end."""
     count = len(value.scores)
     start = max(0, start + count if start < 0 else start)
@@ -112,9 +112,9 @@ def rank_places(value: SortedSetValue, start: int, stop: int) -> tuple[Place, Pl
 def by_rank(value: SortedSetValue, start: int, stop: int, *, reverse: bool) -> list[Entry]:
     """The entries of these positions, in order or from the end."""
     if not reverse:
-        return value.order.walk(*rank_places(value, start, stop))
+        return value.order.walk(*index_ranks(value, start, stop))
     # From the end, position n is -n - 1: 0 becomes -1.
-    return value.order.walk_back(*rank_places(value, ~stop, ~start))
+    return value.order.walk_back(*index_ranks(value, ~stop, ~start))
 
 
 def entries_reply(run: Run, entries: list[Entry], *, scores: bool) -> Reply:
@@ -200,7 +200,7 @@ def zcount(run: Run, argv: Args) -> Reply:
     """How many have scores from here to there."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(*score_places(value.order, span))
+    return 0 if value is None else _count(*score_ranks(value.order, span))
 
 
 @command("zlexcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
@@ -208,10 +208,10 @@ def zlexcount(run: Run, argv: Args) -> Reply:
     """How many members are from here to there."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(*member_places(value.order, low, high))
+    return 0 if value is None else _count(*member_ranks(value.order, low, high))
 
 
-def _count(start: Place, stop: Place) -> int:
+def _count(start: Rank, stop: Rank) -> int:
     return max(0, stop - start)
 
 
@@ -223,7 +223,7 @@ def zremrangebyrank(run: Run, argv: Args) -> Reply:
     """Remove positions."""
     start, stop = to_int(argv[2]), to_int(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _remove(run, argv[1], value, rank_places(value, start, stop))
+    return 0 if value is None else _remove(run, argv[1], value, index_ranks(value, start, stop))
 
 
 @command("zremrangebyscore", 4, "sorted-set", "write", keys=(1, 1, 1))
@@ -231,7 +231,7 @@ def zremrangebyscore(run: Run, argv: Args) -> Reply:
     """Remove scores."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _remove(run, argv[1], value, score_places(value.order, span))
+    return 0 if value is None else _remove(run, argv[1], value, score_ranks(value.order, span))
 
 
 @command("zremrangebylex", 4, "sorted-set", "write", keys=(1, 1, 1))
@@ -241,10 +241,10 @@ def zremrangebylex(run: Run, argv: Args) -> Reply:
     value = run.database.of_kind(SortedSetValue, argv[1])
     if value is None:
         return 0
-    return _remove(run, argv[1], value, member_places(value.order, low, high))
+    return _remove(run, argv[1], value, member_ranks(value.order, low, high))
 
 
-def _remove(run: Run, key: bytes, value: SortedSetValue, span: tuple[Place, Place]) -> int:
+def _remove(run: Run, key: bytes, value: SortedSetValue, span: tuple[Rank, Rank]) -> int:
     taken = value.take_between(*span)
     if taken:
         if not value.scores:

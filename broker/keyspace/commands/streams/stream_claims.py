@@ -30,10 +30,10 @@ _COUNT_MAX: Final = INT64_MAX // 16
 _COUNT_HELD: Final = 2**40
 """More ids than Redis would find memory for."""
 
-Claims = list[tuple[int, Pending]]
+ClaimedEntries = list[tuple[int, Pending]]
 
 
-def log_claims(run: Run, key: bytes, group: Group, name: bytes, claims: Claims) -> None:
+def log_claims(run: Run, key: bytes, group: Group, name: bytes, claims: ClaimedEntries) -> None:
     """Have the state of these pending entries brought about elsewhere too."""
     last = id_text(group.last_id)
     for _, alike in groupby(
@@ -116,7 +116,7 @@ def xclaim(run: Run, argv: Args) -> Reply:
     run.no_effect()
     consumer: Consumer | None = None
     out: list[Reply] = []
-    claims: Claims = []
+    claims: ClaimedEntries = []
     logged = 0
     for number in numbers:
         pending = group.pending.get(number)
@@ -142,9 +142,9 @@ def xclaim(run: Run, argv: Args) -> Reply:
             count = (1 if pending is None else pending.count) + (not just_id)
         group.deliver(number, consumer, delivered_ms, count)
         out.append(id_text(number) if just_id else shown(number, fields))
-        held = group.pending.get(number)
-        assert held is not None
-        claims.append((number, held))
+        pending = group.pending.get(number)
+        assert pending is not None
+        claims.append((number, pending))
     log_claims(run, key, group, name, claims)
     logged += len(claims)
     if moved and not logged:
@@ -183,7 +183,7 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
     run.no_effect()
     consumer: Consumer | None = None
     out: list[Reply] = []
-    claims: Claims = []
+    claims: ClaimedEntries = []
     deleted: list[int] = []
     attempts = count * _LOOKED_AT
     following = 0
@@ -206,7 +206,7 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
         out.append(id_text(number) if just_id else shown(number, fields))
         claims.append((number, pending))
         count -= 1
-    gone = [(number, held) for number in deleted if (held := group.pending.get(number))]
+    gone = [(number, entry) for number in deleted if (entry := group.pending.get(number))]
     log_claims(run, key, group, name, claims)
     log_claims(run, key, group, name, gone)
     for number in deleted:

@@ -12,7 +12,11 @@ from typing import Final
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.streams.entries import shown
-from delaylog.broker.keyspace.commands.streams.stream_claims import Claims, log_claims, log_group
+from delaylog.broker.keyspace.commands.streams.stream_claims import (
+    ClaimedEntries,
+    log_claims,
+    log_group,
+)
 from delaylog.broker.keyspace.commands.streams.stream_groups import no_key_or_group, see_consumer
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
@@ -253,7 +257,7 @@ def _deliver(run: Run, key: bytes, value: StreamValue, group: Group, asked: _Ask
     consumer = see_consumer(run, key, group, name, asked.consumer)
     before = group.last_id
     out: list[Reply] = []
-    claims: Claims = []
+    claims: ClaimedEntries = []
     if before == ID_MAX:
         return out
     for number, fields in value.entries(before + 1):
@@ -280,7 +284,7 @@ def _history(
     assert name is not None
     consumer = see_consumer(run, key, group, name, asked.consumer)
     out: list[Reply] = []
-    claims: Claims = []
+    claims: ClaimedEntries = []
     for number, pending in consumer.pending.starting(behind + 1):
         fields = value.find(number)
         if fields is None:
