@@ -25,17 +25,17 @@ Table: TypeAlias = dict[bytes, dict[Session, None]]
 
 
 class _Kind(NamedTuple):
-    """One of the two kinds of names that a client can listen to."""
+    """Channels or patterns."""
 
     mine: Callable[[Session], dict[bytes, None]]
-    """Those of a client."""
+    """The subscriptions of a client."""
     table: Callable[[PubSub], Table]
 
 
 _CHANNELS: Final = _Kind(attrgetter("channels"), attrgetter("channels"))
 _PATTERNS: Final = _Kind(attrgetter("patterns"), attrgetter("patterns"))
 PATTERNS_BYTES_MAX: Final = 64 << 10
-"""Of all patterns that a client listens to: the first message has matchers made of them."""
+"""Limit of the patterns of a client: the first message compiles matchers for all of them."""
 
 
 def _enter(run: Run, argv: Args, kind: _Kind) -> Reply:
@@ -73,19 +73,19 @@ def _confirmed(run: Run) -> Reply:
 
 @command("subscribe", -2, "pubsub", _FLAGS + " @pubsub")
 def subscribe(run: Run, argv: Args) -> Reply:
-    """Listen to channels."""
+    """Subscribe to channels."""
     return _enter(run, argv, _CHANNELS)
 
 
 @command("unsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
 def unsubscribe(run: Run, argv: Args) -> Reply:
-    """Listen to channels, or to any, no more."""
+    """Unsubscribe from channels, or from all."""
     return _leave(run, argv, _CHANNELS)
 
 
 @command("psubscribe", -2, "pubsub", _FLAGS + " @pubsub")
 def psubscribe(run: Run, argv: Args) -> Reply:
-    """Listen to channels that match."""
+    """Subscribe to channels that match patterns."""
     for pattern in argv[1:]:
         check_pattern(pattern)
     if sum(map(len, {*argv[1:], *run.session.patterns})) > PATTERNS_BYTES_MAX:
@@ -95,13 +95,13 @@ def psubscribe(run: Run, argv: Args) -> Reply:
 
 @command("punsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
 def punsubscribe(run: Run, argv: Args) -> Reply:
-    """No more."""
+    """Unsubscribe from patterns, or from all."""
     return _leave(run, argv, _PATTERNS)
 
 
 @command("publish", 3, "pubsub", "pubsub_command loading stale fast may_replicate sentinel @pubsub")
 def publish(run: Run, argv: Args) -> Reply:
-    """Deliver a message to who listens now; answers to how many."""
+    """Publish a message; returns the number of recipients."""
     return run.shared.pubsub.publish(argv[1], argv[2])
 
 
@@ -126,17 +126,17 @@ def _counts(table: Table, argv: Args) -> list[bytes | int]:
 
 @command("pubsub|channels", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_channels(run: Run, argv: Args) -> Reply:
-    """Channels that somebody listens to."""
+    """List the channels that have subscribers."""
     return _named(run.shared.pubsub.channels, argv)
 
 
 @command("pubsub|numsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numsub(run: Run, argv: Args) -> Reply:
-    """How many listen to each."""
+    """Count the subscribers of channels."""
     return _counts(run.shared.pubsub.channels, argv)
 
 
 @command("pubsub|numpat", 2, "pubsub", "pubsub_command loading stale @pubsub")
 def pubsub_numpat(run: Run, argv: Args) -> Reply:
-    """How many patterns are listened to."""
+    """Count the subscribed patterns."""
     return len(run.shared.pubsub.patterns)

@@ -24,25 +24,25 @@ def _increase(run: Run, key: bytes, by: int) -> Reply:
 
 @command("incr", 2, "string", "write denyoom fast", keys=(1, 1, 1))
 def incr(run: Run, argv: Args) -> Reply:
-    """One more."""
+    """Add 1 to a number."""
     return _increase(run, argv[1], 1)
 
 
 @command("decr", 2, "string", "write denyoom fast", keys=(1, 1, 1))
 def decr(run: Run, argv: Args) -> Reply:
-    """One less."""
+    """Subtract 1 from a number."""
     return _increase(run, argv[1], -1)
 
 
 @command("incrby", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def incrby(run: Run, argv: Args) -> Reply:
-    """So many more."""
+    """Add an integer to a number."""
     return _increase(run, argv[1], to_int(argv[2]))
 
 
 @command("decrby", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def decrby(run: Run, argv: Args) -> Reply:
-    """So many less."""
+    """Subtract an integer from a number."""
     by = to_int(argv[2])
     if by == INT64_MIN:
         raise CommandError(b"ERR decrement would overflow")
@@ -51,7 +51,7 @@ def decrby(run: Run, argv: Args) -> Reply:
 
 @command("incrbyfloat", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def incrbyfloat(run: Run, argv: Args) -> Reply:
-    """More by a number with decimals."""
+    """Add a floating-point number to a number."""
     database, key = run.database, argv[1]
     value = database.string(key)
     total = long_double.add(b"0" if value is None else value, argv[2])

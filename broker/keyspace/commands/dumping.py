@@ -15,7 +15,7 @@ from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, INT64_MIN, to_int
 
 _UNPACKED: Final = 4
-"""A value takes so much more than its dump, about."""
+"""Approximate ratio of a value's memory to the size of its dump."""
 
 
 _IDLE: Final = b"ERR Invalid IDLETIME value, must be >= 0"
@@ -31,7 +31,7 @@ _OPTIONS: Final[Options] = {
 
 @command("restore", -4, "generic", "write denyoom @dangerous", keys=(1, 1, 1))
 def restore(run: Run, argv: Args) -> Reply:
-    """Give a key a serialised value: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""
+    """Create a key from a dump: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""
     found = read_options(argv, 4, _OPTIONS)
     database, key, payload = run.database, argv[1], argv[3]
     exists = database.find(key) is not None

@@ -71,30 +71,30 @@ def _expire(run: Run, argv: Args, *, base_ms: int, scale: int, name: bytes) -> R
 
 @command("expire", -3, "generic", "write fast", keys=(1, 1, 1))
 def expire(run: Run, argv: Args) -> Reply:
-    """End in so many seconds: [NX|XX|GT|LT]."""
+    """Set the time to live of a key, in seconds: [NX|XX|GT|LT]."""
     return _expire(run, argv, base_ms=run.now_ms, scale=1_000, name=b"expire")
 
 
 @command("pexpire", -3, "generic", "write fast", keys=(1, 1, 1))
 def pexpire(run: Run, argv: Args) -> Reply:
-    """End in so many milliseconds."""
+    """Set the time to live of a key, in milliseconds."""
     return _expire(run, argv, base_ms=run.now_ms, scale=1, name=b"pexpire")
 
 
 @command("expireat", -3, "generic", "write fast", keys=(1, 1, 1))
 def expireat(run: Run, argv: Args) -> Reply:
-    """End at a Unix time in seconds."""
+    """Set the expiry of a key, as a Unix time in seconds."""
     return _expire(run, argv, base_ms=0, scale=1_000, name=b"expireat")
 
 
 @command("pexpireat", -3, "generic", "write fast", keys=(1, 1, 1))
 def pexpireat(run: Run, argv: Args) -> Reply:
-    """End at a Unix time in milliseconds."""
+    """Set the expiry of a key, as a Unix time in milliseconds."""
     return _expire(run, argv, base_ms=0, scale=1, name=b"pexpireat")
 
 
 def _ends_ms(run: Run, key: bytes) -> int:
-    """When a key ends; -1 never, -2 there is none."""
+    """Return the expiry of a key; -1 = never, -2 = there is no such key."""
     if run.database.find(key) is None:
         return -2
     return run.database.expires.get(key, -1)
@@ -102,34 +102,34 @@ def _ends_ms(run: Run, key: bytes) -> int:
 
 @command("ttl", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def ttl(run: Run, argv: Args) -> Reply:
-    """In how many seconds a key ends."""
+    """Return the time to live of a key, in seconds."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else (max(at_ms - run.now_ms, 0) + 500) // 1_000
 
 
 @command("pttl", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def pttl(run: Run, argv: Args) -> Reply:
-    """In how many milliseconds a key ends."""
+    """Return the time to live of a key, in milliseconds."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else max(at_ms - run.now_ms, 0)
 
 
 @command("expiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def expiretime(run: Run, argv: Args) -> Reply:
-    """The Unix time in seconds when a key ends."""
+    """Return the expiry of a key, as a Unix time in seconds."""
     at_ms = _ends_ms(run, argv[1])
     return at_ms if at_ms < 0 else (at_ms + 500) // 1_000
 
 
 @command("pexpiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def pexpiretime(run: Run, argv: Args) -> Reply:
-    """The Unix time in milliseconds when a key ends."""
+    """Return the expiry of a key, as a Unix time in milliseconds."""
     return _ends_ms(run, argv[1])
 
 
 @command("persist", 2, "generic", "write fast", keys=(1, 1, 1))
 def persist(run: Run, argv: Args) -> Reply:
-    """Let a key stay."""
+    """Remove the expiry of a key."""
     database, key = run.database, argv[1]
     if database.find(key) is None or key not in database.expires:
         return 0

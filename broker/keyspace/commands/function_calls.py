@@ -101,7 +101,7 @@ def _bad_list(word: bytes) -> CommandError:
 
 @command("function|list", -2, "scripting", "noscript")
 def function_list(run: Run, argv: Args) -> Reply:
-    """The libraries: [LIBRARYNAME pattern] [WITHCODE]."""
+    """List the libraries: [LIBRARYNAME pattern] [WITHCODE]."""
     options = read_options(argv, 2, _LIST_OPTIONS, _bad_list)
     matches = matcher(options.value("name", b"*"), ignore_case=True)
     out: list[Reply] = []
@@ -128,7 +128,7 @@ def function_list(run: Run, argv: Args) -> Reply:
 
 @command("function|stats", 2, "scripting", "noscript allow_busy")
 def function_stats(run: Run, argv: Args) -> Reply:
-    """How much there is; nothing can be running while this is read."""
+    """Count the libraries and functions; no function runs at this moment."""
     libraries = list(run.shared.scripting.functions().libraries())
     count = sum(len(library.functions) for library in libraries)
     numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])

@@ -22,7 +22,7 @@ _SAME: Final = b"ERR source and destination objects are the same"
 _NO_C_INT: Final = b"ERR value is out of range, value must between -2147483648 and 2147483647"
 _FEW_KEYS: Final = 1_024
 _ELEMENT_BYTES: Final = 64
-"""What an element takes in a copy that shares its bytes, about."""
+"""Approximate memory of an element in a copy that shares its bytes."""
 
 
 # ---------------------------------------------------------------------- keys
@@ -30,7 +30,7 @@ _ELEMENT_BYTES: Final = 64
 
 @command("del", -2, "generic", "write", keys=(1, -1, 1))
 def del_(run: Run, argv: Args) -> Reply:
-    """Remove keys; answers how many there were."""
+    """Remove keys; returns the number of those that existed."""
     database = run.database
     removed = 0
     for key in argv[1:]:
@@ -43,33 +43,33 @@ def del_(run: Run, argv: Args) -> Reply:
 
 @command("unlink", -2, "generic", "write fast", keys=(1, -1, 1))
 def unlink(run: Run, argv: Args) -> Reply:
-    """DEL; large values are always taken apart later here."""
+    """DEL under another name: large values are always freed later."""
     return del_(run, argv)
 
 
 @command("exists", -2, "generic", "readonly fast", keys=(1, -1, 1))
 def exists(run: Run, argv: Args) -> Reply:
-    """How many of these keys hold something; one named twice counts twice."""
+    """Count the keys that exist; a key that is named twice counts twice."""
     find = run.database.find
     return sum(find(key) is not None for key in argv[1:])
 
 
 @command("touch", -2, "generic", "readonly fast", keys=(1, -1, 1))
 def touch(run: Run, argv: Args) -> Reply:
-    """How many of these keys hold something. Times of access are not kept."""
+    """Count the keys that exist. Access times are not recorded."""
     return exists(run, argv)
 
 
 @command("type", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def type_(run: Run, argv: Args) -> Reply:
-    """What kind of value a key holds."""
+    """Return the type of the value of a key."""
     value = run.database.find(argv[1])
     return Status(b"none" if value is None else TYPE_NAMES[value.__class__])
 
 
 @command("keys", 2, "generic", "readonly @dangerous")
 def keys(run: Run, argv: Args) -> Reply:
-    """All keys that match a pattern."""
+    """List the keys that match a pattern."""
     database = run.database
     # A single star stands for all keys, the empty one too.
     match = matcher(argv[1]) if argv[1] != b"*" else lambda name: True
@@ -81,7 +81,7 @@ def keys(run: Run, argv: Args) -> Reply:
 
 @command("scan", -2, "generic", "readonly")
 def scan(run: Run, argv: Args) -> Reply:
-    """Some keys and the cursor for more: cursor [MATCH pattern] [COUNT count] [TYPE type]."""
+    """Iterate over the keys: cursor [MATCH pattern] [COUNT count] [TYPE type]."""
     cursor = to_cursor(argv[1])
     options = to_options(argv, 2, with_type=True)
     database = run.database
@@ -103,7 +103,7 @@ def scan(run: Run, argv: Args) -> Reply:
 
 @command("randomkey", 1, "generic", "readonly")
 def randomkey(run: Run, argv: Args) -> Reply:
-    """Any key."""
+    """Return a random key."""
     database, keyspace = run.database, run.keyspace
     while database.values:
         if len(database.values) <= _FEW_KEYS:
@@ -121,14 +121,14 @@ def randomkey(run: Run, argv: Args) -> Reply:
 
 @command("rename", 3, "generic", "write", keys=(1, 2, 1))
 def rename(run: Run, argv: Args) -> Reply:
-    """Give what a key holds to another key."""
+    """Rename a key, replacing the target."""
     _rename(run, argv, if_absent=False)
     return OK
 
 
 @command("renamenx", 3, "generic", "write fast", keys=(1, 2, 1))
 def renamenx(run: Run, argv: Args) -> Reply:
-    """The same, unless the other key holds something."""
+    """Rename a key unless the target exists."""
     return 1 if _rename(run, argv, if_absent=True) else 0
 
 
@@ -156,7 +156,7 @@ def _overwrite(database: Database, key: bytes, value: Value, at_ms: int | None) 
 
 @command("move", 3, "generic", "write fast", keys=(1, 1, 1))
 def move(run: Run, argv: Args) -> Reply:
-    """Give what a key holds to the same key of another database."""
+    """Move a key to another database."""
     key, source = argv[1], run.database
     target = _database(run, argv[2])
     if target is source:
@@ -173,7 +173,7 @@ def move(run: Run, argv: Args) -> Reply:
 
 @command("copy", -3, "generic", "write denyoom", keys=(1, 2, 1))
 def copy(run: Run, argv: Args) -> Reply:
-    """Copy what a key holds: [DB number] [REPLACE]."""
+    """Copy the value of a key to another key: [DB number] [REPLACE]."""
     database, source_key, target_key = run.database, argv[1], argv[2]
     to_database = Option("db", lambda text: _database(run, text))
     found = read_options(argv, 3, {b"replace": Option("replace"), b"db": to_database})
@@ -192,7 +192,7 @@ def copy(run: Run, argv: Args) -> Reply:
 
 
 def _c_int(text: bytes, refusal: bytes | None = None) -> int:
-    """A whole number of 32 bits. Raises CommandError."""
+    """Parse a 32-bit integer. Raises CommandError."""
     number = to_int(text) if refusal is None else to_int(text, refusal)
     if not -(2**31) <= number < 2**31:
         raise CommandError(refusal or _NO_C_INT)
@@ -211,13 +211,13 @@ def _database(run: Run, text: bytes, refusal: bytes | None = None) -> Database:
 
 @command("dbsize", 1, "generic", "readonly fast")
 def dbsize(run: Run, argv: Args) -> Reply:
-    """How many keys there are."""
+    """Count the keys of the database."""
     return len(run.database.values)
 
 
 @command("swapdb", 3, "generic", "write fast @dangerous")
 def swapdb(run: Run, argv: Args) -> Reply:
-    """Exchange what two databases hold; clients stay where they are."""
+    """Exchange the contents of two databases; clients keep their database number."""
     keyspace = run.keyspace
     numbers = [
         _c_int(argv[1], b"ERR invalid first DB index"),
@@ -262,7 +262,7 @@ def flushall(run: Run, argv: Args) -> Reply:
 
 @command("wait", 3, "generic", "noscript @connection")
 def wait(run: Run, argv: Args) -> Reply:
-    """Wait for so many replicas of Redis's own kind, of which there are none: count ms."""
+    """Wait for replicas in the sense of Redis, of which there are none: count ms."""
     wanted = to_int(argv[1])
     timeout_ms = to_int(argv[2], b"ERR timeout is not an integer or out of range")
     if timeout_ms < 0:

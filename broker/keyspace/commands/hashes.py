@@ -20,7 +20,7 @@ _WRITE: Final = "write denyoom fast"
 
 
 def _put(run: Run, argv: Args) -> int:
-    """Set pairs; returns how many fields are new."""
+    """Set pairs; returns the number of new fields."""
     key = argv[1]
     database = run.database
     value = database.of_kind_or_new(HashValue, key)
@@ -38,7 +38,7 @@ def _put(run: Run, argv: Args) -> int:
 
 @command("hset", -4, "hash", _WRITE, keys=(1, 1, 1))
 def hset(run: Run, argv: Args) -> Reply:
-    """Set fields; answers how many are new."""
+    """Set fields; returns the number of new ones."""
     if len(argv) % 2:
         raise wrong_arity(b"hset")
     return _put(run, argv)
@@ -55,7 +55,7 @@ def hmset(run: Run, argv: Args) -> Reply:
 
 @command("hsetnx", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hsetnx(run: Run, argv: Args) -> Reply:
-    """Set a field that is not there."""
+    """Set a field unless it exists."""
     value = run.database.of_kind(HashValue, argv[1])
     if value is not None and argv[2] in value:
         return 0
@@ -64,14 +64,14 @@ def hsetnx(run: Run, argv: Args) -> Reply:
 
 @command("hget", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hget(run: Run, argv: Args) -> Reply:
-    """What a field holds."""
+    """Return the value of a field."""
     value = run.database.of_kind(HashValue, argv[1])
     return None if value is None else value.get(argv[2])
 
 
 @command("hmget", -3, "hash", "readonly fast", keys=(1, 1, 1))
 def hmget(run: Run, argv: Args) -> Reply:
-    """What fields hold."""
+    """Return the values of fields."""
     value = run.database.of_kind(HashValue, argv[1])
     if value is None:
         return [None] * (len(argv) - 2)
@@ -80,7 +80,7 @@ def hmget(run: Run, argv: Args) -> Reply:
 
 @command("hdel", -3, "hash", "write fast", keys=(1, 1, 1))
 def hdel(run: Run, argv: Args) -> Reply:
-    """Remove fields; answers how many were there."""
+    """Remove fields; returns the number of those that existed."""
     key = argv[1]
     value = run.database.of_kind(HashValue, key)
     if value is None:
@@ -97,35 +97,35 @@ def hdel(run: Run, argv: Args) -> Reply:
 
 @command("hlen", 2, "hash", "readonly fast", keys=(1, 1, 1))
 def hlen(run: Run, argv: Args) -> Reply:
-    """How many fields there are."""
+    """Count the fields."""
     value = run.database.of_kind(HashValue, argv[1])
     return 0 if value is None else len(value)
 
 
 @command("hstrlen", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hstrlen(run: Run, argv: Args) -> Reply:
-    """How long what a field holds is."""
+    """Return the length of the value of a field."""
     value = run.database.of_kind(HashValue, argv[1])
     return 0 if value is None else len(value.get(argv[2], b""))
 
 
 @command("hexists", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hexists(run: Run, argv: Args) -> Reply:
-    """Whether a field is there."""
+    """Return whether a field exists."""
     value = run.database.of_kind(HashValue, argv[1])
     return int(value is not None and argv[2] in value)
 
 
 @command("hkeys", 2, "hash", "readonly", keys=(1, 1, 1))
 def hkeys(run: Run, argv: Args) -> Reply:
-    """All fields."""
+    """List the fields."""
     value = run.database.of_kind(HashValue, argv[1])
     return [] if value is None else list(value)
 
 
 @command("hvals", 2, "hash", "readonly", keys=(1, 1, 1))
 def hvals(run: Run, argv: Args) -> Reply:
-    """What all fields hold."""
+    """List the values."""
     value = run.database.of_kind(HashValue, argv[1])
     return [] if value is None else list(value.values())
 
@@ -139,14 +139,14 @@ def _flat(value: HashValue) -> list[bytes]:
 
 @command("hgetall", 2, "hash", "readonly", keys=(1, 1, 1))
 def hgetall(run: Run, argv: Args) -> Reply:
-    """All fields and what they hold."""
+    """List the fields and their values."""
     value = run.database.of_kind(HashValue, argv[1])
     return Map([] if value is None else _flat(value))
 
 
 @command("hincrby", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hincrby(run: Run, argv: Args) -> Reply:
-    """Add to a number."""
+    """Add an integer to the value of a field."""
     by = to_int(argv[3])
     value = run.database.of_kind(HashValue, argv[1])
     old = None if value is None else value.get(argv[2])
@@ -159,7 +159,7 @@ def hincrby(run: Run, argv: Args) -> Reply:
 
 @command("hincrbyfloat", 4, "hash", _WRITE, keys=(1, 1, 1))
 def hincrbyfloat(run: Run, argv: Args) -> Reply:
-    """Add to a number with decimals."""
+    """Add a floating-point number to the value of a field."""
     key, field = argv[1], argv[2]
     if isinf(long_double.read(argv[3])):
         raise CommandError(b"ERR value is NaN or Infinity")
@@ -174,7 +174,7 @@ def hincrbyfloat(run: Run, argv: Args) -> Reply:
 
 @command("hscan", -3, "hash", "readonly", keys=(1, 1, 1))
 def hscan(run: Run, argv: Args) -> Reply:
-    """Some fields with what they hold, and the cursor for more."""
+    """Iterate over the fields and their values."""
     return scan_value(run, argv, HashValue, _names, _pair)
 
 
@@ -189,7 +189,7 @@ def _pair(value: HashValue, name: bytes) -> tuple[bytes, ...]:
 
 @command("hrandfield", -2, "hash", "readonly", keys=(1, 1, 1))
 def hrandfield(run: Run, argv: Args) -> Reply:
-    """Random fields: [count [WITHVALUES]]; a negative count may give one twice."""
+    """Return random fields: [count [WITHVALUES]]; a negative count allows repetitions."""
     with_values = False
     if len(argv) > 2:
         count = take_count(argv[2])

@@ -19,7 +19,7 @@ _SIDES: Final = (b"left", b"right")
 
 
 def _side(text: bytes) -> bool:
-    """Whether the left end is meant. Raises CommandError."""
+    """Whether a side is LEFT. Raises CommandError."""
     side = text.lower()
     if side not in _SIDES:
         raise syntax()
@@ -74,7 +74,7 @@ def _move_or_wait(
 
 @command("brpoplpush", 4, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def brpoplpush(run: Run, argv: Args) -> Reply:
-    """RPOPLPUSH, or wait for an element."""
+    """RPOPLPUSH that blocks while the source is empty."""
     timeout_ms = to_timeout_ms(run, argv[3])
     reply = None if not run.may_wait else NO_ARRAY
     return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, timeout_reply=reply)
@@ -82,7 +82,7 @@ def brpoplpush(run: Run, argv: Args) -> Reply:
 
 @command("blmove", 6, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
 def blmove(run: Run, argv: Args) -> Reply:
-    """LMOVE, or wait for an element."""
+    """LMOVE that blocks while the source is empty."""
     left, to_left = _side(argv[3]), _side(argv[4])
     timeout_ms = to_timeout_ms(run, argv[5])
     reply = None if not run.may_wait else NO_ARRAY
@@ -106,13 +106,13 @@ def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
 
 @command("blpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
 def blpop(run: Run, argv: Args) -> Reply:
-    """The first element of the first list that has one, or wait."""
+    """Remove the first element of the first non-empty list; blocks while all are empty."""
     return _pop_or_wait(run, argv, left=True)
 
 
 @command("brpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
 def brpop(run: Run, argv: Args) -> Reply:
-    """The last element of the first list that has one, or wait."""
+    """Remove the last element of the first non-empty list; blocks while all are empty."""
     return _pop_or_wait(run, argv, left=False)
 
 
@@ -129,13 +129,13 @@ def _take_first(run: Run, first: FirstOf) -> Reply:
 
 @command("lmpop", -4, "list", "write", keys=numbered_keys(1))
 def lmpop(run: Run, argv: Args) -> Reply:
-    """Up to COUNT elements of the first list that has any: numkeys key … LEFT|RIGHT."""
+    """Remove up to COUNT elements of the first non-empty list: numkeys key … LEFT|RIGHT."""
     return _take_first(run, read_first_of(argv, 1, _SIDES))
 
 
 @command("blmpop", -5, "list", "write blocking", keys=numbered_keys(2))
 def blmpop(run: Run, argv: Args) -> Reply:
-    """The same, or wait: timeout numkeys key … LEFT|RIGHT."""
+    """LMPOP that blocks while all lists are empty: timeout numkeys key … LEFT|RIGHT."""
     timeout_ms = to_timeout_ms(run, argv[1])
     first = read_first_of(argv, 2, _SIDES)
     reply = _take_first(run, first)

@@ -43,30 +43,30 @@ def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
 
 @command("lpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpush(run: Run, argv: Args) -> Reply:
-    """Put elements in front; answers the length."""
+    """Prepend elements; returns the length."""
     return _push(run, argv, left=True, made=True)
 
 
 @command("rpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpush(run: Run, argv: Args) -> Reply:
-    """Put elements behind; answers the length."""
+    """Append elements; returns the length."""
     return _push(run, argv, left=False, made=True)
 
 
 @command("lpushx", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpushx(run: Run, argv: Args) -> Reply:
-    """Put elements in front of a list that is there."""
+    """Prepend elements to an existing list."""
     return _push(run, argv, left=True, made=False)
 
 
 @command("rpushx", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpushx(run: Run, argv: Args) -> Reply:
-    """Put elements behind a list that is there."""
+    """Append elements to an existing list."""
     return _push(run, argv, left=False, made=False)
 
 
 def take_from(run: Run, key: bytes, value: ListValue, count: int, *, left: bool) -> list[bytes]:
-    """Take up to `count` elements off one end, in the order they come off."""
+    """Remove and return up to `count` elements of one end, outermost first."""
     count = min(count, len(value))
     if count == len(value):
         taken = list(value)
@@ -101,26 +101,26 @@ def _pop(run: Run, argv: Args, name: bytes, *, left: bool) -> Reply:
 
 @command("lpop", -2, "list", "write fast", keys=(1, 1, 1))
 def lpop(run: Run, argv: Args) -> Reply:
-    """Take the first element, or the first `count`."""
+    """Remove the first element, or the first `count`."""
     return _pop(run, argv, b"lpop", left=True)
 
 
 @command("rpop", -2, "list", "write fast", keys=(1, 1, 1))
 def rpop(run: Run, argv: Args) -> Reply:
-    """Take the last element, or the last `count`."""
+    """Remove the last element, or the last `count`."""
     return _pop(run, argv, b"rpop", left=False)
 
 
 @command("llen", 2, "list", "readonly fast", keys=(1, 1, 1))
 def llen(run: Run, argv: Args) -> Reply:
-    """How many elements there are."""
+    """Return the length."""
     value = run.database.of_kind(ListValue, argv[1])
     return 0 if value is None else len(value)
 
 
 @command("lindex", 3, "list", "readonly", keys=(1, 1, 1))
 def lindex(run: Run, argv: Args) -> Reply:
-    """The element at an index; -1 is the last one."""
+    """Return the element at an index; -1 = the last one."""
     value = run.database.of_kind(ListValue, argv[1])
     if value is None:
         return None
@@ -143,7 +143,7 @@ def lset(run: Run, argv: Args) -> Reply:
 
 
 def _bounds(size: int, start: int, stop: int) -> tuple[int, int]:
-    """[start, end) of a range whose ends may be negative and are both in it."""
+    """Convert inclusive ends, which may be negative, to [start, end)."""
     if start < 0:
         start = max(start + size, 0)
     if stop < 0:
@@ -153,7 +153,7 @@ def _bounds(size: int, start: int, stop: int) -> tuple[int, int]:
 
 @command("lrange", 4, "list", "readonly", keys=(1, 1, 1))
 def lrange(run: Run, argv: Args) -> Reply:
-    """The elements from one index to another."""
+    """Return the elements from one index to another."""
     start, stop = to_int(argv[2]), to_int(argv[3])
     value = run.database.of_kind(ListValue, argv[1])
     if value is None:
@@ -195,7 +195,7 @@ def ltrim(run: Run, argv: Args) -> Reply:
 
 @command("lrem", 4, "list", "write", keys=(1, 1, 1))
 def lrem(run: Run, argv: Args) -> Reply:
-    """Remove elements that are equal: the first n, the last -n, or all (0)."""
+    """Remove equal elements: the first n, the last -n, or all (0)."""
     count, wanted = to_int(argv[2]), argv[3]
     key = argv[1]
     value = run.database.of_kind(ListValue, key)
@@ -227,7 +227,7 @@ def lrem(run: Run, argv: Args) -> Reply:
 
 @command("linsert", 5, "list", "write denyoom", keys=(1, 1, 1))
 def linsert(run: Run, argv: Args) -> Reply:
-    """Put an element before or after another; answers the length, or -1 without that one."""
+    """Insert an element before or after another; returns the length, or -1 if that is missing."""
     side = argv[2].lower()
     if side not in (b"before", b"after"):
         raise syntax()
@@ -262,7 +262,7 @@ _LPOS_OPTIONS: Final[Options] = {
 
 @command("lpos", -3, "list", "readonly", keys=(1, 1, 1))
 def lpos(run: Run, argv: Args) -> Reply:
-    """Where an element is: [RANK rank] [COUNT count] [MAXLEN length]."""
+    """Return the index of an element: [RANK rank] [COUNT count] [MAXLEN length]."""
     options = read_options(argv, 3, _LPOS_OPTIONS)
     rank, most = options.value("rank", 1), options.value("most", 0)
     count = options.value("count")

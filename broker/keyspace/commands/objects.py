@@ -1,4 +1,4 @@
-"""OBJECT: how values are held; the encodings are those that Redis 7.0 would use."""
+"""OBJECT: encodings of values, as Redis 7.0 would choose them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EMBEDDED_BYTES_MAX: Final = 44
 
 
 def encoding_of(value: Value) -> bytes:
-    """What Redis would call the form in which it holds this."""
+    """Return the encoding that Redis would use for this value."""
     if isinstance(value, bytes):
         if len(value) <= 20 and is_int(value):
             return b"int"
@@ -38,6 +38,6 @@ def encoding_of(value: Value) -> bytes:
 
 @command("object|encoding", 3, "generic", "readonly", keys=(2, 2, 1))
 def object_encoding(run: Run, argv: Args) -> Reply:
-    """The form in which Redis would hold this value."""
+    """Return the encoding that Redis would use for this value."""
     value = run.database.find(argv[2])
     return None if value is None else encoding_of(value)

@@ -1,4 +1,4 @@
-"""What commands that pick at random, or pop several, have in common."""
+"""Counts and random picks, shared by the commands of several families."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 Name = TypeVar("Name", bytes, int)
 REPEATS_MAX: Final = 100_000
-"""Redis has no such limit, and runs out of memory. So many take some 20 ms of the loop."""
+"""Redis has no such limit, and runs out of memory. This number takes some 20 ms of the loop."""
 
 
 def take_count(text: bytes) -> int:
-    """A count that may be negative. Raises CommandError."""
+    """Parse a count that may be negative. Raises CommandError."""
     count = to_int(text)
     if count < -INT64_MAX:
         raise CommandError(
@@ -46,4 +46,4 @@ def pick(random: Random, names: Sequence[Name], count: int) -> list[Name]:
 
 
 take_positive: Final = at_least(0, b"ERR value is out of range, must be positive")
-"""Reads a count that may be 0. Raises CommandError."""
+"""Parses a count that may be 0. Raises CommandError."""

@@ -19,24 +19,24 @@ from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.globs import Match, matcher
 
-# What strtoul takes to its end: signs wrap around, and a zero byte ends the text.
+# The texts that strtoul parses to their end: a sign wraps around, and a zero byte ends the text.
 _CURSOR: Final = re.compile(rb"(?:([+-]?)([0-9]+)|)(?:\0.*)?", re.DOTALL).fullmatch
 _U64_MAX: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What stands behind the cursor."""
+    """The options after the cursor."""
 
     count: int
     match: Match | None
-    """None: all names match."""
+    """None = all names match."""
     type_name: bytes | None
     """In lower case."""
 
 
 def to_cursor(text: bytes) -> int:
-    """A cursor as a client gave it. Raises CommandError."""
+    """Parse the cursor of a client. Raises CommandError."""
     found = _CURSOR(text)
     if found is None:
         raise CommandError(b"ERR invalid cursor")
@@ -58,7 +58,7 @@ _OF_KEYS: Final[Options] = {**_OPTIONS, b"type": Option("type", bytes.lower)}
 
 
 def to_options(argv: Args, first: int, *, with_type: bool = False) -> ScanOptions:
-    """MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
+    """Parse MATCH, COUNT and, for keys, TYPE from `argv[first:]`. Raises CommandError."""
     found = read_options(argv, first, _OF_KEYS if with_type else _OPTIONS)
     return ScanOptions(found.value("count", 10), found.value("match"), found.value("type"))
 
@@ -70,8 +70,10 @@ def scan_value(
     names_of: Callable[[Kind], tuple[Collection[bytes], bool]],
     shown: Callable[[Kind, bytes], tuple[bytes, ...]],
 ) -> Reply:
-    """HSCAN and its kin. `names_of` gives a value's names and whether it is small; `shown` what is
-    answered for a name, nothing if it has gone meanwhile.
+    """Run HSCAN, SSCAN or ZSCAN.
+
+    `names_of` returns a value's names and whether it is small, `shown` the words of the reply for a
+    name, none if it was removed meanwhile.
     """
     cursor = to_cursor(argv[2])
     value = run.database.of_kind(kind, argv[1])

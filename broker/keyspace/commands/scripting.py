@@ -1,6 +1,6 @@
 """EVAL, EVALSHA and SCRIPT.
 
-A script itself is never logged: what it calls is, call by call, inside one frame.
+Scripts are never logged: the commands that they call are, within one frame.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ONE_DIGIT: Final = {b"%d" % count: count for count in range(10)}
 
 
 def _count_keys(argv: Args, refusal: bytes) -> int:
-    """The number in `name script numkeys key … arg …`. Raises CommandError."""
+    """Parse the number in `name script numkeys key … arg …`. Raises CommandError."""
     count = to_int(argv[2], refusal)
     if count > len(argv) - 3:
         raise CommandError(b"ERR Number of keys can't be greater than number of args")
@@ -30,13 +30,13 @@ def _count_keys(argv: Args, refusal: bytes) -> int:
 
 
 def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], list[bytes]]:
-    """KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
+    """Parse KEYS and ARGV of `name script numkeys key … arg …`. Raises CommandError."""
     count = _count_keys(argv, refusal)
     return argv[3 : 3 + count], argv[3 + count :]
 
 
 def named_keys(argv: Args) -> list[bytes]:
-    """The keys of such an argv, for COMMAND GETKEYS."""
+    """Return the keys of such an argv, for COMMAND GETKEYS."""
     return take_keys(argv)[0]
 
 
@@ -51,7 +51,7 @@ def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
 def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     if len(argv[1]) != _SHA_SIZE:
         raise CommandError(NO_SCRIPT)
-    # One digit is what nearly every script's number of keys is.
+    # Nearly every script has a one-digit number of keys.
     count = _ONE_DIGIT.get(argv[2])
     if count is None or count > len(argv) - 3:
         count = _count_keys(argv, NOT_INTEGER)
@@ -74,13 +74,13 @@ def eval_ro(run: Run, argv: Args) -> Reply:
 
 @command("evalsha", -3, "scripting", _FLAGS, keys=named_keys)
 def evalsha(run: Run, argv: Args) -> Reply:
-    """Run a script that is known: sha1 numkeys [key …] [arg …]."""
+    """Run a cached script: sha1 numkeys [key …] [arg …]."""
     return _evalsha(run, argv, read_only=False)
 
 
 @command("evalsha_ro", -3, "scripting", _FLAGS + " readonly", keys=named_keys)
 def evalsha_ro(run: Run, argv: Args) -> Reply:
-    """Run a known script that may only read."""
+    """Run a cached script that may only read."""
     return _evalsha(run, argv, read_only=True)
 
 
@@ -89,13 +89,13 @@ def evalsha_ro(run: Run, argv: Args) -> Reply:
 
 @command("script|load", 3, "scripting", "noscript stale")
 def script_load(run: Run, argv: Args) -> Reply:
-    """Keep a script; answers its SHA1."""
+    """Cache a script; returns its SHA1."""
     return run.shared.scripting.scripts.load(argv[2])
 
 
 @command("script|exists", -3, "scripting", "noscript")
 def script_exists(run: Run, argv: Args) -> Reply:
-    """Which scripts are known."""
+    """Return which scripts are cached."""
     scripts = run.shared.scripting.scripts
     return [int(scripts.known(sha)) for sha in argv[2:]]
 
@@ -108,7 +108,7 @@ def take_mode(argv: Args, at: int, what: bytes) -> None:
 
 @command("script|flush", -2, "scripting", "noscript")
 def script_flush(run: Run, argv: Args) -> Reply:
-    """Forget all scripts."""
+    """Remove all scripts from the cache."""
     take_mode(argv, 2, b"SCRIPT FLUSH only support")
     run.shared.scripting.scripts.flush()
     return OK

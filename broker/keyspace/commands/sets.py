@@ -17,7 +17,7 @@ from delaylog.broker.keyspace.values.kinds import SetValue
 
 @command("sadd", -3, "set", "write denyoom fast", keys=(1, 1, 1))
 def sadd(run: Run, argv: Args) -> Reply:
-    """Add members; answers how many are new."""
+    """Add members; returns the number of new ones."""
     key = argv[1]
     value = run.database.of_kind_or_new(SetValue, key)
     before = len(value)
@@ -32,7 +32,7 @@ def sadd(run: Run, argv: Args) -> Reply:
 
 @command("srem", -3, "set", "write fast", keys=(1, 1, 1))
 def srem(run: Run, argv: Args) -> Reply:
-    """Remove members; answers how many were there."""
+    """Remove members; returns the number of those that existed."""
     key = argv[1]
     value = run.database.of_kind(SetValue, key)
     if value is None:
@@ -72,21 +72,21 @@ def smove(run: Run, argv: Args) -> Reply:
 
 @command("scard", 2, "set", "readonly fast", keys=(1, 1, 1))
 def scard(run: Run, argv: Args) -> Reply:
-    """How many members there are."""
+    """Count the members."""
     value = run.database.of_kind(SetValue, argv[1])
     return 0 if value is None else len(value)
 
 
 @command("sismember", 3, "set", "readonly fast", keys=(1, 1, 1))
 def sismember(run: Run, argv: Args) -> Reply:
-    """Whether a member is there."""
+    """Return whether a member exists."""
     value = run.database.of_kind(SetValue, argv[1])
     return int(value is not None and argv[2] in value)
 
 
 @command("smismember", -3, "set", "readonly fast", keys=(1, 1, 1))
 def smismember(run: Run, argv: Args) -> Reply:
-    """Which members are there."""
+    """Return which members exist."""
     value = run.database.of_kind(SetValue, argv[1])
     if value is None:
         return [0] * (len(argv) - 2)
@@ -95,14 +95,14 @@ def smismember(run: Run, argv: Args) -> Reply:
 
 @command("smembers", 2, "set", "readonly", keys=(1, 1, 1))
 def smembers(run: Run, argv: Args) -> Reply:
-    """All members."""
+    """List the members."""
     value = run.database.of_kind(SetValue, argv[1])
     return Members([] if value is None else list(value))
 
 
 @command("spop", -2, "set", "write fast", keys=(1, 1, 1))
 def spop(run: Run, argv: Args) -> Reply:
-    """Take a random member, or up to `count`."""
+    """Remove and return a random member, or up to `count`."""
     if len(argv) > 3:
         raise syntax()
     count = take_positive(argv[2]) if len(argv) == 3 else None
@@ -133,7 +133,7 @@ _FEW: Final = 64
 
 
 def _any(run: Run, value: SetValue) -> bytes:
-    """A random member."""
+    """Return a random member."""
     random = run.keyspace.random
     if len(value) <= _FEW:
         return random.choice(list(value))
@@ -144,7 +144,7 @@ def _any(run: Run, value: SetValue) -> bytes:
 
 @command("srandmember", -2, "set", "readonly", keys=(1, 1, 1))
 def srandmember(run: Run, argv: Args) -> Reply:
-    """A random member, or `count` of them; a negative count may give one twice."""
+    """Return a random member, or `count` of them; a negative count allows repetitions."""
     if len(argv) > 3:
         raise syntax()
     count = take_count(argv[2]) if len(argv) == 3 else None
@@ -158,7 +158,7 @@ def srandmember(run: Run, argv: Args) -> Reply:
 
 @command("sscan", -3, "set", "readonly", keys=(1, 1, 1))
 def sscan(run: Run, argv: Args) -> Reply:
-    """Some members, and the cursor for more."""
+    """Iterate over the members."""
     return scan_value(run, argv, SetValue, _names, _member)
 
 
@@ -174,7 +174,7 @@ def _member(value: SetValue, name: bytes) -> tuple[bytes, ...]:
 
 
 def _sets(run: Run, keys: list[bytes]) -> list[SetValue]:
-    """The sets of keys; empty ones where there is none. Raises CommandError (WRONGTYPE)."""
+    """Return the sets of keys; a missing one is empty. Raises CommandError (WRONGTYPE)."""
     return [run.database.of_kind(SetValue, key) or SetValue() for key in keys]
 
 
@@ -208,37 +208,37 @@ def _store(run: Run, target: bytes, found: set[bytes]) -> int:
 
 @command("sinter", -2, "set", "readonly", keys=(1, -1, 1))
 def sinter(run: Run, argv: Args) -> Reply:
-    """Members that all have."""
+    """Intersect sets."""
     return Members(list(_inter(_sets(run, argv[1:]))))
 
 
 @command("sunion", -2, "set", "readonly", keys=(1, -1, 1))
 def sunion(run: Run, argv: Args) -> Reply:
-    """Members that any has."""
+    """Unite sets."""
     return Members(list(_union(_sets(run, argv[1:]))))
 
 
 @command("sdiff", -2, "set", "readonly", keys=(1, -1, 1))
 def sdiff(run: Run, argv: Args) -> Reply:
-    """Members that only the first one has."""
+    """Subtract the other sets from the first."""
     return Members(list(_diff(_sets(run, argv[1:]))))
 
 
 @command("sinterstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sinterstore(run: Run, argv: Args) -> Reply:
-    """Keep what SINTER gives; answers how many."""
+    """Store the intersection; returns its size."""
     return _store(run, argv[1], _inter(_sets(run, argv[2:])))
 
 
 @command("sunionstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sunionstore(run: Run, argv: Args) -> Reply:
-    """Keep what SUNION gives; answers how many."""
+    """Store the union; returns its size."""
     return _store(run, argv[1], _union(_sets(run, argv[2:])))
 
 
 @command("sdiffstore", -3, "set", "write denyoom", keys=(1, -1, 1))
 def sdiffstore(run: Run, argv: Args) -> Reply:
-    """Keep what SDIFF gives; answers how many."""
+    """Store the difference; returns its size."""
     return _store(run, argv[1], _diff(_sets(run, argv[2:])))
 
 
@@ -248,7 +248,7 @@ _NUMKEYS: Final = at_least(1, b"ERR numkeys should be greater than 0")
 
 @command("sintercard", -3, "set", "readonly", keys=numbered_keys(1))
 def sintercard(run: Run, argv: Args) -> Reply:
-    """How many members all have: numkeys key … [LIMIT most]."""
+    """Return the size of the intersection: numkeys key … [LIMIT most]."""
     count = _NUMKEYS(argv[1])
     if count > len(argv) - 2:
         raise CommandError(b"ERR Number of keys can't be greater than number of args")

@@ -19,7 +19,7 @@ from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 STRING_BYTES_MAX: Final = 512 * 1024 * 1024
-"""What `proto-max-bulk-len` is by default."""
+"""The default of `proto-max-bulk-len`."""
 _TOO_LONG: Final = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 _EXPIRY_OPTIONS: Final = {
     # option: (milliseconds in its unit, counted from 1970)
@@ -42,14 +42,14 @@ _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 @command("get", 2, "string", "readonly fast", keys=(1, 1, 1))
 def get(run: Run, argv: Args) -> Reply:
-    """The string of a key."""
+    """Return the string of a key."""
     value = run.database.string(argv[1])
     return bytes(value) if value.__class__ is bytearray else value
 
 
 @command("set", -3, "string", "write denyoom", keys=(1, 1, 1))
 def set_(run: Run, argv: Args) -> Reply:
-    """Give a key a string: [NX|XX] [GET] [EX|PX|EXAT|PXAT time|KEEPTTL]."""
+    """Set a key to a string: [NX|XX] [GET] [EX|PX|EXAT|PXAT time|KEEPTTL]."""
     database = run.database
     if len(argv) == 3:
         key = argv[1]
@@ -99,7 +99,7 @@ def _set_with_options(run: Run, argv: Args) -> Reply:
 def _store(
     run: Run, key: bytes, value: bytes, at_ms: int | None, *, keep_ttl: bool = False
 ) -> None:
-    """Give a key a string, with an effect that depends on nothing."""
+    """Set a key to a string, with an effect that depends on no state and no clock."""
     database = run.database
     if keep_ttl:
         # An expiry whose time has come is not to be kept.
@@ -116,7 +116,7 @@ def _store(
 
 
 def _end_of(run: Run, found: Found, name: bytes) -> int | None:
-    """When a key ends by the options, None if they give no time. Raises CommandError."""
+    """Return the expiry that the options set, or None. Raises CommandError."""
     given = found.value("expiry")
     if given is None:
         return None
@@ -125,7 +125,7 @@ def _end_of(run: Run, found: Found, name: bytes) -> int | None:
 
 
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
-    """When a key ends by an option's number. Raises CommandError."""
+    """Return the expiry that the number of an option means. Raises CommandError."""
     given = to_int(text)
     now_ms = 0 if absolute else run.now_ms
     if given <= 0 or given > INT64_MAX // scale or given * scale > INT64_MAX - now_ms:
@@ -135,7 +135,7 @@ def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes)
 
 @command("setnx", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def setnx(run: Run, argv: Args) -> Reply:
-    """Give a key a string if it holds nothing."""
+    """Set a key to a string unless it exists."""
     if run.database.find(argv[1]) is not None:
         return 0
     _store(run, argv[1], argv[2], None)
@@ -144,7 +144,7 @@ def setnx(run: Run, argv: Args) -> Reply:
 
 @command("setex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setex(run: Run, argv: Args) -> Reply:
-    """Give a key a string for some seconds."""
+    """Set a key to a string with a time to live in seconds."""
     at_ms = expiry_ms(run, argv[2], scale=1_000, absolute=False, name=b"setex")
     _store(run, argv[1], argv[3], at_ms)
     return OK
@@ -152,7 +152,7 @@ def setex(run: Run, argv: Args) -> Reply:
 
 @command("psetex", 4, "string", "write denyoom", keys=(1, 1, 1))
 def psetex(run: Run, argv: Args) -> Reply:
-    """Give a key a string for some milliseconds."""
+    """Set a key to a string with a time to live in milliseconds."""
     at_ms = expiry_ms(run, argv[2], scale=1, absolute=False, name=b"psetex")
     _store(run, argv[1], argv[3], at_ms)
     return OK
@@ -160,7 +160,7 @@ def psetex(run: Run, argv: Args) -> Reply:
 
 @command("getset", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def getset(run: Run, argv: Args) -> Reply:
-    """Give a key a string, answer what it held."""
+    """Set a key to a string; returns the old one."""
     old = get(run, argv)
     _store(run, argv[1], argv[2], None)
     return old
@@ -168,7 +168,7 @@ def getset(run: Run, argv: Args) -> Reply:
 
 @command("getdel", 2, "string", "write fast", keys=(1, 1, 1))
 def getdel(run: Run, argv: Args) -> Reply:
-    """The string of a key, which is removed."""
+    """Return the string of a key and remove the key."""
     old = get(run, argv)
     if old is not None:
         run.database.remove(argv[1])
@@ -179,7 +179,7 @@ def getdel(run: Run, argv: Args) -> Reply:
 
 @command("getex", -2, "string", "write fast", keys=(1, 1, 1))
 def getex(run: Run, argv: Args) -> Reply:
-    """The string of a key, which gets another expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
+    """Return the string of a key and set its expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
     found = read_options(argv, 2, _GETEX_OPTIONS)
     key, database = argv[1], run.database
     value = get(run, argv)
@@ -204,7 +204,7 @@ def getex(run: Run, argv: Args) -> Reply:
 
 @command("mget", -2, "string", "readonly fast", keys=(1, -1, 1))
 def mget(run: Run, argv: Args) -> Reply:
-    """The strings of keys; null for what is none."""
+    """Return the strings of keys; null for other kinds and missing keys."""
     find = run.database.find
     out: list[bytes | None] = []
     copies: dict[bytes, bytes] = {}
@@ -225,7 +225,7 @@ def mget(run: Run, argv: Args) -> Reply:
 
 @command("mset", -3, "string", "write denyoom", keys=(1, -1, 2))
 def mset(run: Run, argv: Args) -> Reply:
-    """Give keys strings."""
+    """Set keys to strings."""
     if len(argv) % 2 == 0:
         raise wrong_arity(b"mset")
     database = run.database
@@ -237,7 +237,7 @@ def mset(run: Run, argv: Args) -> Reply:
 
 @command("msetnx", -3, "string", "write denyoom", keys=(1, -1, 2))
 def msetnx(run: Run, argv: Args) -> Reply:
-    """Give keys strings if none of them holds anything."""
+    """Set keys to strings unless one of them exists."""
     if len(argv) % 2 == 0:
         raise wrong_arity(b"msetnx")
     if any(run.database.find(key) is not None for key in argv[1::2]):
@@ -251,14 +251,14 @@ def msetnx(run: Run, argv: Args) -> Reply:
 
 @command("strlen", 2, "string", "readonly fast", keys=(1, 1, 1))
 def strlen(run: Run, argv: Args) -> Reply:
-    """How many bytes a string has."""
+    """Return the length of a string in bytes."""
     value = run.database.string(argv[1])
     return 0 if value is None else len(value)
 
 
 @command("getrange", 4, "string", "readonly", keys=(1, 1, 1))
 def getrange(run: Run, argv: Args) -> Reply:
-    """Bytes from an index to another, which counts; negative ones count from the end."""
+    """Return the bytes from an index through another; negative ones count from the end."""
     start, end = to_int(argv[2]), to_int(argv[3])
     value = run.database.string(argv[1])
     if value is None:
@@ -273,7 +273,7 @@ def substr(run: Run, argv: Args) -> Reply:
 
 
 def byte_range(size: int, start: int, end: int) -> slice:
-    """What `start` and `end` of GETRANGE mean in a string of `size` bytes."""
+    """Convert `start` and `end` of GETRANGE for a string of `size` bytes."""
     if start < 0 and end < 0 and start > end:
         return slice(0, 0)
     if start < 0:
@@ -286,7 +286,7 @@ def byte_range(size: int, start: int, end: int) -> slice:
 
 @command("append", 3, "string", "write denyoom fast", keys=(1, 1, 1))
 def append(run: Run, argv: Args) -> Reply:
-    """Add to the end of a string."""
+    """Append to a string."""
     database, key, more = run.database, argv[1], argv[2]
     value = database.string(key)
     if value is None:
@@ -302,7 +302,7 @@ def append(run: Run, argv: Args) -> Reply:
 
 @command("setrange", 4, "string", "write denyoom", keys=(1, 1, 1))
 def setrange(run: Run, argv: Args) -> Reply:
-    """Write over a part of a string, with zeros up to there."""
+    """Overwrite a part of a string, which is extended with zero bytes."""
     database, key, part = run.database, argv[1], argv[3]
     offset = to_int(argv[2])
     if offset < 0:
@@ -320,13 +320,13 @@ def setrange(run: Run, argv: Args) -> Reply:
 
 
 def check_length(size: int) -> None:
-    """Strings have a limit. Raises CommandError."""
+    """Check the size limit of strings. Raises CommandError."""
     if size > STRING_BYTES_MAX:
         raise CommandError(_TOO_LONG)
 
 
 def writable(database: Database, key: bytes, value: bytes | bytearray | None) -> bytearray:
-    """The string of a key, to be changed in place; `value` is what the key holds now."""
+    """Return the string of a key as a `bytearray` to change; `value` is the present value."""
     if isinstance(value, bytearray):
         return value
     made = database.values[key] = bytearray(value or b"")
@@ -334,5 +334,5 @@ def writable(database: Database, key: bytes, value: bytes | bytearray | None) ->
 
 
 def grow(value: bytearray, size: int) -> None:
-    """Add zeros up to a size."""
+    """Extend with zero bytes to a size."""
     value += bytes(max(0, size - len(value)))

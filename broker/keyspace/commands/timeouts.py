@@ -1,4 +1,4 @@
-"""How long blocking commands wait."""
+"""Timeouts of blocking commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_TIMEOUT: Final = b"ERR timeout is not a float or out of range"
 
 
 def to_timeout_ms(run: Run, text: bytes) -> int:
-    """How long to wait, given in seconds; 0 = for ever. Raises CommandError."""
+    """Parse a timeout in seconds; 0 = none. Raises CommandError."""
     try:
         seconds = to_float(text, _NO_TIMEOUT)
     except OverflowError:

@@ -16,7 +16,7 @@ _FLAGS = "noscript loading stale fast allow_busy now"
 
 @command("multi", 1, "transactions", _FLAGS)
 def multi(run: Run, argv: Args) -> Reply:
-    """Queue what follows."""
+    """Start a transaction: queue the following commands."""
     if run.session.queue is not None:
         raise CommandError(b"ERR MULTI calls can not be nested")
     run.session.queue = []
@@ -26,7 +26,7 @@ def multi(run: Run, argv: Args) -> Reply:
 
 @command("exec", 1, "transactions", "noscript loading stale skip_slowlog now")
 def exec_(run: Run, argv: Args) -> Reply:
-    """Run what is queued, unless a watched key was changed."""
+    """Run the queued commands, unless a watched key changed."""
     if run.session.queue is None:
         raise CommandError(b"ERR EXEC without MULTI")
     return run_queue(run)
@@ -34,7 +34,7 @@ def exec_(run: Run, argv: Args) -> Reply:
 
 @command("discard", 1, "transactions", _FLAGS)
 def discard(run: Run, argv: Args) -> Reply:
-    """Drop what is queued."""
+    """Discard the queued commands."""
     session = run.session
     if session.queue is None:
         raise CommandError(b"ERR DISCARD without MULTI")
@@ -44,7 +44,7 @@ def discard(run: Run, argv: Args) -> Reply:
 
 @command("watch", -2, "transactions", _FLAGS, keys=(1, -1, 1))
 def watch(run: Run, argv: Args) -> Reply:
-    """Have EXEC do nothing if one of the keys changes before it."""
+    """Make EXEC do nothing if one of the keys changes before it."""
     if run.session.queue is not None:
         raise CommandError(b"ERR WATCH inside MULTI is not allowed")
     if not run.session.dirty_watch:
@@ -54,6 +54,6 @@ def watch(run: Run, argv: Args) -> Reply:
 
 @command("unwatch", 1, "transactions", "noscript loading stale fast allow_busy")
 def unwatch(run: Run, argv: Args) -> Reply:
-    """Forget what was watched."""
+    """Stop watching all keys."""
     forget_watches(run.session)
     return OK

@@ -1,12 +1,13 @@
 """Members by score, ties by their bytes: sorted runs of scores, and of members beside them.
 
 The *rank* of an entry is the number of entries before it; it is valid until the next change. A
-search finds the first entry that is not less, so `(score, b"")` sorts before all entries of a score.
+search finds the first entry that is not less, so `(score, b"")` sorts before all entries of that
+score.
 
-A run keeps its scores as an array of doubles, so a search reads adjacent memory and compares members
-only where scores are equal. Runs have about a thousand entries at most, so a change moves a few KiB.
-A rank is the sum of the sizes of the runs before it. If there are many runs, numpy sums them: 10 M
-entries are 15,000 runs.
+A run keeps its scores as an array of doubles, so a search reads adjacent memory and compares
+members only where scores are equal. Runs have about a thousand entries at most, so a change moves a
+few KiB. A rank is the sum of the sizes of the runs before it. If there are many runs, numpy sums
+them: 10 M entries are 15,000 runs.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def test_redis_cli_has_its_help(resp_broker: RespBroker) -> None:
         timeout=AT_ONCE_S,
         check=True,
     )
-    assert "The string of a key" in told.stdout
+    assert "Return the string of a key" in told.stdout
     assert told.stdout.endswith("PONG\n")
 
 

@@ -29,26 +29,26 @@ def _users(run: Run) -> list[bytes]:
 
 @command("acl|whoami", 2, "server", _FLAGS)
 def acl_whoami(run: Run, argv: Args) -> Reply:
-    """Under what name one came in."""
+    """Return the user name of this connection."""
     return run.session.user
 
 
 @command("acl|users", 2, "server", _ADMIN)
 def acl_users(run: Run, argv: Args) -> Reply:
-    """Who may come in."""
+    """List the users."""
     return _users(run)
 
 
 @command("acl|list", 2, "server", _ADMIN)
 def acl_list(run: Run, argv: Args) -> Reply:
-    """The same as rules, without tokens."""
+    """List the rules of all users, without tokens."""
     secret = b"" if run.shared.server.wants_password else b"nopass "
     return [b"user %b on %b~* &* +@all" % (user, secret) for user in _users(run)]
 
 
 @command("acl|getuser", 3, "server", _ADMIN)
 def acl_getuser(run: Run, argv: Args) -> Reply:
-    """A user's rules, without tokens."""
+    """Return the rules of a user, without tokens."""
     if argv[2] not in _users(run):
         return None
     flags = [b"on"] if run.shared.server.wants_password else [b"on", b"nopass"]
@@ -62,7 +62,7 @@ def acl_getuser(run: Run, argv: Args) -> Reply:
 
 @command("acl|cat", -2, "server", _FLAGS)
 def acl_cat(run: Run, argv: Args) -> Reply:
-    """Categories of commands, or the commands of one."""
+    """List the categories of commands, or the commands of one."""
     if len(argv) == 2:
         return [category.encode() for category in CATEGORIES]
     if len(argv) > 3:
@@ -78,7 +78,7 @@ def acl_cat(run: Run, argv: Args) -> Reply:
 
 @command("acl|log", -2, "server", _ADMIN)
 def acl_log(run: Run, argv: Args) -> Reply:
-    """Whoever was turned away; not kept: [count|RESET]."""
+    """List failed logins; none are recorded: [count|RESET]."""
     if len(argv) > 2:
         if argv[2].lower() == b"reset":
             return OK
@@ -88,7 +88,7 @@ def acl_log(run: Run, argv: Args) -> Reply:
 
 @command("acl|genpass", -2, "server", _FLAGS)
 def acl_genpass(run: Run, argv: Args) -> Reply:
-    """Random digits for a token: [bits]."""
+    """Generate a random token: [bits]."""
     bits = to_int(argv[2]) if len(argv) > 2 else 256
     if not 0 < bits <= _BITS_MAX:
         raise CommandError(
@@ -101,7 +101,7 @@ def acl_genpass(run: Run, argv: Args) -> Reply:
 
 @command("acl|dryrun", -4, "server", _ADMIN)
 def acl_dryrun(run: Run, argv: Args) -> Reply:
-    """Whether a user may run a command: whoever is known may run all there are."""
+    """Check whether a user may run a command; every user may run all commands."""
     if argv[2] not in _users(run):
         raise CommandError(b"ERR User '%b' not found" % argv[2])
     entry = entry_named(argv[3])

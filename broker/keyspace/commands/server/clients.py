@@ -1,4 +1,4 @@
-"""CLIENT: who is connected, under what name, and ending or waking others."""
+"""CLIENT: lists, names, closes and unblocks connections."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _TYPES: Final = {
 
 @command("client|id", 2, "connection", _FLAGS)
 def client_id(run: Run, argv: Args) -> Reply:
-    """The number of this connection."""
+    """Return the number of this connection."""
     return run.session.number
 
 
 @command("client|getname", 2, "connection", _FLAGS)
 def client_getname(run: Run, argv: Args) -> Reply:
-    """The name of this connection, if it has one."""
+    """Return the name of this connection."""
     return run.session.name or None
 
 
 @command("client|setname", 3, "connection", _FLAGS)
 def client_setname(run: Run, argv: Args) -> Reply:
-    """Give this connection a name; an empty one takes it away."""
+    """Set the name of this connection; an empty one removes it."""
     check_name(argv[2])
     run.session.name = argv[2]
     return OK
@@ -52,7 +52,7 @@ def client_setname(run: Run, argv: Args) -> Reply:
 
 @command("client|setinfo", 4, "connection", _FLAGS)
 def client_setinfo(run: Run, argv: Args) -> Reply:
-    """Say by which library this client speaks: LIB-NAME name, LIB-VER version."""
+    """Set the client library of this connection: LIB-NAME name, LIB-VER version."""
     which, value = argv[2].lower(), argv[3]
     if which not in (b"lib-name", b"lib-ver"):
         raise CommandError(b"ERR Unrecognized option '%b'" % argv[2])
@@ -66,7 +66,7 @@ def client_setinfo(run: Run, argv: Args) -> Reply:
 
 @command("client|info", 2, "connection", _FLAGS)
 def client_info(run: Run, argv: Args) -> Reply:
-    """This connection, as in CLIENT LIST."""
+    """Describe this connection, as in CLIENT LIST."""
     return Verbatim(line_of(run, run.session))
 
 
@@ -74,7 +74,7 @@ def client_info(run: Run, argv: Args) -> Reply:
 
 
 def type_of(session: Session) -> bytes:
-    """Which TYPE it is."""
+    """Return the TYPE of a client."""
     return b"pubsub" if session.subscribed else b"normal"
 
 
@@ -103,7 +103,7 @@ def _last_command(run: Run, session: Session) -> bytes:
 
 
 def line_of(run: Run, session: Session) -> bytes:
-    """A client's line in CLIENT LIST, without its end. Buffers are the host's, and 0 here."""
+    """Return a client's line in CLIENT LIST. The host has the buffers, so they are 0 here."""
     now_ms = run.now_ms
     members: list[tuple[bytes, bytes | int]] = [
         (b"id", session.number),
@@ -138,7 +138,7 @@ def line_of(run: Run, session: Session) -> bytes:
 
 @command("client|list", -2, "connection", _ADMIN)
 def client_list(run: Run, argv: Args) -> Reply:
-    """Who is connected: [TYPE type] or [ID id ...]."""
+    """List connections: [TYPE type] or [ID id ...]."""
     sessions = run.shared.sessions
     shown = list(sessions.values())
     if len(argv) > 2:
@@ -163,7 +163,7 @@ def _type(word: bytes) -> bytes:
 
 @command("client|kill", -3, "connection", _ADMIN)
 def client_kill(run: Run, argv: Args) -> Reply:
-    """End connections: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
+    """Close clients: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
     sessions = list(run.shared.sessions.values())
     if len(argv) == 3:
         for session in sessions:
@@ -191,7 +191,7 @@ _READERS: Final[dict[str, Callable[[Session], bytes | int]]] = {
     "laddr": lambda session: session.local_address,
     "user": lambda session: session.user,
 }
-"""What the filters of CLIENT KILL look at."""
+"""The values that the filters of CLIENT KILL compare."""
 
 
 def _skipme(text: bytes) -> bool:
@@ -217,7 +217,7 @@ def _kill_options(run: Run) -> Options:
 
 
 def _end(run: Run, session: Session) -> None:
-    """End a connection; oneself after the answer."""
+    """Close a connection; the caller's own after the reply."""
     if session is run.session:
         session.closing = True
         return
@@ -227,7 +227,7 @@ def _end(run: Run, session: Session) -> None:
 
 @command("client|unblock", -3, "connection", _ADMIN)
 def client_unblock(run: Run, argv: Args) -> Reply:
-    """Wake a client from a blocking command, as if its time were up: id [TIMEOUT|ERROR]."""
+    """End the blocking command of a client, as if it timed out: id [TIMEOUT|ERROR]."""
     with_error = False
     if len(argv) == 4:
         reason = argv[3].lower()

@@ -41,9 +41,9 @@ class Setting:
     """A setting that CONFIG knows."""
 
     default: bytes
-    """The value unless the host's configuration has another (`ServerState.given`)."""
+    """The default; the host's configuration may fix another (`ServerState.given`)."""
     bounds: tuple[int, int] | None = None
-    """Clients may set an amount from the first to the second; `on_setting` notifies the host."""
+    """The bounds of values that clients may set; `on_setting` notifies the host."""
 
 
 SETTINGS: Final = {
@@ -64,7 +64,7 @@ SETTINGS: Final = {
 
 
 def value_of(server: ServerState, name: bytes) -> bytes:
-    """The present value of a setting."""
+    """Return the present value of a setting."""
     value = server.settings.get(name)
     if value is None:
         value = server.given.get(name)
@@ -73,7 +73,7 @@ def value_of(server: ServerState, name: bytes) -> bytes:
 
 @command("config|get", -3, "server", _ADMIN)
 def config_get(run: Run, argv: Args) -> Reply:
-    """Settings whose names match one of the patterns."""
+    """List the settings whose names match one of the patterns."""
     server = run.shared.server
     found: dict[bytes, bytes] = {}
     for pattern in argv[2:]:
@@ -118,7 +118,7 @@ def config_set(run: Run, argv: Args) -> Reply:
 
 
 def _checked(setting: Setting, now: bytes, text: bytes) -> bytes:
-    """The value in the form of CONFIG GET. Raises CommandError with the reason alone."""
+    """Return a value in the form of CONFIG GET. Raises CommandError with the bare reason."""
     if setting.bounds is None:
         if text.lower() != now.lower():
             raise CommandError(b"delaylog cannot change this, it stays '%b'" % now)
@@ -135,7 +135,7 @@ def _checked(setting: Setting, now: bytes, text: bytes) -> bytes:
 
 @command("config|resetstat", 2, "server", _ADMIN)
 def config_resetstat(run: Run, argv: Args) -> Reply:
-    """Have INFO count from zero again."""
+    """Reset the counters of INFO."""
     server = run.shared.server
     server.forgotten = {
         "commands_run": server.commands_run,

@@ -15,7 +15,7 @@ from delaylog.broker.keyspace.running.watching import forget_watches
 from delaylog.broker.keyspace.values.number_texts import INT32_MAX, INT32_MIN, to_int
 
 REDIS_VERSION: Final = b"7.0.15"
-"""What clients are told; what they may expect of the server goes by it."""
+"""The version that clients see, from which they derive the available features."""
 _FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
 _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "
@@ -26,7 +26,7 @@ _WRONG: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
 @command("ping", -1, "connection", "fast sentinel pubsub")
 def ping(run: Run, argv: Args) -> Reply:
-    """PONG, or what was given."""
+    """Return PONG, or the argument."""
     if len(argv) > 2:
         raise CommandError(b"ERR wrong number of arguments for 'ping' command")
     session = run.session
@@ -37,13 +37,13 @@ def ping(run: Run, argv: Args) -> Reply:
 
 @command("echo", 2, "connection", "loading stale fast")
 def echo(run: Run, argv: Args) -> Reply:
-    """What was given."""
+    """Return the argument."""
     return argv[1]
 
 
 @command("select", 2, "connection", "loading stale fast")
 def select(run: Run, argv: Args) -> Reply:
-    """Go on in another database."""
+    """Select another database."""
     number = to_int(argv[1])
     if not INT32_MIN <= number <= INT32_MAX:
         refusal = b"ERR value is out of range, value must between %d and %d"
@@ -56,7 +56,7 @@ def select(run: Run, argv: Args) -> Reply:
 
 
 def authenticate(run: Run, name: bytes, token: bytes) -> None:
-    """Let a client in. Raises CommandError."""
+    """Authenticate a client. Raises CommandError."""
     server = run.shared.server
     known = server.accounts.get(name)
     if known is None or not compare_digest(known, token):
@@ -69,7 +69,7 @@ def authenticate(run: Run, name: bytes, token: bytes) -> None:
 
 @command("auth", -2, "connection", _FLAGS)
 def auth(run: Run, argv: Args) -> Reply:
-    """Show who one is: [user] token."""
+    """Authenticate this connection: [user] token."""
     if len(argv) > 3:
         raise CommandError(b"ERR syntax error")
     if not run.shared.server.wants_password:
@@ -99,7 +99,7 @@ _HELLO_OPTIONS: Final[Options] = {
 
 @command("hello", -1, "connection", _FLAGS)
 def hello(run: Run, argv: Args) -> Reply:
-    """Choose the protocol: [2|3 [AUTH user token] [SETNAME name]]."""
+    """Set the protocol version: [2|3 [AUTH user token] [SETNAME name]]."""
     session = run.session
     resp = session.resp
     if len(argv) > 1:
@@ -141,21 +141,21 @@ def hello(run: Run, argv: Args) -> Reply:
 
 
 def check_name(name: bytes, what: bytes = b"Client names") -> None:
-    """Names stand in CLIENT LIST. Raises CommandError."""
+    """Check a name for CLIENT LIST. Raises CommandError."""
     if any(not 33 <= char <= 126 for char in name):
         raise CommandError(b"ERR %b cannot contain spaces, newlines or special characters." % what)
 
 
 @command("quit", -1, "connection", _FLAGS + " pubsub now")
 def quit_(run: Run, argv: Args) -> Reply:
-    """Say goodbye."""
+    """Close this connection."""
     run.session.closing = True
     return OK
 
 
 @command("reset", 1, "connection", _FLAGS + " pubsub now")
 def reset(run: Run, argv: Args) -> Reply:
-    """Be as a new client."""
+    """Reset this connection to the state of a new one."""
     session = run.session
     session.queue, session.failed_multi = None, False
     forget_watches(session)

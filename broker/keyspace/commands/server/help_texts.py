@@ -9,7 +9,7 @@ from delaylog.broker.keyspace.running.run import Run
 
 
 def add_help() -> None:
-    """Give every command that has subcommands one more, once all the others are there."""
+    """Add a HELP subcommand to every command with subcommands, after all others are registered."""
     for name, entry in COMMANDS.items():
         if entry.subcommands:
             family = " @connection" if "connection" in entry.categories else ""
@@ -17,13 +17,13 @@ def add_help() -> None:
 
 
 def summary_of(entry: Command) -> bytes:
-    """What a command does, in one sentence without its full stop."""
+    """Return the first sentence of a command's docstring, without the full stop."""
     text = entry.function.__doc__ or ""
     return text.strip().partition("\n")[0].rstrip(".").encode()
 
 
 def _help(run: Run, argv: Args) -> Reply:
-    """The subcommands."""
+    """List the subcommands."""
     name = argv[0].lower()
     lines = [b"%b <subcommand> [<arg> [value] [opt] ...]. Subcommands are:" % name.upper()]
     for sub, entry in sorted(COMMANDS[name].subcommands.items()):

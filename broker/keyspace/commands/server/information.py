@@ -22,7 +22,7 @@ _DAY_S: Final = 86_400
 
 
 def human(size: int) -> bytes:
-    """A number of bytes as people read it: 1.50M."""
+    """Format a number of bytes: 1.50M."""
     if size < 1024:
         return b"%dB" % size
     amount, unit = float(size), 0
@@ -157,7 +157,7 @@ _ALL: Final = {name.lower() for name in _SECTIONS}
 
 @command("info", -1, "server", "loading stale @dangerous")
 def info(run: Run, argv: Args) -> Reply:
-    """What there is to know of this server: [section ...], default, all or everything."""
+    """Describe this server: [section ...], default, all or everything."""
     wanted: set[bytes] = set()
     for word in [word.lower() for word in argv[1:]] or [b"default"]:
         wanted |= _ALL if word in (b"all", b"everything", b"default") else {word}

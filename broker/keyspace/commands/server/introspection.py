@@ -62,7 +62,7 @@ def _key_specs(entry: Command) -> Reply:
 
 
 def describe(entry: Command) -> Reply:
-    """The ten members of a command's entry."""
+    """Return the ten fields of a command's entry."""
     return [
         entry.name,
         entry.arity,
@@ -78,14 +78,14 @@ def describe(entry: Command) -> Reply:
 
 
 def entry_named(name: bytes) -> Command | None:
-    """The entry of `get` or of `config|get`."""
+    """Find the entry of `get` or of `config|get`."""
     first, _, second = name.lower().partition(b"|")
     entry = COMMANDS.get(first)
     return entry if entry is None or not second else entry.subcommands.get(second)
 
 
 def everything() -> Iterable[Command]:
-    """All commands, subcommands behind their containers."""
+    """Iterate over all commands; subcommands follow their container."""
     for entry in COMMANDS.values():
         yield entry
         yield from entry.subcommands.values()
@@ -93,19 +93,19 @@ def everything() -> Iterable[Command]:
 
 @command("command", -1, "server", _FLAGS + " @connection")
 def command_(run: Run, argv: Args) -> Reply:
-    """All commands with their flags, the positions of their keys, and their subcommands."""
+    """List all commands with their flags, key positions and subcommands."""
     return [describe(entry) for entry in COMMANDS.values()]
 
 
 @command("command|count", 2, "server", _FLAGS + " @connection")
 def command_count(run: Run, argv: Args) -> Reply:
-    """How many commands there are."""
+    """Count the commands."""
     return len(COMMANDS)
 
 
 @command("command|info", -2, "server", _FLAGS + " @connection")
 def command_info(run: Run, argv: Args) -> Reply:
-    """The same as COMMAND, of these commands."""
+    """COMMAND for the named commands."""
     if len(argv) == 2:
         return command_(run, argv)
     found = [entry_named(name) for name in argv[2:]]
@@ -125,7 +125,7 @@ def _document(entry: Command) -> Reply:
 
 @command("command|docs", -2, "server", _FLAGS + " @connection")
 def command_docs(run: Run, argv: Args) -> Reply:
-    """What commands are for: [name ...]."""
+    """Return the documentation of commands: [name ...]."""
     names = argv[2:] or list(COMMANDS)
     flat: list[Reply] = []
     for name in names:
@@ -137,7 +137,7 @@ def command_docs(run: Run, argv: Args) -> Reply:
 
 @command("command|list", -2, "server", _FLAGS + " @connection")
 def command_list(run: Run, argv: Args) -> Reply:
-    """The names of commands: [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]."""
+    """List the names of commands: [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]."""
     if len(argv) == 2:
         return list(COMMANDS)
     if len(argv) != 5 or argv[2].lower() != b"filterby":
@@ -154,7 +154,7 @@ def command_list(run: Run, argv: Args) -> Reply:
 
 
 def in_category(category: str) -> list[bytes]:
-    """The commands of a category."""
+    """Return the commands of a category."""
     return [
         entry.name
         for entry in everything()
@@ -164,7 +164,7 @@ def in_category(category: str) -> list[bytes]:
 
 @command("command|getkeys", -4, "server", _FLAGS + " @connection")
 def command_getkeys(run: Run, argv: Args) -> Reply:
-    """The keys that a whole command names."""
+    """Return the keys of a full command."""
     called = argv[2:]
     entry = COMMANDS.get(called[0].lower())
     if entry is not None and entry.subcommands and len(called) > 1:

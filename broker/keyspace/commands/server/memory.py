@@ -1,4 +1,4 @@
-"""MEMORY USAGE: about how large a value is."""
+"""MEMORY USAGE: the approximate size of a value."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from delaylog.broker.keyspace.values.stream import StreamValue
 _SAMPLES: Final = 5
 _OPTIONS: Final = {b"samples": Option("samples", at_least(0, SYNTAX, malformed=NOT_INTEGER))}
 _KEY_BYTES: Final = 104
-"""What a key takes in its database's table, besides its name."""
+"""Memory of a key in the table of its database, besides its name."""
 
 
 @command("memory|usage", -3, "server", "readonly", keys=(2, 2, 1))
 def memory_usage(run: Run, argv: Args) -> Reply:
-    """About how many bytes a key and what it holds take: [SAMPLES count], 0 = look at all."""
+    """Estimate the bytes of a key and its value: [SAMPLES count], 0 = all elements."""
     samples = read_options(argv, 3, _OPTIONS).value("samples", _SAMPLES)
     value = run.database.find(argv[2])
     if value is None:
@@ -33,7 +33,7 @@ def memory_usage(run: Run, argv: Args) -> Reply:
 
 
 def _size_of(value: Value, samples: int) -> int:
-    """The container as it is, and its elements by the mean of a few."""
+    """Measure the container, and estimate its elements by the mean of a sample."""
     own = getsizeof(value)
     if isinstance(value, bytes | bytearray):
         return own

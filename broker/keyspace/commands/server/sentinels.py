@@ -19,7 +19,7 @@ _NAME: Final = b"delaylog"
 
 
 def _leader(run: Run) -> tuple[bytes, int] | None:
-    """Where the leader takes Redis clients, if that is known."""
+    """Return the endpoint of the leader, if known."""
     server = run.shared.server
     if server.role() != b"master":
         return server.leader()
@@ -34,7 +34,7 @@ def _leader(run: Run) -> tuple[bytes, int] | None:
 
 @command("sentinel|get-master-addr-by-name", 3, "server", _FLAGS)
 def get_master_addr_by_name(run: Run, argv: Args) -> Reply:
-    """Host and port of the leader, whatever the name."""
+    """Return host and port of the leader, for any name."""
     leader = _leader(run)
     return NO_ARRAY if leader is None else [leader[0], b"%d" % leader[1]]
 
@@ -69,18 +69,18 @@ def _describe(run: Run, name: bytes) -> Reply:
 
 @command("sentinel|master", 3, "server", _FLAGS)
 def master(run: Run, argv: Args) -> Reply:
-    """The leader as sentinels describe masters."""
+    """Describe the leader as sentinels describe masters."""
     return _describe(run, argv[2])
 
 
 @command("sentinel|masters", 2, "server", _FLAGS)
 def masters(run: Run, argv: Args) -> Reply:
-    """The same, in a list."""
+    """List the leader as the only master."""
     return [_describe(run, _NAME)]
 
 
 def _none(run: Run, argv: Args) -> Reply:
-    """None are named."""
+    """Return an empty list."""
     return []
 
 

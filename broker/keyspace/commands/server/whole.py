@@ -10,14 +10,14 @@ from delaylog.broker.keyspace.running.run import Run
 
 @command("time", 1, "server", "loading stale fast")
 def time(run: Run, argv: Args) -> Reply:
-    """The time of the server: seconds, and microseconds (that go by whole milliseconds)."""
+    """Return the time: seconds, and microseconds in steps of whole milliseconds."""
     seconds, rest_ms = divmod(run.now_ms, 1000)
     return [b"%d" % seconds, b"%d" % (rest_ms * 1000)]
 
 
 @command("role", 1, "server", "noscript loading stale fast @admin @dangerous")
 def role(run: Run, argv: Args) -> Reply:
-    """Whether this node takes writes, and otherwise who does."""
+    """Return whether this node accepts writes, and otherwise which node does."""
     server = run.shared.server
     if server.role() == b"master":
         return [b"master", 0, []]

@@ -28,7 +28,7 @@ _NAN: Final = b"ERR resulting score is not a number (NaN)"
 
 @command("zadd", -4, "sorted-set", "write denyoom fast", keys=(1, 1, 1))
 def zadd(run: Run, argv: Args) -> Reply:
-    """Add members, or give them other scores: [NX|XX] [GT|LT] [CH] [INCR] (score member)..."""
+    """Add members or change their scores: [NX|XX] [GT|LT] [CH] [INCR] (score member)..."""
     if len(argv) == 4 and argv[2].lower() not in _OPTIONS:
         score = to_score(argv[2])
         database = run.database
@@ -115,7 +115,7 @@ def _increase(
 
 @command("zrem", -3, "sorted-set", "write fast", keys=(1, 1, 1))
 def zrem(run: Run, argv: Args) -> Reply:
-    """Take members out."""
+    """Remove members."""
     database, key = run.database, argv[1]
     value = database.of_kind(SortedSetValue, key)
     if value is None:
@@ -133,14 +133,14 @@ def zrem(run: Run, argv: Args) -> Reply:
 
 @command("zcard", 2, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zcard(run: Run, argv: Args) -> Reply:
-    """How many members there are."""
+    """Count the members."""
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else len(value.scores)
 
 
 @command("zscore", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zscore(run: Run, argv: Args) -> Reply:
-    """The score of a member."""
+    """Return the score of a member."""
     value = run.database.of_kind(SortedSetValue, argv[1])
     score = None if value is None else value.scores.get(argv[2])
     return None if score is None else Double(score)
@@ -148,7 +148,7 @@ def zscore(run: Run, argv: Args) -> Reply:
 
 @command("zmscore", -3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zmscore(run: Run, argv: Args) -> Reply:
-    """The scores of members."""
+    """Return the scores of members."""
     value = run.database.of_kind(SortedSetValue, argv[1])
     if value is None:
         return [None] * (len(argv) - 2)
@@ -158,13 +158,13 @@ def zmscore(run: Run, argv: Args) -> Reply:
 
 @command("zrank", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zrank(run: Run, argv: Args) -> Reply:
-    """How many members come before one."""
+    """Return the rank of a member."""
     return _rank(run, argv, from_end=False)
 
 
 @command("zrevrank", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zrevrank(run: Run, argv: Args) -> Reply:
-    """How many members come after one."""
+    """Return the rank of a member in descending order."""
     return _rank(run, argv, from_end=True)
 
 
@@ -181,7 +181,7 @@ def _rank(run: Run, argv: Args, *, from_end: bool) -> Reply:
 
 @command("zscan", -3, "sorted-set", "readonly", keys=(1, 1, 1))
 def zscan(run: Run, argv: Args) -> Reply:
-    """Members and scores, some at a time."""
+    """Iterate over members and scores."""
     return scan_value(run, argv, SortedSetValue, _names, _pair)
 
 

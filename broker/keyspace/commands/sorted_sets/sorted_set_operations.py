@@ -151,19 +151,19 @@ def _store(run: Run, argv: Args, kind: bytes) -> Reply:
 
 @command("zunion", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zunion(run: Run, argv: Args) -> Reply:
-    """What is in any."""
+    """Unite sorted sets."""
     return _answer(run, argv, UNION)
 
 
 @command("zinter", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zinter(run: Run, argv: Args) -> Reply:
-    """What is in all."""
+    """Intersect sorted sets."""
     return _answer(run, argv, INTER)
 
 
 @command("zdiff", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zdiff(run: Run, argv: Args) -> Reply:
-    """What is in the first alone."""
+    """Subtract the other sorted sets from the first."""
     return _answer(run, argv, DIFF)
 
 
@@ -176,7 +176,7 @@ def zdiff(run: Run, argv: Args) -> Reply:
     positions=(1, 1, 1),
 )
 def zunionstore(run: Run, argv: Args) -> Reply:
-    """Store what is in any."""
+    """Store the union."""
     return _store(run, argv, UNION)
 
 
@@ -189,7 +189,7 @@ def zunionstore(run: Run, argv: Args) -> Reply:
     positions=(1, 1, 1),
 )
 def zinterstore(run: Run, argv: Args) -> Reply:
-    """Store what is in all."""
+    """Store the intersection."""
     return _store(run, argv, INTER)
 
 
@@ -202,13 +202,13 @@ def zinterstore(run: Run, argv: Args) -> Reply:
     positions=(1, 1, 1),
 )
 def zdiffstore(run: Run, argv: Args) -> Reply:
-    """Store what is in the first alone."""
+    """Store the difference."""
     return _store(run, argv, DIFF)
 
 
 @command("zintercard", -3, "sorted-set", "readonly movablekeys", keys=numbered_keys(1))
 def zintercard(run: Run, argv: Args) -> Reply:
-    """How many are in all, counted up to LIMIT."""
+    """Return the size of the intersection, up to LIMIT."""
     query = _Query(run, argv, 1, _CARD)
     smallest, *others = sorted(query.sources, key=len)
     limit = query.options.value("limit", 0)

@@ -50,13 +50,13 @@ def _plain(run: Run, argv: Args, *, greatest: bool) -> Reply:
 
 @command("zpopmin", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmin(run: Run, argv: Args) -> Reply:
-    """Take the lowest: key [count]."""
+    """Remove the members with the lowest scores: key [count]."""
     return _plain(run, argv, greatest=False)
 
 
 @command("zpopmax", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmax(run: Run, argv: Args) -> Reply:
-    """Take the highest: key [count]."""
+    """Remove the members with the highest scores: key [count]."""
     return _plain(run, argv, greatest=True)
 
 
@@ -66,7 +66,7 @@ def zpopmax(run: Run, argv: Args) -> Reply:
 def _of_keys(
     run: Run, keys: list[bytes], most: int, *, greatest: bool
 ) -> tuple[bytes, list[Entry]] | None:
-    """Take from the first key that has something. Raises CommandError."""
+    """Pop from the first non-empty sorted set. Raises CommandError."""
     if run.retried is not None:
         keys = [run.retried.ready]
     for key in keys:
@@ -93,13 +93,13 @@ def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
 
 @command("bzpopmin", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmin(run: Run, argv: Args) -> Reply:
-    """Take the lowest of the first key that has something, or wait: key... seconds."""
+    """ZPOPMIN of the first non-empty sorted set; blocks while all are empty: key... seconds."""
     return _first(run, argv, greatest=False)
 
 
 @command("bzpopmax", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmax(run: Run, argv: Args) -> Reply:
-    """Take the highest of the first key that has something, or wait: key... seconds."""
+    """ZPOPMAX of the first non-empty sorted set; blocks while all are empty: key... seconds."""
     return _first(run, argv, greatest=True)
 
 
@@ -113,13 +113,13 @@ def _take_first(run: Run, first: FirstOf) -> Reply:
 
 @command("zmpop", -4, "sorted-set", "write movablekeys", keys=numbered_keys(1))
 def zmpop(run: Run, argv: Args) -> Reply:
-    """Take from an end of the first key that has something."""
+    """Pop from one end of the first non-empty sorted set."""
     return _take_first(run, read_first_of(argv, 1, _SIDES))
 
 
 @command("bzmpop", -5, "sorted-set", "write blocking movablekeys", keys=numbered_keys(2))
 def bzmpop(run: Run, argv: Args) -> Reply:
-    """The same, or wait: seconds numkeys key... MIN|MAX [COUNT n]."""
+    """ZMPOP that blocks while all are empty: seconds numkeys key... MIN|MAX [COUNT n]."""
     first = read_first_of(argv, 2, _SIDES)
     timeout_ms = to_timeout_ms(run, argv[1])
     reply = _take_first(run, first)
@@ -133,7 +133,7 @@ def bzmpop(run: Run, argv: Args) -> Reply:
 
 @command("zrandmember", -2, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrandmember(run: Run, argv: Args) -> Reply:
-    """Members by chance: key [count [WITHSCORES]]; a negative count may give one twice."""
+    """Return random members: key [count [WITHSCORES]]; a negative count allows repetitions."""
     random = run.keyspace.random
     if len(argv) == 2:
         value = run.database.of_kind(SortedSetValue, argv[1])
