@@ -136,7 +136,7 @@ class ClusterMember:
         node.standing = self._standing = MemberStanding(
             self, calls, succession, self._sight, self._pace, self._safe_sends
         )
-        node.pace.shortest_s = RELEASE_PACE_SECONDS
+        node.releases.pace.shortest_s = RELEASE_PACE_SECONDS
         node.log_commits.position = self.committed
 
     @property

@@ -67,7 +67,7 @@ class Restoring:
 
     async def _restore(self) -> None:
         try:
-            await self._node.restore_keyspace()
+            await self._node.exchange.restore_keyspace()
             log.info("the keyspace is restored")
         except NotLeadingError:
             pass

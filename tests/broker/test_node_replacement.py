@@ -158,7 +158,7 @@ def test_the_loop_goes_on_while_the_keyspace_is_loaded(tmp_path: Path) -> None:
         it.fs.go_on.clear()
         it.fs.asked.clear()
         it.fs.threads.clear()
-        replacing = asyncio.create_task(it.node.replace_engine(it.make))
+        replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
         while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
             await asyncio.sleep(0.001)
         # It waits for us, and we are here: the ticks of the node, too, find nothing to do.
@@ -182,7 +182,7 @@ def test_the_loop_goes_on_while_the_keyspace_is_loaded(tmp_path: Path) -> None:
 def test_what_was_dropped_is_taken_apart_in_slices(tmp_path: Path) -> None:
     async def test(it: Place) -> None:
         old = it.engine.state.keyspace
-        await it.node.replace_engine(it.make)
+        await it.node.exchange.replace_engine(it.make)
         assert old.databases[0].values in it.node.engine.state.keyspace.garbage
         while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
             await asyncio.sleep(0.01)
@@ -213,7 +213,7 @@ def test_whoever_gives_up_waits_for_the_thread(tmp_path: Path) -> None:
     async def test(it: Place) -> None:
         it.fs.go_on.clear()
         it.fs.asked.clear()
-        replacing = asyncio.create_task(it.node.replace_engine(it.make))
+        replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
         while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
             await asyncio.sleep(0.001)
         replacing.cancel()
@@ -234,7 +234,7 @@ def test_a_snapshot_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         path = Path(it.folder) / FOLDER / base
         path.write_bytes(b"x" * path.stat().st_size)
         with pytest.raises(CorruptionError):
-            await it.node.replace_engine(it.make)
+            await it.node.exchange.replace_engine(it.make)
         assert not it.node.suspended
 
     run(tmp_path, test)

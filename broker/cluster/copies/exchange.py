@@ -184,7 +184,7 @@ class Copies:
         node, member = self._node, self._member
         try:
             await self._succession.stop()
-            await node.suspend()
+            await node.exchange.suspend()
             node.engine.close()
             member.files.close()
             files, engine = await asyncio.to_thread(self._install, incoming, tick)

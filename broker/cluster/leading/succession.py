@@ -130,7 +130,7 @@ class Succession:
                 if self._is_committed and not node.engine.state.keyspace.is_ahead:
                     node.engine.stand_down()
                 else:
-                    await node.replace_engine(self._make_engine)
+                    await node.exchange.replace_engine(self._make_engine)
                 self._fallen = False
             self._wake.set()
             return

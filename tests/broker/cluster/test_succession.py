@@ -38,6 +38,7 @@ class FakeNode:
     def __init__(self, make: MakeEngine) -> None:
         self.engine = make(None)
         self.background = self
+        self.exchange = self
         self.suspended = False
         self.clock = self
         self.leaderships = 0

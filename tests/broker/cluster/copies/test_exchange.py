@@ -75,6 +75,10 @@ class Stage(AbstractAsyncContextManager["Stage"]):
     def start(self) -> None:
         self.steps.append("succession started")
 
+    @property
+    def exchange(self) -> Stage:
+        return self
+
     async def suspend(self) -> None:
         self.steps.append("node suspended")
 

@@ -1,0 +1,120 @@
+"""Exchange a node's engine, or only its keyspace, while the node goes on.
+
+A node that lost its leadership builds a new engine over the same log, one that received a copy of
+another node's folder opens that, and a keyspace that refused a frame is reloaded from its log. The
+rule: nobody uses an engine that is being replaced. `suspended` says so, and background work is
+halted first. What reads files for seconds runs on a thread; the log goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
+from delaylog.broker.host.background import Background
+from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.log.physical_log import PhysicalLog
+
+
+class Owner(Protocol):
+    """The node whose engine is exchanged."""
+
+    engine: Engine
+    log_commits: LogCommits
+    background: Background
+
+    def adopt(self, engine: Engine) -> None:
+        """Use this engine from now on."""
+
+    async def durable(self, position: int) -> None:
+        """Wait until the log is durable up to `position`. Raises NotLeadingError."""
+
+    def kick_dispatch(self) -> None:
+        """Release what is due soon."""
+
+
+class EngineExchange:
+    """Exchanges the engine of one node. All methods belong to the loop's thread."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self.suspended = False
+        """The engine, or the whole folder, is being exchanged: nobody may use it."""
+
+    async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
+        """Replace an engine that led by one that `make` builds over the same log.
+
+        The old engine stays readable for calls that had begun, but changes nothing any more.
+        """
+        owner = self._owner
+        self.suspended = True
+        try:
+            loading = asyncio.ensure_future(asyncio.to_thread(owner.engine.load_keyspace))
+            try:
+                loaded = await asyncio.shield(loading)
+            finally:
+                # A caller that is cancelled may exchange the folder next: the thread must have
+                # stopped reading it by then.
+                await asyncio.gather(loading, return_exceptions=True)
+            old = owner.engine
+            old.close()
+            owner.adopt(make(loaded))
+            self._inherit_garbage(old)
+        finally:
+            self.suspended = False
+
+    async def restore_keyspace(self) -> None:
+        """Reload a condemned keyspace from the log; the rest of the engine goes on.
+
+        Raises NotLeadingError if the engine loses its leadership meanwhile: the engine that
+        replaces it has loaded the keyspace already.
+        """
+        owner = self._owner
+        engine, state = owner.engine, owner.engine.state
+        old, upto = state.keyspace, state.position
+        assert old.condemned, "nothing is logged meanwhile"
+        await owner.durable(upto)
+        while True:
+            base = replace(state.keyspace_base)
+            try:
+                keyspace = await asyncio.to_thread(
+                    reload_keyspace, engine.fs, engine.folder, base, upto, state.random
+                )
+                break
+            except CorruptionError:
+                if state.keyspace_base.position == base.position:
+                    raise
+                # A new snapshot was made meanwhile, and the one before it was removed.
+        if engine is not owner.engine or state.retired or state.following:
+            raise NotLeadingError("this node does not lead any more; ask the leader")
+        keyspace.now_ms = old.now_ms
+        keyspace.begin_expiring()
+        state.keyspace = keyspace
+        keyspace.inherit(old)
+        owner.kick_dispatch()
+
+    async def suspend(self) -> None:
+        """Stop using the engine and its log, for an exchange of the folder. It does not lead."""
+        self.suspended = True
+        await self._owner.background.halt()
+        await asyncio.to_thread(self._owner.log_commits.stop)
+
+    def resume(self, engine: Engine, log: PhysicalLog) -> None:
+        """Go on with another engine over another log."""
+        owner = self._owner
+        old = owner.engine
+        owner.adopt(engine)
+        self._inherit_garbage(old)
+        owner.log_commits.exchange(log)
+        self.suspended = False
+        owner.background.go_on()
+
+    def _inherit_garbage(self, old: Engine) -> None:
+        """Free the old keyspace in slices: at once it would block the loop for seconds."""
+        self._owner.engine.state.keyspace.inherit(old.state.keyspace)

@@ -1,0 +1,124 @@
+"""Release due messages when the wheel says so, at the pace that the loop can afford.
+
+One timer stands for the next moment at which a message becomes due. Whoever changes that moment (a
+send, a commit, a step of the clock) calls `run` or `kick`, which set the timer anew. A release that
+leaves more to do continues in the next turn of the loop, so that requests get their turn between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import ceil
+from time import perf_counter
+from typing import Final, Protocol
+
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.release_pace import ReleasePace
+from delaylog.broker.host.standing import Standing
+
+RELEASE_PACE_SECONDS: Final = 0.002
+"""Shortest time between two releases while messages become due all the time."""
+HELD_WAKE_MS: Final = 20
+"""How often to look while wall time was set back and the broker's clock waits for it."""
+
+
+class Owner(Protocol):
+    """The node whose messages are released."""
+
+    engine: Engine
+    clock: BrokerClock
+    log_commits: LogCommits
+    standing: Standing
+
+    @property
+    def may_release(self) -> bool:
+        """False while the node stops, exchanges its engine, or must not dispatch."""
+
+    def appended(self) -> None:
+        """Frames were appended in this turn: commit them when the turn ends."""
+
+    def released(self) -> None:
+        """Messages may have become ready: wake consumers, and load what is due next."""
+
+    def fail(self, error: BaseException) -> None:
+        """The state cannot be trusted any more."""
+
+
+class ReleaseTimer:
+    """The releases of one node. All methods belong to the loop's thread."""
+
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._kicked = False
+        self.pace = ReleasePace(RELEASE_PACE_SECONDS)
+
+    def kick(self) -> None:
+        """Run in the next turn of the loop."""
+        if not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self._run_kicked)
+
+    def cancel(self) -> None:
+        """Forget the moment that the timer stands for; the next run sets it anew."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def run(self, *, unpaced: bool = False) -> None:
+        """Release what is due and set the timer for the next.
+
+        `unpaced` ignores the pause since the last release, for a caller that does not wait.
+        """
+        owner = self._owner
+        if not owner.may_release:
+            return
+        engine = owner.engine
+        now_ms = owner.clock.now_ms()
+        try:
+            if unpaced:
+                # The log thread may have committed more than the loop has noticed.
+                engine.commit(owner.log_commits.position(), now_ms)
+            wake = engine.next_wake_ms()
+            if wake is not None and wake <= now_ms and (unpaced or self.pace.left_s <= 0):
+                began_s = perf_counter()
+                if engine.run_due(now_ms):
+                    self.kick()
+                else:
+                    self.pace.released(began_s)
+                if engine.state.log.pending_size:
+                    owner.appended()
+            owner.released()
+        except Exception as error:
+            owner.fail(error)
+            return
+        self._arm(now_ms)
+
+    def _run_kicked(self) -> None:
+        self._kicked = False
+        self.run()
+
+    def _fired(self) -> None:
+        self._timer = None
+        self.run()
+
+    def _arm(self, now_ms: int) -> None:
+        owner = self._owner
+        wake = owner.engine.next_wake_ms()
+        if wake is None or not owner.standing.leading:
+            return
+        if (pause_s := self.pace.left_s) > 0:
+            wake = max(wake, now_ms + ceil(pause_s * 1000))
+        if self._timer is not None:
+            if self._timer_ms <= wake and self._timer_ms > now_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = wake
+        # While the clock waits for wall time, it may stay just before the due time for a day.
+        least_ms = HELD_WAKE_MS if owner.clock.held_ms else 1
+        delay = min(max(wake - now_ms, least_ms), 60_000) / 1000
+        self._timer = self._loop.call_later(delay, self._fired)
