@@ -2,8 +2,8 @@
 
 The engine makes every decision, on the loop. The node connects it to its surroundings: messages
 are released by `release_timer`, periodic duties are in `node_ticks` and `chores`, a turn is
-committed by `log_commits`, long work runs between requests in `background`, senders wait for room in
-`admission`, and `engine_exchange` replaces the engine. Callers reach all of them through the node.
+committed by `log_commits`, long work runs between requests in `background`, senders wait for room
+in `admission`, and `engine_exchange` replaces the engine. Callers reach all of them by the node.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Node:
         return self._loop.time()
 
     def seconds_left(self, until_s: float, until_ms: int) -> float:  # noqa: ARG002
-        """Seconds that a call may still wait, given its deadline by the loop's clock and the broker's."""
+        """Seconds that a call may still wait: until its deadline by the loop's clock."""
         return until_s - self._loop.time()
 
     async def pause(self, seconds: float = 0.0) -> None:
@@ -354,7 +354,7 @@ class Node:
         self.spawn("publish", self.chores.publish)
 
     def state_ms(self) -> int:
-        """Time of the engine's state: on a follower the leader's time as replicated, else its own."""
+        """Time of the engine's state: on a follower the replicated time of the leader."""
         state = self.engine.state
         return state.told_ms if state.following else self.clock.now_ms()
 
@@ -391,6 +391,6 @@ class Node:
         self.standing.check()
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
-        """Wait while changes fill memory faster than they are written; `rows`: they add rows too."""
+        """Wait while changes fill memory faster than they are written; `rows`: or add rows."""
         await self.admission.room_for_changes(rows=rows)
         self.standing.check()
