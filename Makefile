@@ -14,7 +14,8 @@ OLDER_READY := $(OLDER)/ready
 SPARK := .venv-spark
 SPARK_READY := $(SPARK)/ready
 DEMO_SPARK_READY := $(SPARK)/demo-ready
-CHECKED := $(addprefix tests/,wheel storage replication broker/engine broker/keyspace broker/history)
+CHECKED := $(addprefix tests/,wheel storage replication broker/engine broker/backup broker/verify \
+  broker/keyspace broker/history)
 # Of bench-spark.
 SIZE := --small
 # Redis tests mostly wait; `make test-redis ENDPOINT='--endpoint delaylog'` asks one server alone.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from delaylog.broker.engine.limits import Limits
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
-from tests.broker.engine.conftest import Host
+from tests.broker.engine.host import Host
 from tests.golden import scene
 
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, segment_bytes_max=16_000)

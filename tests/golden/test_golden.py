@@ -23,7 +23,7 @@ from delaylog.storage.log.payloads import SendDecision, unpack
 from delaylog.storage.messages.batch import decode_send
 from delaylog.storage.messages.rows import place_rows
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
-from tests.broker.engine.conftest import Host
+from tests.broker.engine.host import Host
 from tests.golden import scene
 
 HERE = Path(__file__).parent

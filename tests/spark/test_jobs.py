@@ -14,7 +14,7 @@ from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import archive, audit
 from pyspark_delaylog.jobs.main import make_parser
 from pyspark_delaylog.segments.errors import SegmentError
-from tests.broker.engine.conftest import HOUR, START_MS, Host
+from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.spark.real.real_broker import RealBroker
 
 START_HOUR = START_MS // HOUR

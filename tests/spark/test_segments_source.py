@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog.storage.layout import hour_name
-from tests.broker.engine.conftest import HOUR, START_MS, Host
+from tests.broker.engine.host import HOUR, START_MS, Host
 
 START_HOUR = START_MS // HOUR
 MODULE = "pyspark_delaylog.segments"

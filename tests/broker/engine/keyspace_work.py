@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, make_snapshot
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
+from delaylog.broker.engine.keyspace.keyspace_snapshots import (
+    MadeHere,
+    SnapshotFailed,
+    SnapshotRun,
+)
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 SMALL = Limits(
     disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
 )
+
+
+class Slowly:
+    """A snapshot that is made when the test says so."""
+
+    def __init__(self, task: SnapshotTask) -> None:
+        self.task = task
+        self.finished = self.stopped = False
+
+    def size(self) -> int | None:
+        return make_snapshot(OsFileSystem(), self.task).size if self.finished else None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Runner:
+    """Begins snapshots for an engine: at once, or in the way that a test chooses."""
+
+    def __init__(self) -> None:
+        self.begin: Callable[[SnapshotTask], SnapshotRun] = self.here
+        self.slow: list[Slowly] = []
+
+    def __call__(self, task: SnapshotTask) -> SnapshotRun:
+        return self.begin(task)
+
+    def here(self, task: SnapshotTask) -> SnapshotRun:
+        return MadeHere(OsFileSystem(), task)
+
+    def slowly(self, task: SnapshotTask) -> SnapshotRun:
+        self.slow.append(Slowly(task))
+        return self.slow[-1]
 
 
 def execute(engine: Engine, now_ms: int, *commands: list[bytes]) -> int:

@@ -6,29 +6,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.transactions import deciding
 from delaylog.broker.engine.transactions.deciding import PartName
 from delaylog.broker.engine.transactions.judging import Winner
-from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
+from tests.broker.engine.host import batch_of
 
 ROOM = 1 << 60
-
-
-def batch_of(bodies: Sequence[bytes], **members: Any) -> MessageBatch:
-    """A batch as it arrives; due at once unless told."""
-    columns: dict[str, Any] = {"n": len(bodies), "bodies": b"".join(bodies), **members}
-    columns["body_size"] = np.array([len(body) for body in bodies])
-    if "deliver_at_ms" not in members:
-        columns.setdefault("delay_ms", 0)
-    for name in ("id", "key"):
-        if name in members:
-            raw = [text.encode() for text in members[name]]
-            columns[name] = b"".join(raw)
-            columns[f"{name}_size"] = np.array([len(part) for part in raw])
-    return decode_send(encode_send(columns), rows_max=1 << 20)
 
 
 class Transactions:

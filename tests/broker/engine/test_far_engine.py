@@ -1,7 +1,7 @@
 """The engine's largest tests once more, with every hour but the present one in the far tier.
 
-Purpose: what is true of hours in folders is true of far hours: histories against the model, crashes
-at file operations, followers with the same hours, backups of one moment.
+Purpose: what is true of hours in folders is true of far hours: histories against the model, power
+cuts, followers with the same hours, backups of one moment.
 Method: the border of the far tier is an hour ahead instead of a day, and two sets are merged
 instead of eight; the tests themselves are those of the files they come from.
 """
@@ -12,19 +12,14 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.topics.changing import put_group
 from delaylog.storage.hours import hour_store
 from delaylog.storage.hours.far import far_merges, run_stack
-from tests.broker.engine import test_engine_crash
-from tests.broker.engine.test_backup import test_a_backup_is_one_moment, torn
-from tests.broker.engine.test_engine_crash import test_crash_at_file_operations
-from tests.broker.engine.test_standby import member, test_the_same_hours
+from tests.broker.backup.test_backup import test_a_backup_is_one_moment, torn
+from tests.broker.engine.test_standby import test_the_same_hours
 from tests.broker.engine.test_whole_queue import test_the_whole_queue_agrees_with_a_model
 
 __all__ = [
-    "member",
     "test_a_backup_is_one_moment",
-    "test_crash_at_file_operations",
     "test_the_same_hours",
     "test_the_whole_queue_agrees_with_a_model",
     "torn",
@@ -35,7 +30,6 @@ __all__ = [
 def one_near_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hour_store, "NEAR_HOURS", 1)
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
-    monkeypatch.setattr(test_engine_crash, "SAMPLE", 15)
 
 
 def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +107,6 @@ def test_groups_come_and_go_while_rows_are_judged(host: Any) -> None:
     for number, step in enumerate(merge):
         if callable(step):
             step()
-        put_group(host.engine.state, host.topic, f"group-{number}", host.now_ms)
+        host.put_group(f"group-{number}")
     host.advance(601 * hour_ms)
     assert len(host.bodies(1_000)) == 300

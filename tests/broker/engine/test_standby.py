@@ -1,132 +1,25 @@
-"""A member of a cluster: it follows a log that another engine writes, and goes on as its leader.
-
-The leader is an engine on its own folder; its log is copied frame by frame, as replication does,
-and only what is committed is applied.
-"""
+"""A member of a cluster follows a log that another engine writes, and goes on as its leader."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from delaylog.broker.engine.control import changing as control
 from delaylog.broker.engine.control.found import just
-from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.membership import Membership
-from delaylog.broker.engine.setup import Setup
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.physical_log import PhysicalLog
-from delaylog.storage.log.tick_slots import TickRecord, TickSlots
+from delaylog.storage.log.tick_slots import TickRecord
+from tests.broker.engine.host import HOUR
+from tests.broker.engine.member import Member, contents
 from tests.effort import tries
-
-HOUR = 3_600_000
-
-
-class Member:
-    """One folder that follows."""
-
-    def __init__(self, folder: Path, now_ms: int) -> None:
-        self.folder, self.now_ms = folder, now_ms
-        self.commit = 0
-        self.dropped: list[int] = []
-        """Up to where the engine found its log superfluous; none of it goes."""
-        self.open()
-
-    def open(self) -> None:
-        fs, folder = OsFileSystem(), str(self.folder)
-        if not fs.exists(folder):
-            fs.mkdir(folder)
-        saved = load_newest(fs, folder)
-        start = saved[1] if saved else 0
-        self.log = PhysicalLog(fs, f"{folder}/log", node=2)
-        for _ in self.log.recover(start, start):
-            pass
-        self.ticks = TickSlots(fs, f"{folder}/tick")
-        self.make_engine()
-
-    def make_engine(self) -> None:
-        self.engine = Engine(
-            OsFileSystem(),
-            str(self.folder),
-            Setup(random=Random(1)),
-            now_ms=self.now_ms,
-            member=Membership(self.log, self.ticks, lambda: self.commit, self._drop),
-        )
-
-    def _drop(self, position: int) -> int:
-        self.dropped.append(position)
-        return 0
-
-    def copy(self, leader: PhysicalLog, upto: int) -> None:
-        """Frames come from the leader; nothing says yet that they are committed."""
-        while self.log.end_position < upto:
-            self.log.append_raw(leader.read(self.log.end_position, 4_096))
-        self.log.write_pending()
-        self.log.sync()
-
-    def follow(self, commit: int) -> None:
-        self.commit = commit
-        self.engine.run_inline(self.engine.follow(commit))
-
-    def lead(self, now_ms: int) -> None:
-        """As replication does: a new epoch, committed, everything applied."""
-        epoch = self.engine.state.epoch_counter + 1 << EPOCH_NODE_BITS | 2
-        self.log.append(FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=now_ms, tick=Tick())
-        self.log.write_pending()
-        self.follow(self.log.sync())
-        self.engine.lead(now_ms, now_ms)
-        self.engine.state.committed = lambda: self.log.durable_position
-
-    def lead_after(self, host: Any) -> None:
-        """Hold and apply all that a leader has, and lead in its place."""
-        host.sync()
-        theirs = host.engine.state.log
-        self.copy(theirs, theirs.end_position)
-        self.follow(theirs.end_position)
-        self.lead(host.now_ms)
-
-    def close(self) -> None:
-        self.engine.close()
-        self.log.close()
-        self.ticks.close()
-
-
-@pytest.fixture
-def member(tmp_path: Path, host: Any) -> Any:
-    made = Member(tmp_path / "member", host.now_ms)
-    yield made
-    made.close()
-
-
-def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
-    """Of each hour: rows, records and the states of every group."""
-    hours = engine.state.hours
-    engine.run_inline(hours.border.bring_near(max(hours.counts, default=0)))
-    engine.run_inline(engine.flush_work())
-    engine.run_inline(engine.states_work())
-    out = {}
-    groups = {g for t in engine.state.by_number.values() for g in t.groups}
-    for hour, counts in engine.state.hours.counts.items():
-        if not counts.rows:
-            continue
-        folder = engine.state.hours.folders.hour(hour)
-        assert folder.row_count == counts.rows
-        rows = b"".join(part.tobytes() for part in folder.scan_rows())
-        log = Path(folder.folder, "delay.log").read_bytes()
-        index = np.arange(1, counts.rows + 1)
-        states = [folder.states(group).get(index).tobytes() for group in sorted(groups)]
-        out[hour] = (rows, log, states)
-    return out
 
 
 def busy(host: Any, random: Random, steps: int) -> None:
@@ -157,10 +50,7 @@ def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
     random = Random(seed)
     for _ in range(12):
         busy(host, random, 12)
-        host.sync()
-        log = host.engine.state.log
-        member.copy(log, log.end_position)
-        member.follow(log.end_position)
+        member.catch_up(host)
         what = random.randrange(4)
         if what == 0:
             member.engine.run_inline(member.engine.flush_work())
@@ -170,7 +60,7 @@ def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
         elif what == 2:
             member.close()
             member.open()
-            member.follow(log.end_position)
+            member.catch_up(host)
     theirs, ours = contents(host.engine), contents(member.engine)
     # Ended hours go when a node's own checkpoints allow it.
     both = theirs.keys() & ours.keys()
@@ -344,10 +234,7 @@ def test_a_successor_that_cut_the_log_hides_nothing(host: Any, member: Member) -
 def test_a_checkpoint_knows_no_epoch_that_begins_behind_it(host: Any, member: Member) -> None:
     """It is written while the log goes on, and another leader may begin meanwhile."""
     host.send(1, ids=["a"])
-    host.sync()
-    log = host.engine.state.log
-    member.copy(log, log.end_position)
-    member.follow(log.end_position)
+    member.catch_up(host)
     state = member.engine.state
     work = member.engine.upkeep.checkpoint(lambda: host.now_ms)
     step = next(work)
@@ -371,10 +258,7 @@ def test_at_its_start_too_it_asks_before_log_goes(host: Any, member: Member) -> 
     """
     for _ in range(2):
         host.send(3)
-        host.sync()
-        theirs = host.engine.state.log
-        member.copy(theirs, theirs.end_position)
-        member.follow(theirs.end_position)
+        member.catch_up(host)
         member.engine.run_inline(member.engine.upkeep.checkpoint(lambda: host.now_ms))
     [first, _] = [one.log_from for one in member.engine.upkeep.kept]
     assert member.dropped == [first]

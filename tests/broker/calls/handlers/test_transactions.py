@@ -20,7 +20,8 @@ from delaylog.broker.engine.errors import ConflictError, EngineError, GoneError,
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.calls.table import BY_NAME
 from delaylog.storage.files.os_file_system import OsFileSystem
-from tests.broker.engine.staging import Transactions, batch_of
+from tests.broker.engine.host import batch_of
+from tests.broker.engine.staging import Transactions
 
 NOW_MS = 450_000 * 3_600_000
 

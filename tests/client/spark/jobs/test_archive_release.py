@@ -20,7 +20,7 @@ from pyspark_delaylog.errors import JobError, RefusedError
 from pyspark_delaylog.jobs import archive
 from pyspark_delaylog.jobs.main import make_parser
 from tests.broker.conftest import Broker
-from tests.broker.engine.conftest import HOUR, START_MS, Host
+from tests.broker.engine.host import HOUR, START_MS, Host
 
 START_HOUR = START_MS // HOUR
 NAMES = [hour_name(START_HOUR + k) for k in range(4)]

@@ -29,8 +29,8 @@ from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
 from pyspark_delaylog.segments.planning import plan
 from pyspark_delaylog.segments.reading import Reading
-from tests.broker.engine.conftest import HOUR, START_MS, Host
-from tests.broker.engine.damaged_folder import flip
+from tests.broker.engine.host import HOUR, START_MS, Host
+from tests.broker.verify.damaged_folder import flip
 from tests.client.spark.segments.folder_table import FIRST, START_HOUR, column, moment, rows
 
 # --------------------------------------------------------------------------- states

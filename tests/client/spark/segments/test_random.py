@@ -21,7 +21,7 @@ from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import Cause, ref_to_id
-from tests.broker.engine.conftest import HOUR, Host, Message
+from tests.broker.engine.host import HOUR, Host, Message
 from tests.broker.engine.staging import Transactions
 from tests.client.spark.segments.folder_table import rows
 

@@ -1,0 +1,33 @@
+"""Fixtures: hosts of engines with small segments, whose folders are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.engine.limits import Limits
+from tests.broker.engine.fixtures import host
+from tests.broker.engine.host import Host
+
+__all__ = ["host"]
+
+
+@pytest.fixture
+def host_class() -> Callable[..., Host]:
+    return partial(Host, limits=Limits(segment_bytes_max=4_000))
+
+
+@pytest.fixture
+def open_host(tmp_path: Path, host_class: Callable[..., Host]) -> Iterator[Callable[[], Host]]:
+    opened: list[Host] = []
+
+    def make() -> Host:
+        opened.append(host_class(tmp_path / str(len(opened))))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

@@ -1,0 +1,205 @@
+"""Cancel and reschedule are truthful in every state, and ids work after moves and restarts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine.control import changing as control
+from delaylog.broker.engine.control.finding import find_origins
+from delaylog.storage.layout import MessageState as S
+
+DONE, TOO_LATE, UNKNOWN = 0, 1, 2
+HOUR = 3_600_000
+LATER = 10 * HOUR
+
+
+def waiting_in_tail(host, name: str) -> None:
+    host.send([b"x"], delay=HOUR, ids=[name])
+
+
+def waiting_in_file(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    host.checkpoint()
+
+
+def preloaded(host, name: str) -> None:
+    host.send([b"x"], delay=20_000, ids=[name])
+    host.advance(15_000)
+
+
+def live_in_the_wheel(host, name: str) -> None:
+    host.send([b"x"], delay=5_000, ids=[name])
+
+
+def ready(host, name: str) -> None:
+    host.send([b"x"], ids=[name])
+
+
+def given_back(host, name: str) -> None:
+    ready(host, name)
+    host.nack(host.receive(), 0)
+
+
+def in_backoff(host, name: str) -> None:
+    ready(host, name)
+    host.nack(host.receive(), 60_000)
+
+
+def moved_twice(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    assert host.reschedule([name], host.now_ms + 3 * HOUR) == [DONE]
+    host.checkpoint()
+    assert host.reschedule([name], host.now_ms + 2 * HOUR) == [DONE]
+
+
+def leased(host, name: str) -> None:
+    ready(host, name)
+    assert len(host.receive(lease=12 * HOUR)) == 1
+
+
+def acked(host, name: str) -> None:
+    ready(host, name)
+    host.ack(host.receive())
+
+
+def cancelled(host, name: str) -> None:
+    waiting_in_tail(host, name)
+    host.cancel([name])
+
+
+CHANGEABLE = [
+    waiting_in_tail,
+    waiting_in_file,
+    preloaded,
+    live_in_the_wheel,
+    ready,
+    given_back,
+    in_backoff,
+    moved_twice,
+]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_cancelled_is_never_delivered(host, make, restarted: bool) -> None:
+    """`done` means that nobody gets it, wherever it was."""
+    make(host, "m")
+    if restarted:
+        host.restart()
+    assert host.cancel(["m"]) == [DONE]
+    assert host.state_of("m") is S.DELETED
+    assert host.cancel(["m"]) == [TOO_LATE]
+    host.advance(LATER)
+    assert host.receive() == []
+    assert host.topic.default.counts.living == 0
+    host.check_counts()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_rescheduled_comes_once_at_its_new_time(host, make, restarted: bool) -> None:
+    """Neither at the old time nor before the new one, and once."""
+    make(host, "m")
+    due = host.now_ms + LATER
+    assert host.reschedule(["m"], due) == [DONE]
+    if restarted:
+        host.restart()
+    host.advance(LATER - 1)
+    assert host.receive() == []
+    assert host.state_of("m") is S.WAITING
+    host.advance(1)
+    (got,) = host.receive()
+    assert got.deliver_at_ms == host.now_ms == due
+    assert got.id == "m"
+    host.ack([got])
+    host.advance(LATER)
+    assert host.receive() == []
+    host.check_counts()
+
+
+@pytest.mark.parametrize("make", CHANGEABLE)
+def test_rescheduled_to_now_is_ready_now(host, make) -> None:
+    """A past time means now."""
+    make(host, "m")
+    assert host.reschedule(["m"], 0) == [DONE]
+    assert host.state_of("m") is S.READY
+    (got,) = host.receive()
+    assert got.deliver_at_ms == host.now_ms
+    assert host.receive() == []
+
+
+@pytest.mark.parametrize("make", [leased, acked, cancelled])
+def test_too_late_changes_nothing(host, make) -> None:
+    """What is being processed or has ended stays as it is, and the answer says so."""
+    make(host, "m")
+    before = host.state_of("m")
+    assert host.cancel(["m"]) == [TOO_LATE]
+    assert host.reschedule(["m"], host.now_ms + 1_000) == [TOO_LATE]
+    assert host.state_of("m") is before
+    host.check_counts()
+
+
+def test_unknown_ids(host) -> None:
+    """Names nobody used, refs of nobody, and ids of another topic."""
+    host.send([b"x"], delay=HOUR, ids=["m"])
+    made = host.ids_of(host.send([b"y"], delay=HOUR))[0]
+    host.topic_name = "other"
+    for name in ("m", made, "n", "~ffffffffffffffff", "~0000000000000001", "~x", ""):
+        assert host.cancel([name]) == [UNKNOWN], name
+        assert host.reschedule([name], 1) == [UNKNOWN], name
+
+
+def test_a_repeated_id_acts_once(host) -> None:
+    """One call that names a message twice counts it once."""
+    host.send(2, delay=HOUR, ids=["m", "n"])
+    assert host.reschedule(["m", "n", "m"], host.now_ms + 1_000) == [DONE] * 3
+    assert host.topic.default.counts.living == 2
+    assert host.cancel(["m", "m"]) == [DONE, DONE]
+    assert host.topic.default.counts.deleted == 1
+    host.advance(2_000)
+    assert host.bodies() == [b"1"]
+    host.check_counts()
+
+
+def test_the_last_naming_of_a_message_counts(host) -> None:
+    """Two times for one message in one call: as two calls one after the other, and said so."""
+    refs = host.send(2, delay=HOUR).refs[[0, 1, 0]]
+    state, topic, now = host.engine.state, host.topic, host.now_ms
+    due = np.array([now + 5_000, now + 6_000, now + 7_000])
+    found = find_origins(state, refs, topic, now)
+    result = control.reschedule(state, topic, found, now, deliver_at_ms=due)
+    assert result.codes.tolist() == [DONE] * 3
+    assert result.deliver_at_ms.tolist() == [now + 7_000, now + 6_000, now + 7_000]
+    host.advance(6_000)
+    assert host.bodies() == [b"1"]
+    host.advance(1_000)
+    assert host.bodies() == [b"0"]
+    host.check_counts()
+
+
+def test_ids_of_every_kind_in_one_call(host) -> None:
+    """Server-made, chosen, alien and broken ones, over many hours, in any order and repeated."""
+    delays = [hour * HOUR for hour in (9, 1, 5, 5, 2, 9)]
+    chosen = ["a", "", "bb", "é", "", "x" * 255]
+    made = host.ids_of(host.send(6, delay=delays, ids=chosen))
+    good = [name or own for name, own in zip(chosen, made, strict=True)]
+    host.checkpoint()
+    host.reschedule(good[:3], host.now_ms + 3 * HOUR)
+    bad = [
+        "~",
+        "~zzzzzzzzzzzzzzzz",
+        "~8000000000000000",
+        made[1][:-1],
+        made[1] + "0",
+        "aa",
+        "b",
+        "",
+    ]
+    bad += [made[1].upper(), "~0000000000000000", "y" * 300]
+    names = [good[5], *bad, *good, *bad[:3]]
+    found = host.find(names)
+    assert [item is not None for item in found] == [name in good for name in names]
+    assert host.cancel(names) == [DONE if name in good else UNKNOWN for name in names]
+    assert host.topic.default.counts.deleted == 6
+    host.check_counts()

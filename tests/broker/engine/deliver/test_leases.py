@@ -1,0 +1,137 @@
+"""Leases: they end in leader time, survive a restart, and every way out of them is taken once."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.topics.settings import Backoff
+from delaylog.storage.layout import MessageState
+
+BUCKET = 50
+
+
+def test_a_lease_ends_at_its_deadline_not_before(host) -> None:
+    """Rounded up to the expiry bucket; the message comes back after its backoff."""
+    host.configure(backoff=Backoff(first_ms=0))
+    host.send(1)
+    (got,) = host.receive(lease=1_000)
+    host.advance(999)
+    assert host.receive() == []
+    host.advance(1 + BUCKET)
+    (again,) = host.receive()
+    assert again.attempts == 2
+    assert host.ack([got]) == 0, "the old receipt settles nothing"
+    assert host.ack([again]) == 1
+    host.check_counts()
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_an_extended_lease_ends_with_the_bucket_of_its_last_deadline(host, saved: bool) -> None:
+    """It stands in the bucket of its first deadline too, unless a checkpoint left that behind.
+
+    The broker comes back at the very deadline, between two buckets, long after the first one.
+    """
+    host.advance(1)
+    host.send(2)
+    got = host.receive(lease=100)
+    host.extend(got, 1_000)
+    if saved:
+        host.checkpoint()
+    host.crash(1_000)
+    assert host.topic.default.counts.leased == 2
+    assert host.ack(got[:1]) == 1
+    host.advance(BUCKET - 1)
+    assert host.topic.default.counts.leased == 0
+    assert host.ack(got) == 0
+    host.check_counts()
+
+
+def test_a_row_of_a_lease_does_not_end_with_another_row(host) -> None:
+    """One of two was extended; both buckets of the lease are met at once, after a pause."""
+    host.advance(1)
+    host.send(2)
+    got = host.receive(lease=100)
+    host.extend(got[:1], 1_000)
+    host.restart(1_000)
+    assert host.topic.default.counts.leased == 1
+    assert host.ack(got) == 1
+    host.check_counts()
+
+
+def test_a_whole_lease_is_acked_in_any_order_and_each_message_once(host) -> None:
+    """All in the order of the lease take a short way; other orders, repeats, parts do not."""
+    host.send(4)
+    got = host.receive(4)
+    assert host.ack([got[0], got[0], got[2], got[2]]) == 2
+    assert host.ack(got) == 2, "two are left"
+    host.send(4)
+    got = host.receive(4)
+    assert host.ack(got[::-1]) == 4
+    assert host.ack(got) == 0
+    host.send(4)
+    assert host.ack(host.receive(4)) == 4
+    host.check_counts()
+    host.crash()
+    assert host.topic.default.counts.living == 0
+    assert host.receive(4) == []
+
+
+def test_extending_by_nothing_gives_back_at_once(host) -> None:
+    """`lease_ms` 0: whoever did not begin with a message takes no delivery away from it, however
+    often; one that failed before keeps what it has left.
+    """
+    host.send(1, max_retry=1)
+    for _ in range(5):
+        assert host.extend(host.receive(), 0) == 1
+    (first,) = host.receive()
+    assert first.attempts == 1
+    host.nack([first], 0)
+    for _ in range(5):
+        assert host.extend(host.receive(), 0) == 1
+    (last,) = host.receive()
+    assert last.attempts == 2
+    host.nack([last], 0)
+    assert host.receive() == []
+
+
+def test_many_leases_expire_in_slices(host) -> None:
+    """Ten thousand rows of a hundred leases, each settled once."""
+    host.send(10_000)
+    for _ in range(100):
+        host.receive(100, lease=1_000)
+    host.advance(1_000 + BUCKET)
+    assert host.topic.default.counts.leased == 0
+    host.advance(2_000)
+    assert len(host.receive(10_000)) == 10_000
+    host.check_counts()
+
+
+def test_leased_max_bounds_what_is_out(open_host) -> None:
+    """`leased_max` messages per group; settled ones make room."""
+    host = open_host(limits=Limits(leased_max=5))
+    host.send(8)
+    got = host.receive()
+    assert len(got) == 5
+    assert host.receive() == []
+    host.ack(got[:2])
+    assert len(host.receive()) == 2
+
+
+def test_receive_bytes_bound_after_the_first_message(open_host) -> None:
+    """Bodies up to `receive_bytes_max`, but always one message, in order."""
+    host = open_host(limits=Limits(receive_bytes_max=100))
+    host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
+    assert [m.body[:1] for m in host.receive()] == [b"a"]
+    assert [m.body[:1] for m in host.receive()] == [b"b"]
+    assert [m.body[:1] for m in host.receive()] == [b"c"]
+    assert [m.body[:1] for m in host.receive()] == [b"d"]
+
+
+def test_a_call_is_filled_behind_ended_messages(host) -> None:
+    """Cancelled ones do not make a receive shorter."""
+    ids = host.ids_of(host.send(10))
+    host.cancel([ids[0], ids[2], ids[3]])
+    assert host.bodies(4) == [b"1", b"4", b"5", b"6"]
+    assert host.bodies(9) == [b"7", b"8", b"9"]
+    assert host.state_of(ids[0]) is MessageState.DELETED

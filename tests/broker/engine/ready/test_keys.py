@@ -1,0 +1,262 @@
+"""Keys: one message at a time, in order, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections import defaultdict
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.key_gate import KeyGate
+from delaylog.broker.engine.ready.parked_spill import ParkedSpill
+from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.layout import INDEX_ENTRY
+from tests.effort import tries
+
+
+def send(host: Any, *pairs: tuple[str, str], **how: Any) -> Any:
+    """Messages as (key, body)."""
+    keys, bodies = zip(*pairs, strict=True)
+    return host.send([body.encode() for body in bodies], keys=keys, **how)
+
+
+@pytest.fixture
+def host(open_host: Any) -> Any:
+    host = open_host()
+    host.configure(backoff={"first_ms": 0})
+    return host
+
+
+def test_one_message_of_a_key_at_a_time(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("", "x"), ("", "y"))
+    first = host.receive()
+    assert [m.body for m in first] == [b"a1", b"b1", b"x", b"y"]
+    assert host.receive() == []
+    host.ack([m for m in first if m.body == b"a1"])
+    second = host.receive()
+    assert [m.body for m in second] == [b"a2"]
+    host.ack(second)
+    assert host.bodies() == [b"a3"]
+
+
+def test_order_holds_through_retries(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
+    first = host.receive()
+    host.nack(first[:1], 500)
+    host.ack(first[1:])
+    assert host.bodies() == [b"b2"], "a waits for its retry"
+    host.advance(499)
+    assert host.bodies() == []
+    host.advance(1)
+    again = host.receive()
+    assert [(m.body, m.attempts) for m in again] == [(b"a1", 2)]
+    host.nack(again, 0)
+    (third,) = host.receive()
+    assert (third.body, third.attempts) == (b"a1", 3)
+    host.ack([third])
+    assert host.bodies() == [b"a2"]
+
+
+@pytest.mark.parametrize("end", ["cancel", "reschedule", "purge"])
+def test_a_key_is_free_when_its_holder_is_out_of_the_way(host: Any, end: str) -> None:
+    sent = send(host, ("a", "a1"), ("a", "a2"))
+    (id_,) = host.ids_of(sent)[:1]
+    host.nack(host.receive(1), 60_000)
+    assert host.receive() == []
+    if end == "cancel":
+        assert host.cancel([id_]) == [0]
+    elif end == "reschedule":
+        assert host.reschedule([id_], host.now_ms + 3_600_000) == [0]
+    else:
+        host.purge("default", force=False)
+        send(host, ("a", "a2"))
+    assert host.bodies() == [b"a2"]
+
+
+def test_a_parked_message_that_is_cancelled_lets_the_next_one_through(host: Any) -> None:
+    sent = send(host, ("a", "a1"), ("a", "a2"), ("a", "a3"))
+    first = host.receive()
+    assert host.receive() == []
+    host.cancel(host.ids_of(sent)[1:2])
+    host.ack(first)
+    assert host.bodies() == [b"a3"]
+
+
+def test_who_chooses_changes_nothing_about_the_order(host: Any) -> None:
+    """A message that is chosen while its key is held stays in its place, however often."""
+    ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("a", "a3")))
+    first = host.receive(1)
+    for _ in range(3):
+        assert host.receive(chosen=[ids[2]]) == []
+    assert host.receive() == []
+    assert host.receive(chosen=[ids[2]]) == []
+    assert host.topic.default.gate.parked == 2
+    host.ack(first)
+    second = host.receive()
+    assert [m.body for m in second] == [b"a2"]
+    host.ack(second)
+    assert [m.body for m in host.receive(chosen=[ids[2]])] == [b"a3"], "its key is free"
+    assert host.receive() == []
+
+
+def test_of_one_key_one_is_chosen(host: Any) -> None:
+    ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("", "x")))
+    got = host.receive(chosen=ids)
+    assert [m.body for m in got] == [b"a1", b"b1", b"x"]
+    host.ack(got)
+    assert host.bodies(1, chosen=ids) == [b"a2"]
+
+
+def test_a_restart_keeps_who_holds_a_key(host: Any) -> None:
+    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
+    held = host.receive()
+    host.nack(held[1:], 5_000)
+    host.checkpoint()
+    for _ in range(2):
+        host.restart()
+        assert host.bodies() == []
+    host.ack(held[:1])
+    assert host.bodies(lease=60_000) == [b"a2"]
+    host.restart()
+    host.advance(5_000)
+    assert host.bodies() == [b"b1"]
+
+
+def test_groups_hold_keys_for_themselves(host: Any) -> None:
+    host.put_group("g")
+    send(host, ("a", "a1"), ("a", "a2"))
+    host.ack(host.receive(group="g"))
+    assert host.bodies() == [b"a1"]
+    assert host.bodies(group="g") == [b"a2"]
+
+
+def test_an_answer_cut_short_keeps_order(open_host: Any) -> None:
+    host = open_host(limits=Limits(receive_bytes_max=100))
+    send(host, *[("ab"[k % 2], f"{k:040}") for k in range(8)])
+    got = []
+    while messages := host.receive():
+        got += [int(m.body) for m in messages]
+        host.ack(messages)
+    assert [k for k in got if k % 2 == 0] == [0, 2, 4, 6]
+    assert [k for k in got if k % 2] == [1, 3, 5, 7]
+
+
+def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
+    """Of messages that nobody else has come to yet: their key, or their id, comes free."""
+    ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ids=["", "x"]))
+    state, topic = host.engine.state, host.topic
+    place = (topic.number, topic.default.number)
+    held = host.receive(1)
+    assert host.receive(chosen=[ids[1]]) == []
+    state.woken.clear()
+    for _ in range(2):
+        host.nack(held, 0)
+        state.woken.clear()
+        held = host.receive(1)
+    host.ack(held)
+    assert place in state.woken
+    held = host.receive(chosen=[ids[1]])
+    assert [m.body for m in held] == [b"a1"]
+    host.send([b"next"], ids=["x"], merge="replace")
+    assert host.receive(chosen=["x"]) == []
+    state.woken.clear()
+    host.ack(held)
+    assert place in state.woken
+    assert [m.body for m in host.receive(chosen=["x"])] == [b"next"]
+
+
+@pytest.mark.parametrize("seed", range(tries(10)))
+def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
+    rng = random.Random(seed)
+    made = iter(range(10_000))
+    fs = OsFileSystem()
+    spill = ParkedSpill(
+        lambda: RunFile(fs, str(tmp_path / f"{next(made)}.run")), slice_pairs=7, per_key_max=5
+    )
+    kept: dict[int, list[int]] = defaultdict(list)
+    keys = [rng.getrandbits(64) | 1 for _ in range(6)]
+    number = 0
+    for _ in range(400):
+        if rng.random() < 0.5:
+            for _ in range(rng.randrange(1, 10)):
+                key = rng.choice(keys)
+                spill.push(key, number)
+                kept[key].append(number)
+                number += 1
+        else:
+            spill.want(rng.choice(keys))
+        busy = set(rng.sample(keys, 2))
+        for key, ref in spill.read(lambda key, busy=busy: key not in busy):
+            assert key not in busy
+            assert kept[key].pop(0) == ref
+        assert len(spill) == sum(len(refs) for refs in kept.values())
+    for _ in range(10_000):
+        if not len(spill):
+            break
+        for key in keys:
+            spill.want(key)
+        for key, ref in spill.read(lambda key: True):
+            assert kept[key].pop(0) == ref
+    assert len(spill) == 0
+    spill.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
+    """Each end costs what waits for it, not what waits at all: 8,000 took ten seconds."""
+    count = 8_000
+    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    for k in range(1, count + 1):
+        gate.wait_for(k << 20, k, k % 5_000)
+    again = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    again.restore(gate.snapshot())
+    assert again.snapshot() == gate.snapshot()
+    for each in (gate, again):
+        begun = process_time()
+        each.end(range(1, 3_001))
+        assert each.predecessor(3_001) == 3_001
+        assert each.predecessor(1) == 5_001, "the later one with that hash still lives"
+        assert each.predecessor(2_999) == 7_999
+        each.purge([count])
+        assert (each.expecting, each.holding) == (True, True)
+        each.end([count])
+        assert (each.expecting, each.holding) == (False, False)
+        assert process_time() - begun < 2
+
+
+def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -> None:
+    """100,000 keys wait for retries at once, are named, and come free in one of three ways."""
+    keys = np.arange(1, 100_001, dtype=np.uint64)
+    origins = keys.astype(np.int64)
+    rows = np.zeros(100_000, INDEX_ENTRY)
+    rows["key_hash"], rows["origin"] = keys, -1
+    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+
+    def hold_and_release() -> None:
+        gate.hold(keys)
+        gate.release(keys)
+
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for end in (
+            hold_and_release,
+            lambda: gate.give_up(origins.tolist()),
+            lambda: gate.purge([]),
+        ):
+            gate.hold(keys)
+            gate.retry(keys, origins)
+            assert len(gate.choose(rows, 100_000)) == 0
+            end()
+            assert gate.take_watched()
+            assert not gate.holding
+            assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()

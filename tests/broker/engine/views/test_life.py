@@ -1,0 +1,180 @@
+"""Life lines: every step of a message, from the log while it holds them and from the rows after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine.control.finding import find_ids
+from delaylog.broker.engine.views import life as life_module
+from delaylog.broker.engine.views.life import EVENTS, Life, Lives
+from delaylog.storage.layout import HOUR_MS
+
+
+def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Life]:
+    host.sync()
+    found = host.find(ids)
+    made = Lives(host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0, **how)
+    host.engine.run_inline(made.work())
+    assert all(step["event"] in EVENTS for life in made.lives for step in life.steps)
+    return made.lives
+
+
+def told(life: Life) -> list[tuple[str, int]]:
+    return [(step["event"], step["at_ms"]) for step in life.steps]
+
+
+def drop_the_log(host: Any) -> None:
+    """Two checkpoints with a new segment each: nothing from before is held."""
+    host.engine.upkeep.short_of_space = True
+    for _ in range(3):
+        host.send(1, delay=9 * HOUR_MS, topic="other")
+        host.checkpoint()
+    host.engine.upkeep.short_of_space = False
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_every_step_is_told(host: Any, flushed: bool) -> None:
+    """Rescheduled, leased, extended, nacked at once and with a delay, expired, acked; and who."""
+    start = host.now_ms
+    host.send(1, delay=5_000, ids=["a"])
+    host.send(40, delay=[3_000 + k for k in range(40)], topic="other")
+    host.advance(1_000)
+    host.reschedule(["a"], host.now_ms + 1_000)
+    if flushed:
+        host.checkpoint()
+    host.advance(1_500)
+    (message,) = host.receive(lease=10_000)
+    host.advance(100)
+    host.extend([message], 20_000)
+    host.nack([message], 0)
+    (message,) = host.receive(lease=10_000)
+    host.nack([message], 7_000)
+    if flushed:
+        host.checkpoint()
+    host.advance(8_000)
+    (message,) = host.receive(lease=1_000)
+    host.advance(4_000)
+    if flushed:
+        host.restart()
+    host.advance(8_000)
+    (message,) = host.receive()
+    host.ack([message])
+    (life,) = lives(host, ["a"])
+    assert life.complete
+    assert [event for event, _ in told(life)] == [
+        "sent",
+        "rescheduled",
+        "ready",
+        "leased",
+        "lease_extended",
+        "nacked",
+        "ready",
+        "leased",
+        "nacked",
+        "ready",
+        "leased",
+        "lease_expired",
+        "ready",
+        "leased",
+        "acked",
+    ]
+    assert told(life)[:5] == [
+        ("sent", start),
+        ("rescheduled", start + 1_000),
+        ("ready", start + 2_000),
+        ("leased", start + 2_500),
+        ("lease_extended", start + 2_600),
+    ]
+    assert life.steps[1]["due_ms"] == start + 2_000
+    assert [step["attempts"] for step in life.steps if step["event"] == "leased"] == [1, 2, 3, 4]
+    assert life.steps[3]["lease_until_ms"] == start + 12_500
+    assert all(step["at_ms"] <= host.now_ms for step in life.steps)
+    assert [step["at_ms"] for step in life.steps] == sorted(step["at_ms"] for step in life.steps)
+    epochs = [step["epoch"] for step in life.steps if step["event"] != "ready"]
+    assert (epochs[0], epochs[-1]) == ((1, 2) if flushed else (1, 1))
+    assert life.steps[-1]["cause"] == "ack"
+
+
+def test_what_is_to_come(host: Any) -> None:
+    """A message that waits is due; one that is due is ready."""
+    names = host.ids_of(host.send(2, delay=[1_000, 60_000]))
+    host.advance(2_000)
+    ready, waits = lives(host, names)
+    assert [event for event, _ in told(ready)] == ["sent", "ready"]
+    assert told(waits)[1] == ("due", host.now_ms + 58_000)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_moves_to_the_same_moment_are_told_apart(host: Any, times: int) -> None:
+    """Rows of one message that are due at the same time follow one another."""
+    (name,) = host.ids_of(host.send(1, delay=60_000))
+    due = host.now_ms + 30_000
+    for _ in range(times):
+        host.reschedule([name], due)
+        host.advance(10)
+    host.flush()
+    host.advance(40_000)
+    host.ack(host.receive())
+    (life,) = lives(host, [name])
+    assert life.complete
+    events = [event for event, _ in told(life)]
+    assert events == ["sent", *["rescheduled"] * times, "ready", "leased", "acked"]
+
+
+def test_the_rows_tell_what_the_log_does_not_hold(host: Any) -> None:
+    """Sent, due and the end come from the rows; the line says that steps are missing."""
+    host.configure(max_retry=0)
+    names = host.ids_of(host.send(4, delay=[0, 0, 0, 50_000_000]))
+    one, two, three = host.receive(lease=40_000_000)
+    host.ack([one])
+    host.nack([two])
+    drop_the_log(host)
+    assert host.engine.state.log.first_position > 0
+    acked, dead, leased, waits = lives(host, names)
+    for life in (acked, dead, leased, waits):
+        assert not life.complete
+    assert [event for event, _ in told(acked)] == ["sent", "ready", "acked"]
+    assert [event for event, _ in told(dead)] == ["sent", "ready", "dead"]
+    assert dead.steps[-1]["cause"] == "retries"
+    assert dead.steps[-1]["attempts"] == 1
+    assert [event for event, _ in told(leased)] == ["sent", "ready", "leased"]
+    assert three.any_id == names[2]
+    assert [event for event, _ in told(waits)] == ["sent", "due"]
+    host.cancel([names[3]])
+    (gone,) = lives(host, [names[3]])
+    assert [event for event, _ in told(gone)] == ["sent", "deleted"]
+
+
+def test_time_that_is_used_up_leaves_the_rows_word(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without time for the log the line is what the rows know."""
+    monkeypatch.setattr(life_module, "LIFE_SECONDS", 0)
+    (name,) = host.ids_of(host.send(1))
+    host.ack(host.receive())
+    (life,) = lives(host, [name])
+    assert not life.complete
+    assert [event for event, _ in told(life)] == ["sent", "ready", "acked"]
+
+
+def test_each_group_has_its_own_line(host: Any) -> None:
+    """What one group did is not told of another; a purge is told from its floor."""
+    host.put_group("a")
+    (name,) = host.ids_of(host.send(1))
+    host.ack(host.receive())
+    (message,) = host.receive(group="a")
+    host.nack([message], 5_000)
+    group = host.topic.group("a")
+    host.sync()
+    found = find_ids(host.engine.state, host.topic, [name], host.now_ms, group)
+    made = Lives(
+        host.engine.state, host.topic, found, group=group, now_ms=host.now_ms, clock=lambda: 0.0
+    )
+    host.engine.run_inline(made.work())
+    events = [event for event, _ in told(made.lives[0])]
+    assert events == ["sent", "ready", "leased", "nacked", "due"]
+    (life,) = lives(host, [name])
+    assert [event for event, _ in told(life)] == ["sent", "ready", "leased", "acked"]
