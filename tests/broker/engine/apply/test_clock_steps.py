@@ -39,18 +39,6 @@ def test_a_message_sent_after_the_step_comes_at_its_time(host: Any, ms: int, cra
     assert b"hours" in host.bodies()
 
 
-def test_what_was_ready_waits_for_its_time_by_the_new_clock(host: Any) -> None:
-    sent = host.send([b"a", b"b"], delay=[0, 5 * SECOND])
-    host.advance(6 * SECOND)
-    host.set_back(HOUR)
-    assert host.receive() == []
-    assert [host.state_of(name) for name in host.ids_of(sent)] == [MessageState.WAITING] * 2
-    host.advance(HOUR - 6 * SECOND)
-    assert host.bodies() == [b"a"]
-    host.advance(5 * SECOND)
-    assert host.bodies() == [b"b"]
-
-
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("ms", [-DAY, -2 * HOUR, 2 * HOUR, DAY])
 def test_what_is_left_of_a_lease_stays(host: Any, ms: int, crash: bool) -> None:

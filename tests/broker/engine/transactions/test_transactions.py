@@ -45,12 +45,6 @@ from tests.broker.verify.verifying import verify
 HOUR = 3_600_000
 
 
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 5)
-    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 5)
-
-
 def calls(host: Any) -> Transactions:
     return Transactions(host.engine)
 
@@ -73,23 +67,6 @@ def prepared(host: Any, parts: int = 3, rows: int = 20, **members: Any) -> None:
 def publish(host: Any) -> None:
     calls(host).publish(host.now_ms)
     host.turn()
-
-
-def test_slices_restarts_and_checkpoints(host: Any) -> None:
-    """After every slice the process ends, sometimes behind a checkpoint; each row comes once."""
-    prepared(host, parts=3, rows=12)
-    for turn in range(20):
-        if not calls(host).table.unpublished:
-            break
-        calls(host).slices(host.now_ms, 1)
-        if turn % 3 == 1:
-            host.checkpoint()
-        host.restart()
-    assert calls(host).look("x").counts[0] == 36
-    host.turn()
-    assert sorted(host.bodies(), key=int) == bodies(0, 36)
-    host.check_counts()
-    assert calls(host).table.published_rows == 36
 
 
 def test_an_open_one_survives(host: Any) -> None:
@@ -121,20 +98,6 @@ def test_a_commit_counts_at_once(host: Any) -> None:
     assert [group.counts.living for group in host.topic.groups.values()] == [60, 60]
     assert len(host.bodies()) == len(host.bodies(group="g")) == 60
     host.check_counts()
-
-
-def test_a_failed_slice_publishes_nothing(host: Any) -> None:
-    """What a crash cuts off before it was durable is published after the restart."""
-    prepared(host, parts=1, rows=20)
-    work = calls(host).publishing(host.now_ms)
-    while calls(host).table.published_rows < 5:
-        step = next(work)
-        if callable(step):
-            step()
-    host.crash()
-    assert calls(host).table.published_rows == 0
-    publish(host)
-    assert sorted(host.bodies(), key=int) == bodies(0, 20)
 
 
 def test_due_times(host: Any) -> None:

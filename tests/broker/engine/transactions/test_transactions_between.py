@@ -11,7 +11,6 @@ from delaylog.broker.engine.control.job_table import Order
 from delaylog.broker.engine.control.jobs import begin_job
 from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.topics.settings import Quota
-from delaylog.broker.engine.transactions import publishing
 from tests.broker.engine.transactions.test_transactions import (
     HOUR,
     bodies,
@@ -19,12 +18,6 @@ from tests.broker.engine.transactions.test_transactions import (
     prepared,
     publish,
 )
-
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 5)
-    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 5)
 
 
 @pytest.mark.parametrize("slices", [0, 1, 4])

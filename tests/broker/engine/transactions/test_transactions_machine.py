@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,7 +25,6 @@ from hypothesis.stateful import (
 
 from delaylog.broker.engine.errors import ConflictError, GoneError, UnknownError
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.transactions import publishing
 from tests.broker.engine.host import Host
 from tests.broker.engine.staging import Transactions
 from tests.effort import tries
@@ -259,9 +257,7 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
         self.host.close()
 
 
-def test_against_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "SLICE_ROWS_MIN", 4)
-    monkeypatch.setattr(publishing, "SLICE_ROWS_FIRST", 4)
+def test_against_a_model() -> None:
     run_state_machine_as_test(
         TransactionMachine,
         settings=settings(

@@ -10,26 +10,20 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.control import changing as control
 from delaylog.broker.engine.control.finding import find_origins
-from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.send.sending import send
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
-from delaylog.broker.host.clock import BrokerClock
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.batch import decode_send, encode_send
 from delaylog.storage.work import Work
+from tests.broker.host.running_node import RunningNode, make_engine
 from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
@@ -37,31 +31,13 @@ LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
 SMALL_TAILS = replace(LIMITS, tail_bytes_max=100_000, tail_bytes_hard_max=400_000)
 
 
-class Run:
+class Run(RunningNode):
     """One node, and its disk."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        self.disk = SmallDisk(str(folder), 32 * MIB)
-        self.clock = BrokerClock(on_step=lambda ms: None)
-        self.fatal: list[BaseException] = []
-        engine = Engine(
-            self.disk,
-            f"{folder}/data",
-            Setup(random=Random(1), limits=limits),
-            now_ms=self.clock.now_ms(),
-        )
-        self.node = ServingNode(engine, self.clock, self.fatal.append)
-        self.node.start()
-        self.topic = engine.make_topic("t", self.clock.now_ms())
+    disk: SmallDisk
 
-    def send(self, size: int = 10_000) -> int:
-        """Append one message behind the admission; returns the position it has to wait for."""
-        columns = {"n": 1, "delay_ms": 3_600_000, "body_size": size, "bodies": bytes(size)}
-        batch = decode_send(encode_send(columns), rows_max=10)
-        state = self.node.engine.state
-        send(state, self.topic, batch, self.clock.now_ms(), free_bytes=1 << 40)
-        self.node.appended()
-        return state.log.end_position
+    def send(self, count: int = 1, *, size: int = 10_000, delay_ms: int = 3_600_000) -> int:
+        return super().send(count, size=size, delay_ms=delay_ms)
 
     def abandon(self) -> None:
         """Leave a node that has failed as the process would: nothing more is written."""
@@ -71,18 +47,18 @@ class Run:
         self.node.background.shutdown()
         self.node.engine.close()
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():  # noqa: ASYNC110 (it is another thread that changes it)
-                await asyncio.sleep(0.01)
-
 
 def run(
     tmp_path: Path, test: Callable[[Run], Coroutine[Any, Any, None]], limits: Limits = LIMITS
 ) -> None:
     async def main() -> None:
-        (tmp_path / "disk").mkdir()
-        await test(Run(tmp_path / "disk", limits))
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        disk = SmallDisk(str(folder), 32 * MIB)
+        it = Run(make_engine(folder / "data", disk, limits=limits))
+        it.disk = disk
+        it.node.start()
+        await test(it)
 
     asyncio.run(main())
 
@@ -114,18 +90,16 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
     async def cancel(it: Run, refs: Int64Array) -> None:
         await it.node.room_for_changes()
         state, now_ms = it.node.engine.state, it.clock.now_ms()
-        found = find_origins(state, refs, it.topic, now_ms, it.topic.default)
-        assert not control.cancel(state, it.topic, found, now_ms).codes.any()
+        topic = it.engine.make_topic("t", now_ms)
+        found = find_origins(state, refs, topic, now_ms, topic.default)
+        assert not control.cancel(state, topic, found, now_ms).codes.any()
         it.node.appended()
         it.node.engine.states_due()
 
     async def test(it: Run) -> None:
         hours = it.node.engine.state.hours
         n = 8 * PAGE_ROWS
-        columns = {"n": n, "delay_ms": 3_600_000, "body_size": 1, "bodies": bytes(n)}
-        batch = decode_send(encode_send(columns), rows_max=n)
-        state, now_ms = it.node.engine.state, it.clock.now_ms()
-        refs = send(state, it.topic, batch, now_ms, free_bytes=1 << 40).refs
+        refs = it.send_refs(n, delay_ms=3_600_000)
         most = 0
         for at in range(0, n, PAGE_ROWS):
             await cancel(it, refs[at : at + 1])
@@ -201,7 +175,7 @@ def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
     async def test(it: Run) -> None:
         log = it.node.engine.state.log
         for _ in range(100):
-            await it.node.durable(it.send(30_000))
+            await it.node.durable(it.send(size=30_000))
         assert log.first_position == 0
         it.disk.others = it.disk.free_bytes("") - 3 * MIB
         await it.until(lambda: log.first_position > 2 * MIB)
@@ -235,7 +209,7 @@ def test_an_end_without_any_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         it.disk.take_all()
         answered = it.node.engine.state.log.durable_position
         while not it.node.disk_full:
-            position = it.send(100_000)
+            position = it.send(size=100_000)
             with_end = asyncio.create_task(it.node.durable(position))
             await asyncio.wait([with_end], timeout=0.5)
             if with_end.done():

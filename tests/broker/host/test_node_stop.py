@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
-from delaylog.broker.engine.setup import Setup
-from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.work import Work
+from tests.broker.host.running_node import RunningNode, make_engine
 
 
 class Following(Alone):
@@ -32,10 +27,8 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
     seen: list[str] = []
 
     async def scene() -> None:
-        clock, fatal = BrokerClock(), []
-        engine = Engine(
-            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
-        )
+        running = RunningNode(make_engine(tmp_path))
+        engine, node = running.engine, running.node
         close = engine.close
 
         def closed() -> None:
@@ -51,11 +44,10 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
 
         it: Any = engine
         it.close = closed
-        node = ServingNode(engine, clock, fatal.append)
         node.start()
         executor = Executor(engine.state.keyspace)
         executor.execute(executor.connect(0), [b"SET", b"k", b"v"])
-        position = log_keyspace(engine.state, clock.now_ms())
+        position = log_keyspace(engine.state, running.clock.now_ms())
         if way == "retired":
             engine.state.retire(0)
         else:
@@ -66,7 +58,7 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
         await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
             await node.stop()
-        assert not fatal
+        assert not running.fatal
 
     asyncio.run(scene())
     assert seen == ["work ended", "closed"]

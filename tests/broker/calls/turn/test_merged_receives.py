@@ -6,67 +6,34 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.receives import ReceiveMerger
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.send.sending import send
-from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.host.clock import BrokerClock
-from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.messages.batch import decode_send, encode_send
+from tests.broker.host.running_node import RunningNode, run_node
 
 KEY = ("default", "t")
 LONG_MS = 20_000
 
 
-class Place:
+class Place(RunningNode):
     """A node with one topic."""
-
-    def __init__(self, node: ServingNode) -> None:
-        self.node = node
-        self.topic = node.engine.make_topic("t", node.clock.now_ms())
-
-    def send(self, count: int, size: int = 1) -> None:
-        """Send messages that are due now."""
-        wire = encode_send(
-            {"n": count, "delay_ms": 0, "body_size": size, "bodies": b"x" * (count * size)}
-        )
-        batch, now_ms = decode_send(wire, rows_max=count), self.node.clock.now_ms()
-        send(self.node.engine.state, self.topic, batch, now_ms, free_bytes=1 << 40)
-        self.node.appended()
 
     def receive(self, *, wait_ms: int = LONG_MS, count: int = 1) -> asyncio.Task[Delivery | None]:
         return asyncio.create_task(hand_out(self.node, KEY, ReceiveCall(count, wait_ms)))
 
 
 def run(tmp_path: Path, scene: Callable[[Place], Awaitable[None]], **limits: Any) -> None:
-    async def main() -> None:
-        clock, fatal = BrokerClock(), []
-        setup = Setup(random=Random(1), limits=Limits(**limits))
-        engine = Engine(OsFileSystem(), str(tmp_path), setup, now_ms=clock.now_ms())
-        node = ServingNode(engine, clock, fatal.append)
-        node.start()
-        try:
-            async with asyncio.timeout(15):
-                await scene(Place(node))
-        finally:
-            await node.stop()
-        assert not fatal
-
-    asyncio.run(main())
+    run_node(tmp_path, scene, node_class=Place, limits=Limits(**limits))
 
 
 def refs(deliveries: list[Delivery | None]) -> list[int]:

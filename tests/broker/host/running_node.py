@@ -1,0 +1,82 @@
+"""A node on the running loop: real engine, threads and clock, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.send.sending import send
+from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.layout import Int64Array
+from tests.broker.engine.host import batch_of
+
+PATIENCE_SECONDS = 20.0
+
+
+def make_engine(folder: Path, fs: Any = None, **setup: Any) -> Engine:
+    now_ms = BrokerClock().now_ms()
+    return Engine(
+        fs or OsFileSystem(), str(folder), Setup(random=Random(1), **setup), now_ms=now_ms
+    )
+
+
+class RunningNode:
+    """A node over one folder, and what it holds to be fatal."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock = BrokerClock(on_step=lambda ms: None)
+        self.fatal: list[BaseException] = []
+        self.engine = engine
+        self.node = ServingNode(engine, self.clock, self.fatal.append)
+
+    def send(self, count: int = 1, *, size: int = 1, delay_ms: int = 0, topic: str = "t") -> int:
+        """Append messages behind the admission; returns the position to wait for."""
+        self.send_refs(count, size=size, delay_ms=delay_ms, topic=topic)
+        return self.engine.state.log.end_position
+
+    def send_refs(
+        self, count: int = 1, *, size: int = 1, delay_ms: int = 0, topic: str = "t"
+    ) -> Int64Array:
+        now_ms, state = self.clock.now_ms(), self.engine.state
+        made = self.engine.make_topic(topic, now_ms)
+        batch = batch_of([bytes(size)] * count, delay_ms=delay_ms)
+        refs = send(state, made, batch, now_ms, free_bytes=1 << 40).refs
+        self.node.appended()
+        return refs
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return once that holds."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                assert not self.fatal, self.fatal
+                await asyncio.sleep(0.01)
+
+
+def run_node(
+    folder: Path,
+    test: Callable[[Any], Coroutine[Any, Any, None]],
+    *,
+    fs: Any = None,
+    node_class: type[RunningNode] = RunningNode,
+    **setup: Any,
+) -> None:
+    """Run a test beside a node that is stopped in the end, and must have met nothing fatal."""
+
+    async def main() -> None:
+        it = node_class(make_engine(folder, fs, **setup))
+        it.node.start()
+        try:
+            async with asyncio.timeout(2 * PATIENCE_SECONDS):
+                await test(it)
+        finally:
+            await it.node.stop()
+        assert not it.fatal
+
+    asyncio.run(main())
