@@ -90,20 +90,13 @@ class Traffic:
         base = host.now_ms + random.choice([0, 5_000, HOUR_MS, 40 * HOUR_MS])
         due = [base + random.choice([0, 1, 700, 1_000, 60_000]) for _ in range(n)]
         named = random.random() < 0.5
-        columns = {
-            "key": [random.choice(KEYS) for _ in range(n)],
-            "tags": [random.choice(TAGS) for _ in range(n)],
-        }
-        members: dict[str, Any] = {}
-        for name, texts in columns.items():
-            if any(texts):
-                members[name] = b"".join(texts)
-                members[f"{name}_size"] = np.array([len(text) for text in texts])
+        keys = [random.choice(KEYS) for _ in range(n)]
+        tags = [random.choice(TAGS) for _ in range(n)]
         ids = [f"id-{len(self.sent) + k}" for k in range(n)] if named else None
         bodies = [random.randbytes(random.randrange(20)) for _ in range(n)]
-        result = host.send(bodies, at=due, ids=ids, **members)
+        result = host.send(bodies, at=due, ids=ids, keys=keys, tags=tags)
         for k, name in enumerate(ids or host.ids_of(result)):
-            self.sent[name] = (columns["key"][k], columns["tags"][k], bodies[k])
+            self.sent[name] = (keys[k], tags[k], bodies[k])
 
     def noise(self) -> None:
         self.host.send(3, delay=self.random.choice([0, 700, HOUR_MS]), topic="other")
