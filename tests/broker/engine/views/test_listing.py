@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from delaylog.broker.engine.control.finding import find_ids
