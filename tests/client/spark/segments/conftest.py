@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.engine.conftest import Host
+from tests.broker.engine.host import Host
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options
 from pyspark_delaylog.segments.planning import plan
 from pyspark_delaylog.segments.reading import Reading
-from tests.broker.engine.conftest import HOUR, START_MS
+from tests.broker.engine.host import HOUR, START_MS
 
 START_HOUR = START_MS // HOUR
 FIRST = hour_name(START_HOUR)

@@ -10,8 +10,8 @@ import pytest
 
 from delaylog.storage.layout import EXTENT_SIZE, STATE_ENTRY_SIZE
 from pyspark_delaylog.segments.errors import DamagedError
-from tests.broker.engine.conftest import HOUR, Host
-from tests.broker.engine.damaged_folder import flip
+from tests.broker.engine.host import HOUR, Host
+from tests.broker.verify.damaged_folder import flip
 from tests.client.spark.segments.folder_table import FIRST, START_HOUR, moment, rows
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from delaylog.storage.layout import hour_name
 from pyspark_delaylog.segments.options import parse_options
-from tests.broker.engine.conftest import HOUR, Host
+from tests.broker.engine.host import HOUR, Host
 from tests.client.spark.segments.folder_table import START_HOUR, rows, tasks
 
 
