@@ -103,7 +103,7 @@ class SecondSlot:
         return self.live_first != _REF_MAX
 
     def insert(self, entries: Entries) -> None:
-        """Add live entries: O(1), whatever the slot holds."""
+        """Add live entries: O(1), however large the slot is."""
         self.live_first = min(self.live_first, int((entries.refs & ROW_MASK).min()))
         self._pending.append(entries)
         self._pending_count += entries.count
@@ -112,7 +112,7 @@ class SecondSlot:
             self._seal()
 
     def load(self, entries: Entries) -> None:
-        """Add what storage held, sorted; entries that came live meanwhile are left out."""
+        """Add the sorted entries of storage, without those that were added live meanwhile."""
         self.stored = self.loading = False
         self.loaded = True
         fresh = entries.refs & ROW_MASK < self.live_first

@@ -105,7 +105,7 @@ class TimingWheel:
         second = self._now_ms // SECOND_MS
         head = self.next_wake_ms()
         if head is not None:
-            # What has expired and waits for its turn holds nothing of an earlier second.
+            # Expired slots that wait for their turn have no entries of an earlier second.
             second = min(second, head // SECOND_MS)
         unloaded_ms = self.unloaded_ms()
         if unloaded_ms is not None:

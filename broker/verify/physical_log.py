@@ -37,7 +37,7 @@ class LogRange:
     transactions: list[int] = field(default_factory=list)
     """Positions of TXN frames."""
     id_key: bytes = b""
-    """Key of the hashes of ids, where the log still holds the frame that gave it."""
+    """Key of the hashes of ids, where the frame that assigned it is still in the log."""
 
 
 def verify_log(

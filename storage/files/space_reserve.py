@@ -124,7 +124,7 @@ class SpaceReserve:
         try:
             self._open_file().allocate(size)
         except DiskFullError:
-            # What was got before the space ran out is given back: the size says what is held.
+            # Space allocated before the disk was full is given back, so `size_bytes` is exact.
             self._open_file().truncate(self.size_bytes)
             raise
 

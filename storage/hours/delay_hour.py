@@ -197,8 +197,8 @@ class DelayHour:
     def read_heads(self, rows: RowArray) -> bytes:
         """Id, key, tags and headers of `rows`, one after another, without a look at any body.
 
-        Nothing is checked: that would read every body of an extent. The caller holds what it uses
-        against the hashes in the rows.
+        Nothing is checked: that would read every body of an extent. The caller compares what it
+        uses with the hashes in the rows.
         """
         return self.reader.heads(rows)
 

@@ -1,7 +1,7 @@
 """The file `extents` of an hour: a record for each flush, of where its rows and records stand.
 
 Each is sealed by a checksum of its own and begins where the one before it ended. What the others in
-it say is believed once `ExtentChecks` has held it against the files.
+it say is trusted once `ExtentChecks` has compared it with the files.
 """
 
 from __future__ import annotations

@@ -217,9 +217,9 @@ class HourFlusher:
 
     def _sync_columns(self) -> Work:
         """Sync what was written, before more columns hold descriptors than hours may."""
-        held = [column for column in self._written if column.holds_file]
-        for first in range(0, len(held), _COLUMNS_AT_ONCE):
-            yield partial(_sync, held[first : first + _COLUMNS_AT_ONCE])
+        unsynced = [column for column in self._written if column.holds_file]
+        for first in range(0, len(unsynced), _COLUMNS_AT_ONCE):
+            yield partial(_sync, unsynced[first : first + _COLUMNS_AT_ONCE])
         for column in list(self._written):
             # A column that is being flushed is written again: it keeps its descriptor.
             if not column.busy and not column.holds_file:

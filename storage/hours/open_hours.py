@@ -109,8 +109,8 @@ class OpenHours(Generic[H]):
         """The same for heads."""
         if len(self.heads) <= SECONDS_KEPT_MAX:
             return []
-        held = [hour for hour in list(self.heads.values()) if hour.hour not in self.near]
-        return held[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
+        with_heads = [hour for hour in list(self.heads.values()) if hour.hour not in self.near]
+        return with_heads[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
 
 
 def _requeue(queue: dict[int, H], hour: H) -> None:

@@ -237,7 +237,7 @@ class IdIndex:
     def _write(
         self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[IdRun]
     ) -> Jobs:
-        """Write a run by jobs, and put it behind the others if it holds anything."""
+        """Write a run by jobs, and append it to the others unless it is empty."""
         self._number = number = self._number + 1
         path = run_path(self._path, number)
         writer = RunWriter(self._fs, path, room)

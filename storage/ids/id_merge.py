@@ -31,7 +31,7 @@ def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]
 
 
 def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
-    """All that tables hold, in the order of the keys; of a key that comes twice the last one."""
+    """All ids of some tables by key; of a key that is there twice, the last one."""
     if len(tables) == 1:
         return in_key_order(*tables[0].columns())
     joined = RecentIds()

@@ -64,7 +64,7 @@ class RecentIds:
         return self._table.slots
 
     def successor(self) -> RecentIds:
-        """An empty table that need not grow to hold as much again."""
+        """An empty table with room for as many ids."""
         slots = self.slots
         return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
 

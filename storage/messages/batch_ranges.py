@@ -28,7 +28,7 @@ class BatchRanges:
 
     @property
     def size_bytes(self) -> int:
-        """What it holds in memory."""
+        """Its size in memory."""
         return len(self.batch.wire)
 
     def take(self, first: int, stop: int) -> MessageBatch:

@@ -4,7 +4,7 @@ The file is mapped copy-on-write in fixed pieces, so changes are fancy indexing 
 never reach the file by themselves: dirty pages are copied out (`collect`), written with pwrite
 only after the log that explains them is durable (`write`), and given back to the kernel
 (`settle`). A hole, or no file at all, reads as zeros: never handed out. What the file does not
-reach yet is held in plain memory, so that storing a state never needs the disk.
+reach yet is in plain memory, so that storing a state never needs the disk.
 
 Entries are sealed when they are stored and looked at when they are read (state_seal.py); callers
 see their seals as zero. A replay only stores, so what a crash tore is never read.
@@ -57,7 +57,7 @@ class StateColumn:
         self._path = path
         self._dirty = dirty if dirty is not None else DirtyColumns()
         self._file: File | None = None
-        """Open from a write to its sync only: an error of the disk is told to who holds it."""
+        """Open from a write to its sync only: open descriptors are told of write errors."""
         self._writing = threading.Lock()
         self._pieces: dict[int, Piece] = {}
         self._has_new_name = True
@@ -67,7 +67,7 @@ class StateColumn:
         self._exists = fs.exists(path)
         self._length = 0
         self.used = False
-        """Whether somebody asked for this column since `OpenHours` last looked at it."""
+        """Whether this column was asked for since `OpenHours` last looked at it."""
         self.busy = False
         """A flush has copied pages out and not written all of them."""
         if self._exists:
