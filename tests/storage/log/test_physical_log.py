@@ -193,6 +193,25 @@ def test_full_disk_keeps_frames_in_order() -> None:
         assert [bytes(f.payload) for f in found] == [payload(n + 3) for n in range(8)]
 
 
+def test_frames_appended_during_a_refused_write_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log thread writes while the loop appends: frames that stay queued keep their place."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"one")
+
+    def full(*_: Any) -> None:
+        append(log, b"two")
+        raise DiskFullError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeFile, "pwritev", full)
+        with pytest.raises(DiskFullError):
+            log.write_pending()
+    log.write_pending()
+    _, found = open_log(disk, 0, log.sync())
+    assert [bytes(f.payload) for f in found] == [b"one", b"two"]
+
+
 @pytest.mark.parametrize("step", ["pwritev", "fdatasync"])
 def test_an_interrupted_commit_is_made_again(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Ctrl-C behind the system's call, with sealed segments: none is lost or forgotten."""
