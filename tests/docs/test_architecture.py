@@ -75,3 +75,12 @@ def test_the_index_lists_each_design_page_by_its_title() -> None:
         for title, page in zip(titles, DECISIONS, strict=True)
     ]
     assert [line for line in lines if line not in index] == []
+
+
+def test_the_sections_of_the_benchmark_that_a_page_names_exist() -> None:
+    program = (ROOT / "bench" / "run.py").read_text()
+    sections = re.search(r"SECTIONS: Final = \((.*?)\)", program, re.DOTALL)
+    assert sections is not None
+    page = (ROOT / "docs" / "PERFORMANCE.md").read_text()
+    named = {name for names in re.findall(r"--only ([\w,]+)", page) for name in names.split(",")}
+    assert named <= set(re.findall(r'"(\w+)"', sections[1]))
