@@ -1,4 +1,4 @@
-"""Who may come in: a file of `user:token` or `token` lines (user `default`)."""
+"""Users and tokens: a file of `user:token` or `token` lines (user `default`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delaylog.replication.errors import ClusterError
 
 TOKEN_CHARS_MIN: Final = 8
 AUTH_WAIT_SECONDS: Final = 0.5
-"""After a wrong token nobody at that address may show another one for so long."""
+"""After a wrong token, the next one from that address is checked only after this time."""
 _ADDRESSES_MAX: Final = 1_024
 _DEFAULT: Final = b"default"
 
@@ -20,7 +20,7 @@ log = logging.getLogger("delaylog.resp")
 
 
 def read_accounts(path: str) -> dict[bytes, bytes]:
-    """User -> token. Raises ConfigError, never with a token in its text."""
+    """Read user -> token. Raises ConfigError, whose text never has a token."""
     try:
         lines = Path(path).read_bytes().splitlines()
         check_private(Path(path), "resp-auth")
@@ -42,32 +42,32 @@ def read_accounts(path: str) -> dict[bytes, bytes]:
                 f"at least {TOKEN_CHARS_MIN} characters"
             )
         if user in accounts:
-            raise ConfigError(f"{path}, line {number}: this user stands there twice")
+            raise ConfigError(f"{path}, line {number}: this user is listed twice")
         accounts[user] = token
     if not accounts:
-        raise ConfigError(f"resp-auth {path} names nobody: nobody could come in")
+        raise ConfigError(f"resp-auth {path} names no user: no client could authenticate")
     return accounts
 
 
 class FailedLogins:
-    """Who showed a wrong token lately, by address."""
+    """Recent wrong tokens by address."""
 
     def __init__(self) -> None:
         self._failed: dict[str, tuple[int, float]] = {}
-        """How often, and until when it waits."""
+        """Address -> number of failures, and the time of the next attempt."""
 
     def note(self, host: str, now: float) -> None:
-        """Once more; the first one, and every doubling, is logged."""
+        """Count a wrong token. The first one and every doubling are logged."""
         count = self._failed.pop(host, (0, 0.0))[0] + 1
         if len(self._failed) >= _ADDRESSES_MAX:
             del self._failed[next(iter(self._failed))]
         self._failed[host] = count, now + AUTH_WAIT_SECONDS
         if count & (count - 1) == 0:
             log.warning(
-                "a Redis client showed a wrong token", extra={"address": host, "failures": count}
+                "a Redis client sent a wrong token", extra={"address": host, "failures": count}
             )
 
     def left(self, host: str, now: float) -> float:
-        """Seconds that it still has to wait."""
+        """Return the seconds until the next attempt of this address."""
         failed = self._failed.get(host)
         return 0.0 if failed is None else failed[1] - now

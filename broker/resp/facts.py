@@ -1,4 +1,4 @@
-"""What INFO and CONFIG show that only the host knows: memory, addresses, role, the log."""
+"""Facts for INFO and CONFIG that only the host knows: memory, addresses, role, the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def address_text(address: object) -> bytes:
-    """A socket's address as HOST:PORT."""
+    """Format the address of a socket as HOST:PORT."""
     if not isinstance(address, tuple):
         return b""
     host, port = address[:2]
@@ -26,7 +26,7 @@ def address_text(address: object) -> bytes:
 
 
 def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write: bool) -> None:
-    """Let the server's state know its host."""
+    """Connect the server's state to its host."""
     server.run_id = token_hex(20).encode()
     server.process_id = os.getpid()
     server.role = lambda: b"master" if node.standing.leading else b"slave"
@@ -54,7 +54,7 @@ def _leader(node: Node) -> tuple[bytes, int] | None:
 
 
 def listens(server: ServerState, host: str, port: int) -> None:
-    """Clients are listened to here."""
+    """Set the address that the endpoint listens on."""
     server.address = (host.encode(), port)
     server.given |= {b"bind": host.encode(), b"port": b"%d" % port}
 

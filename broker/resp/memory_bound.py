@@ -1,9 +1,9 @@
-"""How much memory the process may hold while Redis clients add to it: `resp-maxmemory`.
+"""Bounds the memory of the process for writes of Redis clients: `resp-maxmemory`.
 
-The keyspace does not count its bytes: what is looked at is the anonymous memory of the process
-(without files that are mapped), so messages and connections count too. A look costs 20 us, so the
-last one is used again for a moment, or until much was asked for. Values that are made large by few
-bytes (SETBIT) say their size before they are made.
+The keyspace does not count its bytes. The bound applies to the anonymous memory of the process
+(without mapped files), so messages and connections count too. Measuring costs 20 us, so a value is
+reused for a moment, or until many bytes were requested. A short command that makes a large value
+(SETRANGE) passes its size before.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from delaylog.broker.host.process.process_memory import anonymous_bytes
 
 LOOK_SECONDS: Final = 0.05
 _LOOK_BYTES: Final = 8 << 20
-"""So much that was asked for is worth another look."""
+"""After requests for this number of bytes the memory is measured again."""
 
 
 class MemoryBound:
-    """One process's."""
+    """The memory bound of one process."""
 
     def __init__(self, bytes_max: int, used: Callable[[], int | None] = anonymous_bytes) -> None:
         """0 = no bound."""
@@ -30,7 +30,7 @@ class MemoryBound:
         self._next_look = 0.0
 
     def refuses(self, size: int = 0) -> bool:
-        """Whether so many bytes more are too many."""
+        """Whether `size` more bytes exceed the bound."""
         if not self.bytes_max:
             return False
         self._asked += size

@@ -1,4 +1,4 @@
-"""Metrics of the endpoint for Redis clients, read at scrape from what is counted anyway."""
+"""Metrics of the endpoint for Redis clients, read from existing counters at each scrape."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from delaylog.broker.keyspace.running.executor import Executor
 
 
 class RespMetrics(Collector):
-    """One endpoint's."""
+    """The metrics of one endpoint."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
     def collect(self) -> Iterator[Metric]:
-        """Read it."""
+        """Return the present values."""
         executor, server = self._executor, self._executor.server
         databases = executor.keyspace.databases
         gauges = {

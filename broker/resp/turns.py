@@ -27,7 +27,7 @@ _GATHERED_MAX: Final = 16
 
 
 class Turns:
-    """The end of each turn in which a Redis client was answered."""
+    """Ends each turn in which Redis clients got replies."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Turns:
         """Commands have run in this turn already."""
         self._gathered = 0
         """Passes of the loop by which the end of this turn was deferred."""
-        self._unsaid: deque[_Release] = deque()
+        self._unsent: deque[_Release] = deque()
         """Turns whose replies wait for the log, oldest first."""
 
     @property
     def under_way(self) -> bool:
-        """Whether somebody is to be answered at the end of a turn."""
+        """Whether clients get replies at the end of the present turn."""
         return bool(self._touched)
 
     def begin(self) -> bool:
-        """Commands are about to run; whether they are the first ones of this turn."""
+        """Note that commands are about to run; returns whether they are the first of this turn."""
         if self.begun:
             return False
         self.begun = True
@@ -73,7 +73,7 @@ class Turns:
         return True
 
     def touch(self, connection: Client) -> None:
-        """A connection has something to write, or a turn has something to log."""
+        """Note that a connection has replies, or that the turn has effects."""
         self._touched[connection] = None
         if not self._scheduled:
             self._scheduled = True
@@ -84,8 +84,9 @@ class Turns:
         self._touched.pop(connection, None)
 
     def give_up(self) -> None:
-        """This node led until now. What the turn changed is not in the log and may never be, so
-        whoever has seen it is told nothing: its connection ends.
+        """Close the clients of this turn, since the node has lost its leadership.
+
+        The effects that they have seen may never be in the log.
         """
         self.begun = False
         touched, self._touched = self._touched, {}
@@ -98,7 +99,7 @@ class Turns:
         if node.suspended:
             self._later()
             return
-        if self._unsaid and self._may_gather(self._unsaid[-1]):
+        if self._unsent and self._may_gather(self._unsent[-1]):
             self._gathered += 1
             return
         self._gathered = 0
@@ -109,8 +110,8 @@ class Turns:
                 self._log(state)
                 node.appended()
         except NotLeadingError:
-            # Nothing was said yet. Either it may append again in a moment, or it leads no more,
-            # and `give_up` comes.
+            # No reply was sent yet. Either the node may append again in a moment, or it has lost
+            # its leadership and calls `give_up`.
             self._later()
             return
         except Exception as error:
@@ -126,14 +127,14 @@ class Turns:
             try:
                 replies.append((connection, connection.take()))
             except Exception as error:
-                # It is closed without its replies; those of the others are not lost by that.
+                # This client is closed without its replies; the others get theirs.
                 self._note_lost(connection, error)
                 connection.abort()
                 replies.append((connection, b""))
         release = _Release(replies, state.position, self._note_lost)
         for connection in touched:
             connection.owed += 1
-        self._unsaid.append(release)
+        self._unsent.append(release)
         if (self._after_write and node.write_through()) or not node.standing.leading:
             # What a follower has applied is committed.
             self._safe(release, None)
@@ -148,15 +149,16 @@ class Turns:
             raise
         except Exception as error:
             if state.log.end_position != end:
-                # A part is in the log, and the rest is not.
+                # A part of the effects is in the log, and the rest is not.
                 raise
-            # There is no memory for the frame: what the turn changed has not been.
+            # There is no memory for the frame, so the changes of this turn are undone.
             self._broken(error)
 
     def _may_gather(self, last: _Release) -> bool:
-        """Whether a turn goes on: it would wait for the next sync, and that begins when the one
-        under way ends, which is the one that the turn before waits for. To end it now makes one
-        more frame, and so many more calls of the engine; then, `_safe` ends it.
+        """Whether to extend the turn until the present sync ends, which the turn before waits for.
+
+        The replies of this turn wait for the next sync anyway. Ending the turn now would make one
+        more frame. When the sync has ended, `_safe` ends the turn.
         """
         node = self._node
         return (
@@ -167,15 +169,15 @@ class Turns:
         )
 
     def _safe(self, release: _Release, error: BaseException | None) -> None:
-        """What a turn saw is safe, or never will be; turns are answered in their order.
+        """Note that the log is safe up to what a turn saw, or never will be; turns reply in order.
 
-        The log's thread may be further than the loop has heard: a turn that looks itself finds safe
-        what an earlier one still waits to be told of.
+        The log thread may be ahead of its notices to the loop, so a turn may be found safe before
+        an earlier one is notified.
         """
         release.done, release.error = True, error
-        while self._unsaid and self._unsaid[0].done:
-            self._unsaid.popleft().say()
-        if self._gathered and not self._unsaid and not self._scheduled:
+        while self._unsent and self._unsent[0].done:
+            self._unsent.popleft().send()
+        if self._gathered and not self._unsent and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end)
 
@@ -190,13 +192,13 @@ class _Release:
 
     replies: list[tuple[Client, bytes]]
     position: int
-    """What they saw of the log ends there."""
+    """The log position that the replies depend on."""
     note_lost: Callable[[Client, Exception], None]
     done: bool = False
     error: BaseException | None = None
 
-    def say(self) -> None:
-        """Write them, or close who cannot be told what became of a command."""
+    def send(self) -> None:
+        """Write the replies, or close clients whose commands have an unknown outcome."""
         for connection, data in self.replies:
             connection.owed -= 1
             if self.error is not None:

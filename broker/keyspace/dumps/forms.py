@@ -1,11 +1,11 @@
-"""The numbers in the format, and what is wrong with a payload."""
+"""Constants of the format, and the error for bad payloads."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VERSION: Final = 10
-"""What Redis 7.0 writes: the newest that is read."""
+"""The version that Redis 7.0 writes, the newest that is read."""
 
 STRING: Final = 0
 LIST: Final = 1
@@ -25,4 +25,4 @@ INT8, INT16, INT32, LZF = range(4)
 
 
 class BadDump(Exception):
-    """The payload says no value that can be held here."""
+    """The payload is not a value that is supported here."""

@@ -22,7 +22,7 @@ _WHOLE_BYTES: Final = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The elements of a listpack. Raises BadDump."""
+    """Return the elements of a listpack. Raises BadDump."""
     if len(data) < _HEADER.size + 1:
         raise BadDump("a listpack without a header")
     total, count = _HEADER.unpack_from(data)
@@ -53,7 +53,7 @@ def _size_backwards(size: int) -> bytes:
 
 
 def _element(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """What an entry says, and the size of its form and data."""
+    """Return the value of an entry, and the size of its header and data."""
     form = data[at]
     if form < 0x80:
         return b"%d" % form, 1

@@ -11,7 +11,7 @@ from delaylog.broker.keyspace.dumps.forms import BadDump
 
 
 def unpacked(data: bytes, size: int) -> bytes:
-    """What was packed, which has `size` bytes. Raises BadDump."""
+    """Decompress to `size` bytes. Raises BadDump."""
     out = bytearray()
     at, end = 0, len(data)
     try:

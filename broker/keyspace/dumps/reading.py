@@ -1,4 +1,4 @@
-"""Makes a value of a dump, of Redis since version 1; its small older forms are refused.
+"""Loads a value from a dump of Redis 1 or newer; the compact forms before 7.0 are refused.
 
 Refused, too: streams, modules, and what Redis packed as ziplist or zipmap (before 7.0).
 """
@@ -25,7 +25,7 @@ _STRING_BYTES_MAX: Final = 512 * 1024 * 1024
 
 
 def is_whole(payload: bytes) -> bool:
-    """Whether the version is known and the sum is right."""
+    """Whether the version is known and the checksum is right."""
     if len(payload) < _TAIL_BYTES:
         return False
     if int.from_bytes(payload[-10:-8], "little") > forms.VERSION:
@@ -34,7 +34,7 @@ def is_whole(payload: bytes) -> bool:
 
 
 def load(payload: bytes) -> Value:
-    """The value of a dump that is whole. Raises BadDump."""
+    """Return the value of an intact dump. Raises BadDump."""
     reader = Reader(payload, len(payload) - _TAIL_BYTES)
     load_kind = _KINDS.get(reader.take(1)[0])
     if load_kind is None:
@@ -46,22 +46,22 @@ def load(payload: bytes) -> Value:
 
 
 class Reader:
-    """Goes through a payload."""
+    """Reads a payload in order."""
 
     def __init__(self, data: bytes, end: int) -> None:
         self._data = data
         self._at = 0
         self._end = end
         self._unpacked = 0
-        """Bytes that LZF made of fewer."""
+        """Read an LZF-compressed string."""
 
     @property
     def at_end(self) -> bool:
-        """Whether everything was taken."""
+        """Whether the payload is read to its end."""
         return self._at == self._end
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         at = self._at
         if size > self._end - at:
             raise BadDump("cut off")
@@ -69,7 +69,7 @@ class Reader:
         return self._data[at : at + size]
 
     def length(self) -> tuple[int, bool]:
-        """A length, or the form of an encoded string and True."""
+        """Read a length; (encoding, True) for an encoded string."""
         first = self.take(1)[0]
         form = first >> 6
         if form == 0:
@@ -85,14 +85,14 @@ class Reader:
         raise BadDump("an unknown form of length")
 
     def count(self) -> int:
-        """How many elements follow; each takes a byte at least."""
+        """Read a number of elements, each of which has at least one byte."""
         count, encoded = self.length()
         if encoded or count > self._end - self._at:
             raise BadDump("too many elements")
         return count
 
     def string(self) -> bytes:
-        """A string in any form."""
+        """Read a string in any encoding."""
         size, encoded = self.length()
         if not encoded:
             return self.take(size)

@@ -15,9 +15,9 @@ from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 PART_BYTES: Final = 1 << 20
-"""A part of a large value; what is in memory beside the keyspace is a few of them."""
+"""Size of a part of a large value; a few parts are in memory besides the keyspace."""
 _ELEMENT_BYTES: Final = 8
-"""An element's own cost in a part, so that a million empty ones are not one."""
+"""Overhead of an element in a part, so that a part never has a million empty elements."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 def _in_parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[list[T], int]]:
-    """The items in lists of about PART_BYTES; at least one list."""
+    """Split items into lists of about PART_BYTES; at least one list."""
     part: list[T] = []
     size = 0
     for item in items:
@@ -45,18 +45,18 @@ def _in_parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple
 
 
 def _marks(value: Any) -> list[Any]:
-    """What a value of a built-in's subclass carries beside its elements."""
+    """Attributes of a value besides its elements, such as `large`."""
     return [getattr(value, name) for name in type(value).__slots__]
 
 
 def _mark(value: Any, marks: list[Any]) -> None:
-    # A file from before a mark came to be leaves it as it is in a new value.
+    # A file from before a mark existed keeps the mark's default.
     for name, mark in zip(type(value).__slots__, marks, strict=False):
         setattr(value, name, mark)
 
 
 def _maker(cls: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """A function that makes a value of [marks, elements]."""
+    """Return a function that builds a value from [marks, elements]."""
 
     def make(content: Any) -> Value:
         value = cls(content[1])
@@ -146,7 +146,7 @@ def _extend_zset(value: SortedSetValue, content: Any) -> None:
 
 
 def _stream_parts(value: StreamValue) -> Iterator[tuple[Any, int]]:
-    """A stream says itself what it is; as one part."""
+    """Write a stream as one part, by `StreamValue.plain`."""
     yield value.plain(), PART_BYTES
 
 

@@ -37,12 +37,12 @@ assert CHUNK.size == CHUNK_SIZE
 CHUNK_BYTES_MAX: Final = (1 << 32) - 1
 
 Read = Callable[[int], bytes]
-"""The next so many bytes; fewer at the end of the file."""
+"""Reads this number of bytes; fewer at the end of the file."""
 Write = Callable[[bytes], None]
 
 
 class What(IntEnum):
-    """What a chunk holds. 0 is never valid."""
+    """The kind of a chunk. 0 is never valid."""
 
     VALUES = 1
     MORE = 2
@@ -51,7 +51,7 @@ class What(IntEnum):
 
 
 class SnapshotError(Exception):
-    """The bytes are not those that were written; the file is of no use."""
+    """The file is corrupt."""
 
     def __init__(self, what: str, offset: int) -> None:
         super().__init__(f"{what} at {offset}")
@@ -60,13 +60,13 @@ class SnapshotError(Exception):
 
 
 def encode_header(position: int) -> bytes:
-    """The head of a snapshot at a position of the log."""
+    """Encode the header of a snapshot at a log position."""
     crc = crc32c(HEADER.pack(MAGIC, VERSION, 0, position, 0, 0))
     return HEADER.pack(MAGIC, VERSION, 0, position, 0, crc)
 
 
 def decode_header(raw: bytes) -> int:
-    """The position. Raises SnapshotError."""
+    """Decode the header; returns the log position. Raises SnapshotError."""
     if len(raw) != HEADER_SIZE or raw != encode_header(HEADER.unpack(raw)[3]):
         raise SnapshotError("a damaged header", 0)
     position: int = HEADER.unpack(raw)[3]
@@ -74,7 +74,7 @@ def decode_header(raw: bytes) -> int:
 
 
 def encode_chunk(number: int, parts: list[Any]) -> list[bytes]:
-    """A chunk's head and payload."""
+    """Encode a chunk."""
     payload: bytes = msgpack.packb(parts)
     assert len(payload) <= CHUNK_BYTES_MAX, "no value is that large"
     crc = crc32c(payload, crc32c(CHUNK.pack(len(payload), 0, number)))
@@ -82,19 +82,19 @@ def encode_chunk(number: int, parts: list[Any]) -> list[bytes]:
 
 
 class Chunks:
-    """Reads chunks one after the other and checks each."""
+    """Reads and checks chunks in order."""
 
     def __init__(self, read: Read) -> None:
         """Raises SnapshotError."""
         self._read = read
         self.position = decode_header(read(HEADER_SIZE))
         self.offset = HEADER_SIZE
-        """Where the next chunk begins."""
+        """Offset of the next chunk."""
         self.number = 0
-        """Chunks that were read."""
+        """Number of chunks read."""
 
     def next(self) -> list[Any]:
-        """The payload of the next one. Raises SnapshotError."""
+        """Return the payload of the next chunk. Raises SnapshotError."""
         head = self._read(CHUNK_SIZE)
         if len(head) != CHUNK_SIZE:
             raise SnapshotError("the file ends before its end mark", self.offset)
@@ -109,6 +109,6 @@ class Chunks:
         return parts
 
     def ended(self) -> None:
-        """Nothing stands behind the end mark. Raises SnapshotError."""
+        """Check that nothing follows the end mark. Raises SnapshotError."""
         if self._read(1):
             raise SnapshotError("bytes behind the end mark", self.offset)

@@ -1,4 +1,4 @@
-"""Reads a snapshot back, or only checks that each byte of it is the one that was written."""
+"""Loads a snapshot, or only checks it for corruption."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delaylog.broker.keyspace.snapshots.writing import Summary
 from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
 
 _FREEZE_KEYS: Final = 100_000
-"""So many new keys would hold up whatever else goes on for a noticeable time at the next full
-collection, which finds no garbage among them."""
+"""With more new keys the next full collection, which finds no garbage among them, would block the
+process for a noticeable time."""
 
 
 @contextmanager
 def _no_collector(keyspace: Keyspace) -> Iterator[None]:
-    """A million new objects are no garbage: looking for some doubles the time."""
+    """Pause the garbage collector: scanning a million live objects doubles the load time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -35,7 +35,7 @@ def _no_collector(keyspace: Keyspace) -> Iterator[None]:
 
 
 def load_snapshot(keyspace: Keyspace, read: Read) -> Summary:
-    """Fill an empty keyspace. Raises SnapshotError; the keyspace is of no use then."""
+    """Load into an empty keyspace. Raises SnapshotError; the keyspace is unusable then."""
     chunks = Chunks(read)
     filler = _Filler(keyspace)
     with _no_collector(keyspace):
@@ -60,7 +60,7 @@ class _Filler:
         self._last: tuple[Kind, Value] | None = None
 
     def take(self, parts: list[Any]) -> tuple[int, int] | None:
-        """Take a chunk; the counts of the end mark, if it is that."""
+        """Load a chunk; returns the counts if it is the end mark."""
         what = parts[0]
         if what == What.VALUES:
             self._values(*parts[1:])
@@ -92,12 +92,12 @@ class _Filler:
         self._last = (kind, made[-1])
         if ends is not None:
             pairs = zip(keys, ends, strict=True)
-            # Whoever goes on with the keyspace lines them up: see `Keyspace.begin_expiring`.
+            # Their expiry hints are made later, by `Keyspace.begin_expiring`.
             database.expires.update((key, at_ms) for key, at_ms in pairs if at_ms is not None)
 
 
 class ChunkCheck:
-    """Checks a snapshot chunk by chunk, without making its values."""
+    """Checks a snapshot chunk by chunk without building its values."""
 
     def __init__(self, read: Read) -> None:
         """Raises SnapshotError."""
@@ -106,7 +106,7 @@ class ChunkCheck:
         self.summary = Summary(self._chunks.position)
 
     def next(self) -> dict[str, Any] | None:
-        """What the next chunk holds, in words; None behind the end mark. Raises SnapshotError."""
+        """Describe the next chunk; None after the end mark. Raises SnapshotError."""
         if self._over:
             return None
         chunks, summary = self._chunks, self.summary

@@ -1,4 +1,4 @@
-"""Writes a keyspace to a file, chunk by chunk: memory beside the keyspace stays at a few chunks."""
+"""Writes a keyspace to a file chunk by chunk, with a few chunks in memory at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.snapshots.layout import What, Write, encode_chunk,
 
 @dataclass(slots=True)
 class Summary:
-    """What a snapshot holds."""
+    """Counts of a snapshot."""
 
     position: int
     keys: int = 0
@@ -25,7 +25,7 @@ class Summary:
 
 @dataclass(slots=True)
 class _Pile:
-    """Values of one kind that wait for their chunk to be full."""
+    """Buffers values of one kind until a chunk is full."""
 
     keys: list[bytes] = field(default_factory=list)
     contents: list[Any] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Writer:
 
 
 def write_snapshot(keyspace: Keyspace, position: int, write: Write) -> Summary:
-    """Write all that the frames in front of `position` have brought about."""
+    """Write the keyspace as of the log position `position`."""
     summary = Summary(position)
     head = encode_header(position)
     write(head)

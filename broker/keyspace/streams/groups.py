@@ -1,4 +1,4 @@
-"""Consumer groups: how far they have read, who reads, what is delivered and not acknowledged."""
+"""Consumer groups: last delivered id, consumers, and pending entries."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Final
 from delaylog.broker.keyspace.streams.order import IdOrder
 
 UNKNOWN: Final = -1
-"""How many entries a group has read, when that cannot be said."""
+"""The number of entries that a group has read is unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One reader of a group."""
+    """One consumer of a group."""
 
     name: bytes
     seen_ms: int
-    """When it last asked for something."""
+    """Time of its last command."""
     pending: IdOrder[Pending] = field(default_factory=IdOrder)
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An entry that was delivered and not acknowledged."""
+    """An entry that was delivered and is not acknowledged."""
 
     consumer: Consumer
     delivered_ms: int
     count: int
-    """Deliveries."""
+    """Number of deliveries."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,14 +36,14 @@ class Group:
     """A group of consumers; each entry goes to one of them."""
 
     last_id: int
-    """Of what was delivered last."""
+    """The id of the last delivered entry."""
     entries_read: int
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
     pending: IdOrder[Pending] = field(default_factory=IdOrder)
-    """What all consumers have; each of them has its own again."""
+    """Pending entries of all consumers; each consumer also has its own."""
 
     def deliver(self, number: int, consumer: Consumer, now_ms: int, count: int) -> None:
-        """An entry is with a consumer now, whoever had it."""
+        """Assign a pending entry to a consumer."""
         pending = self.pending.get(number)
         if pending is None:
             pending = Pending(consumer, now_ms, count)
@@ -58,7 +58,7 @@ class Group:
         pending.count = count
 
     def settle(self, number: int) -> bool:
-        """An entry is pending no more; True if it was."""
+        """Acknowledge an entry; returns whether it was pending."""
         pending = self.pending.remove(number)
         if pending is None:
             return False
@@ -66,14 +66,14 @@ class Group:
         return True
 
     def dismiss(self, consumer: Consumer) -> int:
-        """Remove a consumer with all it has; returns how much that was."""
+        """Remove a consumer and its pending entries; returns their number."""
         del self.consumers[consumer.name]
         for number, _ in consumer.pending.starting():
             self.pending.remove(number)
         return len(consumer.pending)
 
     def plain(self) -> list[Any]:
-        """All of it as numbers, bytes and lists."""
+        """Return the group as numbers, bytes and lists."""
         indexes = {name: index for index, name in enumerate(self.consumers)}
         return [
             self.last_id.to_bytes(16, "big"),
@@ -92,7 +92,7 @@ class Group:
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Group:
-        """The group that `plain` was taken of."""
+        """Rebuild a group from `plain`."""
         last_id, entries_read, consumers, pending = plain
         group = cls(int.from_bytes(last_id, "big"), entries_read)
         readers = [Consumer(name, seen_ms) for name, seen_ms in consumers]

@@ -1,4 +1,4 @@
-"""Ids of stream entries: `ms-sequence`, held as one number, so that they compare as they are.
+"""Ids of stream entries: `ms-sequence`, stored as one integer, so that they compare directly.
 
 The next id is the number after it. Texts are read as loosely as C's strtoull reads them.
 """
@@ -23,12 +23,12 @@ _NEGATIVE: Final = re.compile(rb"-[1-9][0-9]*").fullmatch
 
 
 def id_text(number: int) -> bytes:
-    """An id as clients see it."""
+    """Format an id for clients."""
     return b"%d-%d" % (number >> SEQUENCE_BITS, number & SEQUENCE_MAX)
 
 
 def _unsigned(text: bytes) -> int:
-    """64 bits without a sign. Raises CommandError."""
+    """Parse an unsigned 64-bit number. Raises CommandError."""
     match = _LOOSE(text)
     if match is None:
         raise CommandError(INVALID)
@@ -77,7 +77,7 @@ def parse_new_id(text: bytes) -> tuple[int, bool]:
 
 
 def parse_start(text: bytes) -> int:
-    """The first id of an interval, `(` excluding it. Raises CommandError."""
+    """Parse the first id of an interval; `(` excludes it. Raises CommandError."""
     if len(text) > 1 and text[:1] == b"(":
         number = parse_id(text[1:])
         if number == ID_MAX:
@@ -87,7 +87,7 @@ def parse_start(text: bytes) -> int:
 
 
 def parse_end(text: bytes) -> int:
-    """The last id of an interval, `(` excluding it. Raises CommandError."""
+    """Parse the last id of an interval; `(` excludes it. Raises CommandError."""
     if len(text) > 1 and text[:1] == b"(":
         number = parse_id(text[1:], SEQUENCE_MAX)
         if number == 0:

@@ -21,7 +21,7 @@ _INTEGER: Final = re.compile(rb"-?[1-9][0-9]{0,18}|0").fullmatch
 _EMPTY_BYTES: Final = 7
 """The head and the end mark of a listpack."""
 _SMALL_BYTES: Final = 2
-"""A number up to 127."""
+"""The bytes of a number up to 127."""
 
 
 def _number_bytes(value: int) -> int:
@@ -56,35 +56,35 @@ def _signed(value: int) -> int:
 
 
 class StreamNode:
-    """Entries that are there, by id, and the account of all that were ever put here."""
+    """Present entries by id, and the listpack size of all entries ever added."""
 
     __slots__ = ("first", "ids", "items", "last", "names", "size", "written")
 
     def __init__(self, number: int, fields: Fields) -> None:
         self.first = number
-        """Of the first entry, which gives the node its place even if it is deleted."""
+        """The id of the first entry, deleted or not; nodes are ordered by it."""
         self.last = number
-        """Of the last entry, deleted or not."""
+        """The id of the last entry, deleted or not."""
         self.names = fields[::2]
-        """The fields that entries do not repeat."""
+        """The master fields, which entries with the same fields do not repeat."""
         self.ids: list[int] = []
         self.items: list[Fields] = []
         self.written = 0
-        """Entries, deleted ones too."""
+        """Number of entries, also deleted ones."""
         self.size = (
             _EMPTY_BYTES
             + 3 * _SMALL_BYTES
             + _number_bytes(len(self.names))
             + sum(map(_text_bytes, self.names))
         )
-        """Bytes of the listpack."""
+        """Size of the listpack in bytes."""
 
     def has_room(self, bytes_more: int) -> bool:
-        """Whether an entry of so many bytes goes in here."""
+        """Whether an entry of this size fits."""
         return self.size + bytes_more < NODE_BYTES_MAX and self.written < NODE_ENTRIES_MAX
 
     def append(self, number: int, fields: Fields) -> None:
-        """Put an entry behind all others."""
+        """Append an entry."""
         self.ids.append(number)
         self.items.append(fields)
         self.written += 1
@@ -105,7 +105,7 @@ class StreamNode:
         self.size += size
 
     def plain(self) -> list[Any]:
-        """All of it as numbers, bytes and lists."""
+        """Return the node as numbers, bytes and lists."""
         return [
             self.first.to_bytes(16, "big"),
             self.last.to_bytes(16, "big"),
@@ -118,7 +118,7 @@ class StreamNode:
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> StreamNode:
-        """The node that `plain` was taken of."""
+        """Rebuild a node from `plain`."""
         node = cls.__new__(cls)
         first, last, names, node.written, node.size, ids, items = plain
         node.first, node.last = int.from_bytes(first, "big"), int.from_bytes(last, "big")

@@ -1,4 +1,4 @@
-"""A sorted set: its members' scores, and the order of them."""
+"""A sorted set: scores by member, and members ordered by score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
 
 LISTPACK_ENTRIES: Final = 128
 LISTPACK_BYTES: Final = 64
-"""A set of no more and no longer members is a listpack, as OBJECT ENCODING says."""
+"""Limits of a listpack: the number of members, and their length."""
 
 
 class SortedSetValue:
@@ -30,7 +30,7 @@ class SortedSetValue:
         return iter(self.scores)
 
     def put(self, member: bytes, score: float) -> bool | None:
-        """Add a member or give it another score; True if it is new, None if all is as it was."""
+        """Add a member or change its score; returns whether it is new, None if nothing changed."""
         scores = self.scores
         old = scores.get(member)
         if old is None:
@@ -54,7 +54,7 @@ class SortedSetValue:
         return False
 
     def take(self, member: bytes) -> bool:
-        """Remove a member; True if it was there."""
+        """Remove a member; returns whether it existed."""
         score = self.scores.pop(member, None)
         if score is None:
             return False
@@ -62,7 +62,7 @@ class SortedSetValue:
         return True
 
     def pop(self, most: int, *, greatest: bool) -> list[Entry]:
-        """Take up to `most` members off an end."""
+        """Remove and return up to `most` members of one end."""
         order, scores = self.order, self.scores
         if most >= len(scores):
             out = list(order)
@@ -88,7 +88,7 @@ class SortedSetValue:
 
 
 def of_scores(scores: dict[bytes, float]) -> SortedSetValue:
-    """A sorted set of these members, as commands that store a whole one make it."""
+    """Build a sorted set of these members, for commands that store a whole one."""
     made = SortedSetValue()
     made.large = len(scores) > LISTPACK_ENTRIES or any(
         len(member) > LISTPACK_BYTES for member in scores

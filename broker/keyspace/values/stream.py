@@ -26,12 +26,12 @@ class StreamValue:
     """The first ids of the nodes."""
     length: int = 0
     last_id: int = 0
-    """The largest there ever was."""
+    """The largest id so far, also of deleted entries."""
     first_id: int = 0
-    """Of the first entry there is; 0 = there is none."""
+    """The id of the first entry; 0 = there is none."""
     max_deleted_id: int = 0
     entries_added: int = 0
-    """Since the stream was made."""
+    """The number of entries ever added."""
     groups: dict[bytes, Group] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class StreamValue:
     # ------------------------------------------------------------------ entries
 
     def append(self, number: int, fields: Fields) -> None:
-        """Add an entry; its id must be larger than all before."""
+        """Append an entry; its id must be larger than all earlier ones."""
         assert number > self.last_id
         nodes = self.nodes
         if not nodes or not nodes[-1].has_room(sum(map(len, fields))):
@@ -54,11 +54,11 @@ class StreamValue:
             self.first_id = number
 
     def _node_at(self, number: int) -> int:
-        """Which node has an id, if one has; -1 = it is before all."""
+        """Return the index of the node whose range includes an id; -1 = it is before all nodes."""
         return bisect_right(self._firsts, number) - 1
 
     def find(self, number: int) -> Fields | None:
-        """The fields of an entry."""
+        """Return the fields of an entry, or None."""
         at = self._node_at(number)
         if at < 0:
             return None
@@ -69,7 +69,7 @@ class StreamValue:
         return None
 
     def entries(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
-        """Entries from one id to another; the stream must not change meanwhile."""
+        """Iterate over the entries of an id range; the stream must not change meanwhile."""
         nodes = self.nodes
         for at in range(max(self._node_at(start), 0), len(nodes)):
             node = nodes[at]
@@ -80,7 +80,7 @@ class StreamValue:
                 yield ids[index], node.items[index]
 
     def entries_back(self, start: int = 0, end: int = ID_MAX) -> Iterator[tuple[int, Fields]]:
-        """The same, from the last one."""
+        """Iterate in descending order."""
         nodes = self.nodes
         for at in range(self._node_at(end), -1, -1):
             node = nodes[at]
@@ -91,11 +91,11 @@ class StreamValue:
                 yield ids[index], node.items[index]
 
     def last_present(self) -> int:
-        """The id of the last entry there is; 0 = there is none."""
+        """Return the id of the last entry; 0 = there is none."""
         return next(self.entries_back(), (0,))[0]
 
     def delete(self, number: int) -> bool:
-        """Delete an entry; True if it was there. `note_first` afterwards."""
+        """Delete an entry; returns whether it existed. Call `note_first` afterwards."""
         at = self._node_at(number)
         if at < 0:
             return False
@@ -111,11 +111,11 @@ class StreamValue:
         return True
 
     def note_first(self) -> None:
-        """Entries have gone: find the first one."""
+        """Update the first id after deletions."""
         self.first_id = next(self.entries(), (0,))[0]
 
     def pop(self) -> int:
-        """Drop the last node of what nobody has any more; returns how many entries went."""
+        """Free the last node of a removed stream; returns the number of its entries."""
         count = len(self.nodes.pop().ids)
         self.length -= count
         return count
@@ -123,7 +123,7 @@ class StreamValue:
     # ------------------------------------------------------------------ trimming
 
     def trim_to_length(self, length: int, limit: int = 0, *, whole_nodes: bool = False) -> int:
-        """Remove first entries until only so many are left; returns how many went.
+        """Remove the first entries until `length` are left; returns their number.
 
         No more than `limit` (0 = any number), and with `whole_nodes` none of a node of which
         some would stay.
@@ -144,7 +144,7 @@ class StreamValue:
         return self._trimmed(gone, nodes_gone)
 
     def trim_to_id(self, number: int, limit: int = 0, *, whole_nodes: bool = False) -> int:
-        """Remove the entries before an id, as `trim_to_length` does."""
+        """Remove the entries before an id; see `trim_to_length`."""
         gone = nodes_gone = 0
         for node in self.nodes:
             if limit and gone + len(node.ids) > limit:
@@ -170,13 +170,13 @@ class StreamValue:
     # ------------------------------------------------------------------ how far groups are
 
     def has_gaps_from(self, number: int) -> bool:
-        """Whether something may have been deleted between an id and the end."""
+        """Whether entries may have been deleted between an id and the end."""
         if not self.length or not self.max_deleted_id or self.first_id > self.max_deleted_id:
             return False
         return number <= self.max_deleted_id
 
     def count_until(self, number: int) -> int:
-        """How many entries were added up to an id, or UNKNOWN."""
+        """Return the number of entries added up to an id, or UNKNOWN."""
         if not self.entries_added:
             return 0
         if number == self.last_id or (not self.length and number < self.last_id):
@@ -191,7 +191,7 @@ class StreamValue:
         return UNKNOWN
 
     def lag(self, group: Group) -> int | None:
-        """How many entries a group has before it; None = that cannot be said."""
+        """Return the lag of a group; None = unknown."""
         if not self.entries_added:
             return 0
         if group.entries_read != UNKNOWN and not self.has_gaps_from(group.last_id):
@@ -200,7 +200,7 @@ class StreamValue:
         return None if read == UNKNOWN else self.entries_added - read
 
     def advance(self, group: Group, number: int) -> None:
-        """A group was given this entry, which is beyond what it had."""
+        """Advance a group to this entry, which is after its last one."""
         if group.entries_read != UNKNOWN and not self.has_gaps_from(number):
             group.entries_read += 1
         elif self.entries_added:
@@ -210,7 +210,7 @@ class StreamValue:
     # ------------------------------------------------------------------ whole
 
     def plain(self) -> list[Any]:
-        """All of it as numbers, bytes and lists, for snapshots."""
+        """Return the stream as numbers, bytes and lists, for snapshots."""
         return [
             [
                 number.to_bytes(16, "big")
@@ -223,7 +223,7 @@ class StreamValue:
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> StreamValue:
-        """The stream that `plain` was taken of."""
+        """Rebuild a stream from `plain`."""
         ids, entries_added, nodes, groups = plain
         value = cls()
         value.first_id, value.last_id, value.max_deleted_id = (

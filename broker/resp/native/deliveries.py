@@ -37,25 +37,25 @@ from delaylog.storage.messages.rows import bodies_only
 
 _FLAGS: Final = "write noscript no_multi"
 _Receipts: TypeAlias = tuple[Int64Array, Int64Array]
-"""Leases and origins."""
+"""Leases and origin refs."""
 
 
 @command("dl.receive", -3, "module", _FLAGS + " blocking")
 @translated
 def dl_receive(run: Run, argv: Args) -> Reply:
-    """Lease messages that are ready, waiting for them if asked to."""
+    """Receive ready messages under a lease; WAIT blocks while there are none."""
     return _asked(run, argv, settles=False)
 
 
 @command("dl.ackreceive", -5, "module", _FLAGS + " blocking")
 @translated
 def dl_ackreceive(run: Run, argv: Args) -> Reply:
-    """End messages as done, and lease the next ones, waiting for them if asked to."""
+    """Ack messages and receive the next ones; WAIT blocks while there are none."""
     return _asked(run, argv, settles=True)
 
 
 def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
-    """A receive; one that settles ends with RECEIPTS and those."""
+    """Run a receive; with `settles` it ends with RECEIPTS and the receipts."""
     host = host_of(run)
     limits = host.node.engine.limits
     key = topic_key(argv[1])
@@ -106,7 +106,7 @@ async def _receive(
     owed: bool,
 ) -> Reply | Wire:
     if owed:
-        # What the client itself sent before, and has no answer to yet, counts too.
+        # The receive sees the client's own earlier sends, also those without a reply yet.
         await host.node.durable(host.node.engine.state.position)
     delivery = await hand_out(host.node, key, call)
     if delivery is None:
@@ -121,7 +121,7 @@ async def _ack_and_receive(
     call: ReceiveCall,
     write: Callable[[Delivery], bytes],
 ) -> Reply | Wire:
-    """[1 or 0 for each receipt, the messages]. What is done is durable before it waits."""
+    """Reply [1 or 0 for each receipt, the messages]. The acks are durable before it blocks."""
     by_lease = _by_lease(done)
     settled = await host.node.turn.settles.settle(key, Settling("ack"), by_lease)
     leases, origins = done
@@ -134,7 +134,7 @@ async def _ack_and_receive(
 
 
 def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
-    """The messages as they stand on the wire: one piece of formatting each."""
+    """Encode the messages, with one formatting operation each."""
     rows, records, lease = delivery.rows, delivery.records, delivery.lease
     size = rows["size"].astype(np.int64)
     ends = np.cumsum(size)
@@ -176,7 +176,7 @@ def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
 
 
 def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
-    """What else was sent with each message: priority, key, tags, headers."""
+    """Encode priority, key, tags and headers of each message."""
     rows = delivery.rows
     records = split_records(delivery.records, rows)
     for priority, record in zip(rows["priority"].tolist(), records, strict=True):
@@ -197,7 +197,7 @@ def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
 @command("dl.ack", -3, "module", _FLAGS)
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
-    """Messages are done."""
+    """Ack messages."""
     host_of(run).add_ack(topic_key(argv[1]), _by_lease(take_receipts(argv[2:])), run.session)
     return WRITTEN
 
@@ -205,7 +205,7 @@ def dl_ack(run: Run, argv: Args) -> Reply:
 @command("dl.nack", -3, "module", _FLAGS)
 @translated
 def dl_nack(run: Run, argv: Args) -> Reply:
-    """Give messages back: after a delay, or the topic's backoff."""
+    """Nack messages: they return after a delay, or the topic's backoff."""
     host = host_of(run)
     delay_ms, receipts = None, argv[2:]
     if argv[2].upper() == b"DELAY":
@@ -219,7 +219,7 @@ def dl_nack(run: Run, argv: Args) -> Reply:
 @command("dl.extend", -4, "module", _FLAGS)
 @translated
 def dl_extend(run: Run, argv: Args) -> Reply:
-    """Keep messages for longer: so many ms from now."""
+    """Extend leases to this number of milliseconds from now."""
     host = host_of(run)
     lease_ms = take_number(argv[2], b"lease-ms", 0, host.node.engine.limits.lease_ms_max)
     return _settle(host, argv[1], argv[3:], Settling("extend", lease_ms=lease_ms))

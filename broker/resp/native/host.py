@@ -1,4 +1,4 @@
-"""What the native verbs work with: the node, this turn's sends, and answers that take longer."""
+"""State of the native verbs: the node, the sends and acks of a turn, and delayed replies."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from delaylog.storage.messages.batch import decode_send
 log = logging.getLogger("delaylog.resp")
 
 PendingSend = tuple[Single, list[bytes], int]
-"""A message, and the index among a client's replies that its answer belongs to."""
+"""A message, the client's list of replies, and the index of its reply there."""
 _PendingAck = tuple[list[Receipts], list[bytes], int]
-"""What is acked, by lease, and the index of the answer."""
+"""Receipts by lease, the client's list of replies, and the index of the reply there."""
 _REJECTED = 3
 
 
 class Wire:
-    """A reply as it goes out, for either protocol."""
+    """An encoded reply, the same for both protocol versions."""
 
     __slots__ = ("data",)
 
@@ -46,8 +46,9 @@ class Wire:
 
 
 class _PlainSends:
-    """Messages of a turn to one topic of which only body and delay are set, as columns: the bodies,
-    the delays, and where each answer belongs as in `PendingSend`."""
+    """Plain messages of a turn to one topic, which have only body and delay, as columns. The reply
+    of each is at an index of a list, as in `PendingSend`.
+    """
 
     __slots__ = ("bodies", "delays", "indexes", "outs")
 
@@ -58,7 +59,7 @@ class _PlainSends:
         self.indexes: list[int] = []
 
     def items(self) -> list[PendingSend]:
-        """One by one."""
+        """Return the messages as `PendingSend`s."""
         columns = zip(self.bodies, self.delays, self.outs, self.indexes, strict=True)
         return [
             (Single(body, delay_ms, relative=True), out, index)
@@ -67,7 +68,7 @@ class _PlainSends:
 
 
 class NativeHost:
-    """One for all connections."""
+    """Shared by all connections."""
 
     def __init__(self, node: ServingNode, touch: Callable[[Client], None]) -> None:
         """`touch` is called for connections that have something to write."""
@@ -81,7 +82,7 @@ class NativeHost:
     # ------------------------------------------------------------------ sends of a turn
 
     def add_plain(self, key: TopicKey, body: bytes, delay_ms: int, session: Session) -> None:
-        """Send a message with the others of this turn; its answer gets its index now."""
+        """Add a plain message to the sends of this turn, and reserve its reply."""
         plain = self._plain.get(key)
         if plain is None:
             if (key, None) in self._sends:
@@ -96,7 +97,7 @@ class NativeHost:
         out.append(b"")
 
     def add(self, topic_key: TopicKey, single: Single, session: Session) -> None:
-        """The same for a message of which more is set than body and delay."""
+        """Add a message with options to the sends of this turn, and reserve its reply."""
         out = session.out
         index = len(out)
         out.append(b"")
@@ -105,21 +106,21 @@ class NativeHost:
         if sends is None:
             sends = self._sends[key] = []
             if single.merge is None and (plain := self._plain.pop(topic_key, None)):
-                # What came before it stays before it.
+                # Earlier messages stay before this one.
                 sends += plain.items()
         sends.append((single, out, index))
 
     def add_ack(self, key: TopicKey, receipts: list[Receipts], session: Session) -> None:
-        """Ack messages with others of this turn; the answer gets its index now."""
+        """Add an ack to those of this turn, and reserve its reply."""
         out = session.out
         self._acks.setdefault(key, []).append((receipts, out, len(out)))
         out.append(b"")
 
     def flush(self) -> bool:
-        """Decide the sends and acks of the turn so far; False if there were none."""
+        """Send and ack the messages collected so far; returns False if there were none."""
         if not (self._plain or self._sends or self._acks):
             return False
-        # An id that is acked is free for the next send.
+        # Acks go first, since a send may reuse the id of an acked message.
         acks, self._acks = self._acks, {}
         for topic_key, asked in acks.items():
             self._ack(asked, topic_key)
@@ -133,13 +134,13 @@ class NativeHost:
         return True
 
     def forget(self) -> None:
-        """Nobody waits any more for what the turn collected so far, nor is told of it."""
+        """Drop the sends and acks of this turn; their clients are closed."""
         self._sends = {}
         self._plain = {}
         self._acks = {}
 
     def owes(self, session: Session) -> bool:
-        """Whether a client has not been answered yet what it asked before."""
+        """Whether earlier replies to a client are not written yet."""
         return cast(Client, session.worker).owed > 0 or bool(session.out)
 
     def _ack(self, asked: list[_PendingAck], key: TopicKey) -> None:
@@ -157,7 +158,7 @@ class NativeHost:
             out[index] = b":%d\r\n" % sum(next(settled).done for _ in receipts)
 
     def settle(self, receipts: list[Receipts], key: TopicKey, wanted: Settling) -> list[Settlement]:
-        """Settle messages of several leases; an outcome for each."""
+        """Settle messages of several leases; returns an outcome for each."""
         node = self.node
         settled = outcomes(node, key, wanted, receipts)
         node.appended()
@@ -181,7 +182,7 @@ class NativeHost:
         except Exception as error:
             if refusal(error) is None:
                 raise
-            # Nothing was done; whose fault it is comes out that way.
+            # Nothing was sent. Sent again in parts, each message gets its own reply or error.
             self._send(plain.items(), key)
             return
         lines = written_ids(refs)
@@ -190,7 +191,7 @@ class NativeHost:
             out[index] = lines[start : start + ID_LINE_SIZE]
 
     def _frames(self, items: list[PendingSend]) -> list[list[PendingSend]]:
-        """What together is no more than one request may be: a frame has its limit too."""
+        """Split messages into batches within the limits of one request."""
         limits = self.node.engine.limits
         total = sum([len(single.body) for single, _, _ in items])
         if total <= limits.request_bytes_max and len(items) <= limits.bulk_rows_max:
@@ -239,7 +240,7 @@ class NativeHost:
     # ------------------------------------------------------------------ what takes longer
 
     def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
-        """Have a client wait for its answer; the next of its commands runs after it."""
+        """Reply when `work` is done; the client's next command runs after it."""
         session = run.session
         connection = cast(Client, session.worker)
 
@@ -269,7 +270,7 @@ class NativeHost:
 
 
 def host_of(run: Run) -> NativeHost:
-    """The host behind a command. Raises CommandError where there is none."""
+    """Return the host of the native verbs. Raises CommandError if there is none."""
     host = run.shared.host
     if not isinstance(host, NativeHost):
         raise CommandError(b"ERR there is no delay log behind this keyspace")
@@ -277,7 +278,7 @@ def host_of(run: Run) -> NativeHost:
 
 
 def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list[bytes]], Reply]:
-    """A verb whose refusals by the engine are told in the words of this protocol."""
+    """Decorate a verb: refusals of the engine become errors of this protocol."""
 
     def verb(run: Run, argv: list[bytes]) -> Reply:
         try:

@@ -1,4 +1,4 @@
-"""DL.GET, DL.CANCEL, DL.RESCHEDULE, DL.STATS."""
+"""Verbs for stored messages: DL.GET, DL.CANCEL, DL.RESCHEDULE, DL.STATS."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _ids(texts: list[bytes]) -> list[str]:
 def _finder(
     state: EngineState, topic: Topic, texts: list[bytes], now_ms: int
 ) -> Callable[[Group], FoundColumns]:
-    """How a group sees the messages of these ids."""
+    """Return a function that finds the messages of these ids in a group."""
     ids = _ids(texts)
     return lambda group: find_ids(state, topic, ids, now_ms, group)
 
@@ -49,7 +49,7 @@ def _finder(
 @command("dl.get", 3, "module", _READS)
 @translated
 def dl_get(run: Run, argv: Args) -> Reply:
-    """A message as it stands, or null."""
+    """Return a message, or null."""
     host = host_of(run)
     topic, state = _topic(host, argv[1]), host.node.engine.state
     if topic is None:
@@ -82,7 +82,7 @@ def _reply(value: object) -> Reply:
 @command("dl.cancel", -3, "module", _WRITES)
 @translated
 def dl_cancel(run: Run, argv: Args) -> Reply:
-    """Delete messages that nobody has yet; answers how many."""
+    """Cancel messages that are not delivered; returns their number."""
     host = host_of(run)
     return host.answer_later(run, _cancel(host, argv))
 
@@ -101,7 +101,7 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
 @command("dl.reschedule", 4, "module", _WRITES)
 @translated
 def dl_reschedule(run: Run, argv: Args) -> Reply:
-    """Give a message another time; answers it."""
+    """Change the due time of a message; returns it."""
     host = host_of(run)
     return host.answer_later(run, _reschedule(host, argv))
 
@@ -129,7 +129,7 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
 @command("dl.stats", 2, "module", _READS)
 @translated
 def dl_stats(run: Run, argv: Args) -> Reply:
-    """Messages by state, of the default group; null for a topic that is not there."""
+    """Count messages by state in the default group; null if the topic does not exist."""
     host = host_of(run)
     topic = _topic(host, argv[1])
     if topic is None:

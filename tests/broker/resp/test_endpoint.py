@@ -265,7 +265,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp-auth", "file"], "resp-auth goes with resp HOST:PORT"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
-        (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names nobody"),
+        (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names no user"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "open"], "everybody may read or change open"),
         (["--resp", "127.0.0.1:0", "--resp-maxmemory", "much"], "resp-maxmemory must be auto, 0"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
