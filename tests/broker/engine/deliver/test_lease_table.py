@@ -34,8 +34,8 @@ def test_settled_leases_leave_nothing_behind_however_long_they_could_have_lasted
     table = LeaseTable()
     tracemalloc.start()
     try:
-        for number in range(1, 20_001):
-            if number == 2_000:
+        for number in range(1, 6_001):
+            if number == 1_000:
                 before, _ = tracemalloc.get_traced_memory()
             lend(table, number, [number], number * 20 + 12 * HOUR_MS)
             settle(table, number, [number])

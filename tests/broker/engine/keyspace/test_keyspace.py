@@ -307,9 +307,13 @@ def test_keys_end_by_a_frame_of_the_leader(host: Any) -> None:
 
 def test_keys_from_a_snapshot_are_lined_up_in_slices(open_host: Any) -> None:
     host = open_host(limits=SMALL)
-    for number in range(10_000):
-        commands = [[b"SELECT", b"%d" % (number % 3)], [b"SET", b"%d" % number, b"x"]]
-        commands.append([b"PEXPIREAT", b"%d" % number, b"%d" % (host.now_ms + 5_000)])
+    at_ms = b"%d" % (host.now_ms + 5_000)
+    for start in range(0, 10_000, 100):
+        commands = []
+        for number in range(start, start + 100):
+            key = b"%d" % number
+            commands += [[b"SELECT", b"%d" % (number % 3)], [b"SET", key, b"x"]]
+            commands.append([b"PEXPIREAT", key, at_ms])
         execute(host.engine, host.now_ms, *commands)
     assert snapshot(host.engine)
     host.checkpoint()
