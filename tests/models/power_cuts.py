@@ -1,8 +1,8 @@
-"""Power cuts for state machines: background work and calls until the disk is gone, then recovery.
+"""Power cuts for state machines: upkeep and calls run until the disk fails, then a start recovers.
 
-A cut leaves the log with any end from what was durable on. The machine's model is remembered with
-the log's end after each call, so after a cut the end that the start found says which calls have
-happened, and the model of that moment has to agree with the recovered engine.
+After a power cut the log ends at its durable position or anywhere behind it. The machine copies its
+model after each call, together with the log's end at that moment. After the recovery, the end that
+the engine found selects the copy with which the recovered engine must agree.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from delaylog.storage.work import Work
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 ROUNDS_MAX = 4
-"""So often the works are done over, if the cut has not come by then."""
+"""How often the work is repeated when it takes fewer disk operations than `Cut.at`."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """When the power fails, and what the disk keeps of what was not synced."""
+    """When the power fails, and which unsynced writes survive."""
 
     at: int
-    """Counted in operations of the disk from the beginning of the work."""
+    """The disk operation at which the power fails, counted from the beginning of the work."""
     survival: Survival
     seed: int
     again_at: int
-    """The operation of the start at which it fails once more; 0 for never."""
+    """The disk operation of the recovery at which the power fails again; 0 for never."""
     loses_ids: bool
-    """Whether the id index has to be made anew."""
+    """Whether the id index is lost too, so that the recovery must rebuild it."""
 
 
 CUTS = st.builds(
@@ -49,7 +49,7 @@ CUTS = st.builds(
 
 
 class PowerCuts:
-    """Of a state machine with a `host` on a fake disk and a `model` that can be copied."""
+    """A mixin for state machines with a `host` on a fake disk and a `model` that can be copied."""
 
     host: Any
     model: Any
@@ -60,9 +60,9 @@ class PowerCuts:
         works: Callable[[], Iterable[Work]],
         meddle: Callable[[Random], None] = lambda _: None,
     ) -> None:
-        """Slices of several works in a random order, calls between them, a cut, and a start.
+        """Interleave slices of `works` with calls of `meddle`, cut the power, and recover.
 
-        A call of `meddle` appends a frame at most, and makes nothing durable.
+        Each call of `meddle` appends at most one frame, and syncs nothing.
         """
         host, random = self.host, Random(cut.seed)
         host.sync()
@@ -99,7 +99,7 @@ class PowerCuts:
 
 
 def copy_of(host: Any, target: Path) -> tuple[Any, str]:
-    """A file system and the place in it of a copy of the host's folder."""
+    """Copy the host's folder; returns the file system and the path of the copy."""
     if isinstance(host.fs, FakeDisk):
         return deepcopy(host.fs), str(host.folder)
     shutil.copytree(host.folder, target)

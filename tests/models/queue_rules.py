@@ -58,15 +58,16 @@ ROW = st.tuples(
 
 @dataclass(frozen=True)
 class World:
-    """What a machine runs on."""
+    """The conditions under which a machine runs."""
 
     small: bool = False
-    """Answers are cut short after a few bytes, little is read of what is parked on disk, and two
-    messages make a second hot."""
+    """Answers hold a few bytes, parked messages are read from disk two at a time, and a second with
+    two messages is hot."""
     fake_disk: bool = False
-    """The disk may lose its power."""
+    """The host runs on a fake disk, and its power may fail."""
     compacts: bool = False
-    """Hours are compacted however little there is to remove, and keep times are over at once."""
+    """Compaction rewrites an hour for any removable row, and the keep time of ended messages is 0.
+    """
 
 
 class Deliveries(PowerCuts, RuleBasedStateMachine):

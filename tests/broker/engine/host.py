@@ -197,10 +197,10 @@ class Host:
     def lose_power(
         self, survival: Survival, seed: int, *, again_at: int = 0, loses_ids: bool = False
     ) -> int:
-        """The machine is gone at once, and what its disk had not synced survives by chance.
+        """Cut the power, keep unsynced writes as `survival` says, and start again.
 
-        With `again_at` the power fails once more, at that operation of the start. Returns the
-        position of the log at which the last start found its end.
+        With `again_at` the power fails again, at that disk operation of the start. Returns the end
+        of the log that the last start found.
         """
         disk: FakeDisk = self.fs
         self.fs = disk = disk.restart(survival, seed)
