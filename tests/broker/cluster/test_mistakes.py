@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.cluster.growing import Growing
+from tests.broker.cluster.members.test_recovering import send, there
 from tests.broker.cluster.random_operator.nodes import Nodes
-from tests.broker.cluster.test_recovery import send, there
 
 READY = "/readyz"
 
