@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import urllib.request
 import venv
 import zipfile
@@ -40,6 +41,7 @@ APART: Final = {
 }
 """What ships by another name than that of its folder."""
 
+BUILD: Final = "from setuptools import build_meta; build_meta.{hook}('dist')"
 PROGRAM: Final = """
 import sys
 from delaylog.client import Client
@@ -149,16 +151,42 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(sources: Path) -> Path:
-    """The folder with an sdist and the wheel that was built from it."""
-    run(sys.executable, "-P", "-m", "build", cwd=sources)
-    return sources / "dist"
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with what the project asks for to be built, and nothing else.
+
+    It is made once for all builds, where `python -m build` makes one for each.
+    """
+    folder = tmp_path_factory.mktemp("builder")
+    venv.create(folder, with_pip=False)
+    found = folder / "bin" / "python"
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]
+    assert wanted.pop("build-backend") == "setuptools.build_meta"
+    pip = (sys.executable, "-P", "-m", "pip", "--python", found, "install")
+    run(*pip, *QUIET, *wanted.pop("requires"), cwd=folder)
+    assert wanted == {}
+    return found
+
+
+def build(builder: Path, sources: Path, hook: str) -> Path:
+    """Call a hook of the build backend, as front ends do; the file that it makes."""
+    run(builder, "-P", "-c", BUILD.format(hook=hook), cwd=sources)
+    (found,) = (sources / "dist").glob("*.whl" if hook == "build_wheel" else "*.tar.gz")
+    return found
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    (found,) = built.glob("*.whl")
-    return found
+def sdist(builder: Path, sources: Path) -> Path:
+    return build(builder, sources, "build_sdist")
+
+
+@pytest.fixture(scope="module")
+def wheel(builder: Path, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.iterdir()
+    return build(builder, unpacked, "build_wheel")
 
 
 @pytest.fixture(scope="module")
@@ -171,17 +199,17 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_sdist_builds_the_wheel_that_the_checkout_builds(sources: Path, wheel: Path) -> None:
-    run(sys.executable, "-P", "-m", "build", "--wheel", "--outdir", "direct", cwd=sources)
-    (direct,) = (sources / "direct").glob("*.whl")
+def test_the_sdist_builds_the_wheel_that_the_checkout_builds(
+    builder: Path, sources: Path, wheel: Path
+) -> None:
+    direct = build(builder, sources, "build_wheel")
     assert direct.name == wheel.name
     assert contents(direct) == contents(wheel)
 
 
-def test_the_sdist_holds_plain_files(built: Path) -> None:
+def test_the_sdist_holds_plain_files(sdist: Path) -> None:
     """Where links are not supported it has to unpack and build too."""
-    (path,) = built.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
+    with tarfile.open(sdist) as archive:
         members = archive.getmembers()
     names = {member.name.split("/", 1)[-1] for member in members}
     assert [member.name for member in members if member.issym() or member.islnk()] == []
