@@ -174,7 +174,7 @@ class ChoreRunner:
     ) -> Callable[[], None] | float | None:
         """Run work until it waits; None when its slice or the work itself is over."""
         try:
-            return run_slice(work, error)
+            return run_slice(work, error, self._node.machine.steady_s)
         except StopIteration:
             del self._works[name]
             return None

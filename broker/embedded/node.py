@@ -24,6 +24,7 @@ from delaylog.broker.embedded.waits.steps import Job, Pause, Safe
 from delaylog.broker.embedded.waits.waiting import Waiting
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process.folder_lock import retention_held
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.slices import drive
@@ -41,6 +42,7 @@ class EmbeddedNode:
     """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
 
     suspended = False
+    machine = REAL
     time_s = staticmethod(monotonic)
 
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
@@ -61,7 +63,9 @@ class EmbeddedNode:
         self.commits = ThreadCommits(
             engine.state.log, dial, self._committed, threaded=not self.manual
         )
-        self.space = Space(lambda: self.engine, lambda: self.commits.disk_full)
+        self.space = Space(
+            lambda: self.engine, lambda: self.commits.disk_full, self.machine.steady_s
+        )
         self.chores = ChoreRunner(self)
         engine.upkeep.held = self._retention_held
         register(self)
@@ -267,7 +271,7 @@ class EmbeddedNode:
 
     async def run(self, work: Work) -> None:
         """Run work in slices to its end; its errors are the caller's."""
-        await drive(work, pause=Pause, committed=self._synced, done=Job)
+        await drive(work, now=self.machine.steady_s, pause=Pause, committed=self._synced, done=Job)
 
     async def _synced(self, _seconds: float) -> None:
         # Work waits for the log, whoever would have committed that.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.machine import REAL, Machine
 from delaylog.broker.host.slices import drive
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until
@@ -37,14 +38,16 @@ class Background:
         on_fatal: Callable[[BaseException], None],
         *,
         on_end: Callable[[], None],
+        machine: Machine = REAL,
     ) -> None:
         """`on_end` is called whenever spawned work has ended, however it did."""
         self._commits = commits
         self._loop = loop
         self._on_fatal = on_fatal
         self._on_end = on_end
-        self._io = ThreadPoolExecutor(1, thread_name_prefix="delaylog-io")
-        self._reads = ThreadPoolExecutor(1, thread_name_prefix="delaylog-reads")
+        self._now = machine.steady_s
+        self._io = machine.worker("delaylog-io")
+        self._reads = machine.worker("delaylog-reads")
         self._tasks: dict[asyncio.Task[None], Work] = {}
         self._running: set[str] = set()
         self._waiting_for_space: set[str] = set()
@@ -136,6 +139,7 @@ class Background:
     async def _drive(self, work: Work) -> None:
         await drive(
             work,
+            now=self._now,
             pause=partial(asyncio.sleep, 0),
             committed=self._committed,
             done=partial(self._done, work),

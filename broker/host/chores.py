@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from time import thread_time
 from typing import Final, Protocol, TypeAlias
 
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.standing import Standing
 from delaylog.storage.work import Work
@@ -39,6 +39,10 @@ class Host(Protocol):
     @property
     def space(self) -> Space:
         """The space of its disk."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it runs on."""
 
     @property
     def stopping(self) -> bool:
@@ -129,7 +133,7 @@ class Chores:
     def publish(self) -> Work:
         """Publish the rows of committed transactions."""
         return self._host.engine.publisher.work(
-            self._host.state_ms, thread_time, self._may_not_append
+            self._host.state_ms, self._host.machine.processor_s, self._may_not_append
         )
 
     def claims(self) -> Work:

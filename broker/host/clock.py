@@ -7,9 +7,10 @@ direction are counted and reported, so that an operator can see why deliveries w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from delaylog.broker.host.machine import REAL
 
 STEP_MS: Final = 2_000
 """A difference between wall and monotonic progress beyond this is a step, not drift."""
@@ -23,8 +24,8 @@ class BrokerClock:
     def __init__(
         self,
         *,
-        wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = REAL.wall_s,
+        monotonic: Callable[[], float] = REAL.steady_s,
         on_step: Callable[[int], None] = lambda step_ms: None,
         on_jump: Callable[[int], None] = lambda jump_ms: None,
     ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from delaylog.broker.engine.engine import Engine
@@ -18,6 +19,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.log.physical_log import PhysicalLog
 
@@ -28,6 +30,7 @@ class Owner(Protocol):
     engine: Engine
     log_commits: LogCommits
     background: Background
+    machine: Machine
 
     def adopt(self, engine: Engine) -> None:
         """Use this engine from now on."""
@@ -55,7 +58,7 @@ class EngineExchange:
         owner = self._owner
         self.suspended = True
         try:
-            loading = asyncio.ensure_future(asyncio.to_thread(owner.engine.load_keyspace))
+            loading = asyncio.ensure_future(owner.machine.in_thread(owner.engine.load_keyspace))
             try:
                 loaded = await asyncio.shield(loading)
             finally:
@@ -83,8 +86,8 @@ class EngineExchange:
         while True:
             base = replace(state.keyspace_base)
             try:
-                keyspace = await asyncio.to_thread(
-                    reload_keyspace, engine.fs, engine.folder, base, upto, state.random
+                keyspace = await owner.machine.in_thread(
+                    partial(reload_keyspace, engine.fs, engine.folder, base, upto, state.random)
                 )
                 break
             except CorruptionError:
@@ -103,7 +106,7 @@ class EngineExchange:
         """Stop using the engine and its log, for an exchange of the folder. It does not lead."""
         self.suspended = True
         await self._owner.background.halt()
-        await asyncio.to_thread(self._owner.log_commits.stop)
+        await self._owner.machine.in_thread(self._owner.log_commits.stop)
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
         """Go on with another engine over another log."""

@@ -23,6 +23,7 @@ from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.engine_exchange import EngineExchange
+from delaylog.broker.host.machine import REAL, Machine
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release_timer import ReleaseTimer
 from delaylog.broker.host.standing import Alone, Standing
@@ -50,23 +51,29 @@ class Node:
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
+        machine: Machine = REAL,
     ) -> None:
+        self.machine = machine
         self.engine = engine
         self.clock = clock
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self.log_commits = LogCommits(engine.state.log, self._loop, self, fsync=fsync)
-        self.background = Background(
-            self.log_commits, self._loop, on_fatal, on_end=self._work_ended
+        self.log_commits = LogCommits(
+            engine.state.log, self._loop, self, fsync=fsync, machine=machine
         )
-        self.space = Space(lambda: self.engine, lambda: self.log_commits.disk_full)
+        self.background = Background(
+            self.log_commits, self._loop, on_fatal, on_end=self._work_ended, machine=machine
+        )
+        self.space = Space(
+            lambda: self.engine, lambda: self.log_commits.disk_full, machine.steady_s
+        )
         self.admission = Admission(lambda: self.engine, self.space, self.background, self._loop)
         self.chores = Chores(self)
         self.releases = ReleaseTimer(self, self._loop)
         self._stopping = False
         self.exchange = EngineExchange(self)
         self.waiters = Waiters()
-        self.turns = TurnShares()
+        self.turns = TurnShares(machine.steady_s)
         self.standing: Standing = Alone(self.log_commits)
         """What the node may do as a member of its cluster; set before `start`."""
         self.held: Callable[[], bool] = lambda: False
@@ -75,7 +82,7 @@ class Node:
         """Called when the engine has lost its leadership."""
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
-        self.loop_lag = LoopLag()
+        self.loop_lag = LoopLag(machine)
         """How late timers of this node's loop fire."""
 
     # ------------------------------------------------------------------ life

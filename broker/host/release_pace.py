@@ -10,7 +10,6 @@ after a pause never waits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Final
 
 SHARE: Final = 0.1
@@ -24,7 +23,7 @@ SMOOTHING: Final = 1 / 8
 class ReleasePace:
     """The pause between two releases of one loop. All methods belong to the loop's thread."""
 
-    def __init__(self, shortest_s: float, now: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, shortest_s: float, now: Callable[[], float]) -> None:
         """`now` = seconds of a steady clock."""
         self.shortest_s = shortest_s
         self._now = now

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from math import ceil
-from time import perf_counter
 from typing import Final, Protocol
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.release_pace import ReleasePace
 from delaylog.broker.host.standing import Standing
 
@@ -31,6 +31,7 @@ class Owner(Protocol):
     clock: BrokerClock
     log_commits: LogCommits
     standing: Standing
+    machine: Machine
 
     @property
     def may_release(self) -> bool:
@@ -55,7 +56,7 @@ class ReleaseTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._kicked = False
-        self.pace = ReleasePace(RELEASE_PACE_SECONDS)
+        self.pace = ReleasePace(RELEASE_PACE_SECONDS, owner.machine.steady_s)
 
     def kick(self) -> None:
         """Run in the next turn of the loop."""
@@ -85,7 +86,7 @@ class ReleaseTimer:
                 engine.commit(owner.log_commits.position(), now_ms)
             wake = engine.next_wake_ms()
             if wake is not None and wake <= now_ms and (unpaced or self.pace.left_s <= 0):
-                began_s = perf_counter()
+                began_s = owner.machine.steady_s()
                 if engine.run_due(now_ms):
                     self.kick()
                 else:

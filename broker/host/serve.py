@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from delaylog.broker.calls.serving_node import ServingNode
@@ -26,6 +25,7 @@ from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
 from delaylog.broker.host.exit_codes import exit_code
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
@@ -63,11 +63,11 @@ class _StartLog:
     """Says every few seconds how far a long start has got."""
 
     def __init__(self) -> None:
-        self._said = monotonic()
+        self._said = REAL.steady_s()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        if monotonic() - self._said >= START_LOG_SECONDS:
-            self._said = monotonic()
+        if REAL.steady_s() - self._said >= START_LOG_SECONDS:
+            self._said = REAL.steady_s()
             share = f"{done / total:.0%}" if total else "?"
             log.info(f"{what}: {share}", extra={"done": done, "total": total})  # noqa: G004
 

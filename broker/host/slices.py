@@ -7,7 +7,6 @@ wait for a commit, and run a job.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from time import perf_counter
 from typing import Final
 
 from delaylog.storage.work import IoJob, Work
@@ -15,14 +14,17 @@ from delaylog.storage.work import IoJob, Work
 SLICE_SECONDS: Final = 0.002
 
 
-def run_slice(work: Work, error: Exception | None) -> IoJob | float | None:
+def run_slice(
+    work: Work, error: Exception | None, now: Callable[[], float]
+) -> IoJob | float | None:
     """Run work until its slice is over (None) or it waits for a job, or for the log, which is to
-    be asked again after that number of seconds. `error` is the error of its last job.
+    be asked again after that number of seconds. `error` is the error of its last job, `now` a
+    steady clock in seconds.
     StopIteration means that the work has ended.
     """
-    began = perf_counter()
+    began = now()
     step = next(work) if error is None else work.throw(error)
-    while step is None and perf_counter() - began < SLICE_SECONDS:
+    while step is None and now() - began < SLICE_SECONDS:
         step = next(work)
     return step
 
@@ -30,6 +32,7 @@ def run_slice(work: Work, error: Exception | None) -> IoJob | float | None:
 async def drive(
     work: Work,
     *,
+    now: Callable[[], float],
     pause: Callable[[], Awaitable[None]],
     committed: Callable[[float], Awaitable[None]],
     done: Callable[[IoJob], Awaitable[None]],
@@ -38,7 +41,7 @@ async def drive(
     error: Exception | None = None
     while True:
         try:
-            step = run_slice(work, error)
+            step = run_slice(work, error, now)
         except StopIteration:
             return
         error = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from time import monotonic
+from collections.abc import Callable
 from typing import Final
 
 GAP_TURNS: Final = 4
@@ -22,18 +22,20 @@ BESIDE_SECONDS: Final = 1.0
 class TurnShares:
     """Lets large sends pass one by one, in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now` = seconds of a steady clock."""
+        self._now = now
         self._expected_until = 0.0
         self._busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def single(self) -> None:
         """A single send comes by."""
-        self._expected_until = monotonic() + BESIDE_SECONDS
+        self._expected_until = self._now() + BESIDE_SECONDS
 
     async def large(self) -> None:
         """Wait for a turn; what the caller does up to its next wait is the large send."""
-        if not self._waiting and monotonic() > self._expected_until:
+        if not self._waiting and self._now() > self._expected_until:
             return
         loop = asyncio.get_running_loop()
         if self._busy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,9 @@ async def get_message(ctx: Context) -> Answer:
     await ctx.node.durable(state.position)
     if values["life"]:
         now_ms = ctx.node.clock.now_ms()
-        lives = Lives(state, topic, [found], group=group, now_ms=now_ms, clock=perf_counter)
+        lives = Lives(
+            state, topic, [found], group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
+        )
         await ctx.node.run(lives.work())
         members |= life_members(lives.lives[0], "life")
     return ctx.answer(members)

@@ -6,7 +6,6 @@ Ids come as a list or as a bulk body and are answered one by one; a filter makes
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 from typing import Any, Final
 
 import msgpack
@@ -146,14 +145,15 @@ async def _bulk(ctx: Context) -> Answer:
         due = due[order] if isinstance(due, np.ndarray) else due
         rows = _PART_ROWS if every(refs[1:] != refs[:-1]) else n
     codes, position, first = np.zeros(n, np.uint8), 0, 0
+    now = node.machine.steady_s
     while first < n:
-        begun, part = perf_counter(), slice(first, first + rows)
+        begun, part = now(), slice(first, first + rows)
         mine = due[part] if isinstance(due, np.ndarray) else due
         result = _change(ctx, action, ids if refs is None else refs[part], n, mine)
         codes[order[part]] = result.codes
         position, first = max(position, result.position), first + rows
         if first < n:
-            rows = max(_PART_ROWS_MIN, int(rows * _PART_SECONDS / (perf_counter() - begun)))
+            rows = max(_PART_ROWS_MIN, int(rows * _PART_SECONDS / (now() - begun)))
             await asyncio.sleep(0)
             await node.room_for_changes()
     await node.durable(position)

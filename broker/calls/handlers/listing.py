@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 from delaylog.broker.calls.answer import Answer
@@ -36,7 +35,9 @@ async def list_dead(ctx: Context) -> Answer:
     if values["history"] and messages:
         state = ctx.node.engine.state
         topic, group = seen_by(ctx, values)
-        lives = Lives(state, topic, page.messages, group=group, now_ms=now_ms, clock=perf_counter)
+        lives = Lives(
+            state, topic, page.messages, group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
+        )
         await ctx.node.run(lives.work())
         for members, life in zip(messages, lives.lives, strict=True):
             members |= life_members(life, "history")
@@ -66,7 +67,7 @@ async def _page(
         node.engine.state,
         topic,
         query,
-        Effort(perf_counter),
+        Effort(ctx.node.machine.steady_s),
         group=group,
         now_ms=now_ms,
     )

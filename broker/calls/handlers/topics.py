@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from time import perf_counter
 from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
@@ -143,7 +142,7 @@ async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None
             node.engine.state,
             topic,
             replace(_FIRST, cursor=cursor),
-            Effort(perf_counter),
+            Effort(ctx.node.machine.steady_s),
             group=group,
             now_ms=node.clock.now_ms(),
         )

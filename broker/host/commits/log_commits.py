@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic, perf_counter
 from typing import Final, Protocol
 
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
 from delaylog.broker.host.commits.inline_syncs import InlineSyncs
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.commits.sync_times import SyncTimes
+from delaylog.broker.host.machine import REAL, Machine
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.log.log_thread import LogThread
 from delaylog.storage.log.physical_log import PhysicalLog
 
 WRITE_INLINE_BYTES: Final = 128 << 10
@@ -55,11 +54,13 @@ class LogCommits(GroupCommit):
         host: Host,
         *,
         fsync: str = "always",
+        machine: Machine = REAL,
     ) -> None:
         super().__init__(physical_log, written_is_safe=fsync == "interval")
         self._loop = loop
         self._host = host
-        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._machine, self._now = machine, machine.steady_s
+        self._thread = machine.log_worker(physical_log, self._from_log_thread)
         self._syncing = False
         self._syncing_to = self._syncing_from = 0
         self.sync_times = SyncTimes()
@@ -82,7 +83,7 @@ class LogCommits(GroupCommit):
     def exchange(self, physical_log: PhysicalLog) -> None:
         """After `stop`: commit another log from now on. Nobody waits for anything of the old."""
         self._log = physical_log
-        self._thread = LogThread(physical_log, self._from_log_thread)
+        self._thread = self._machine.log_worker(physical_log, self._from_log_thread)
         self._syncing, self.disk_full = False, False
         self._written_position = 0
         self._thread.start()
@@ -131,26 +132,26 @@ class LogCommits(GroupCommit):
     def _sync_inline(self) -> None:
         self._begin()
         error: Exception | None = None
-        began = perf_counter()
+        began = self._now()
         try:
             self._log.sync()
         except Exception as failure:
             error = failure
-        self._inline.done(perf_counter() - began)
-        self._synced(error, monotonic())
+        self._inline.done(self._now() - began)
+        self._synced(error, self._now())
 
     def kick(self) -> None:
         """Have the log thread write and sync what is appended, unless it is at it."""
         if not self._syncing:
             self._begin()
-            self._handed_at = perf_counter()
+            self._handed_at = self._now()
             self._thread.kick()
 
     def _begin(self) -> None:
         self._syncing = True
         self._syncing_to = self._log.end_position
         self._syncing_from = self._log.durable_position
-        self.sync_times.begin(monotonic())
+        self.sync_times.begin(self._now())
 
     def is_syncing(self, position: int) -> bool:
         """Whether the job under way makes everything durable up to there, and is not done."""
@@ -173,10 +174,10 @@ class LogCommits(GroupCommit):
         # An end that fails half-way closes the loop while the last job may still run: a trace of
         # that would stand behind the line that says what failed.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._job_ended, error, monotonic())
+            self._loop.call_soon_threadsafe(self._job_ended, error, self._now())
 
     def _job_ended(self, error: BaseException | None, ended: float) -> None:
-        self._inline.handed(perf_counter() - self._handed_at)
+        self._inline.handed(self._now() - self._handed_at)
         self._synced(error, ended)
 
     def _synced(self, error: BaseException | None, ended: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from time import perf_counter
 from typing import Final
 
 from delaylog.broker.engine.engine import Engine
@@ -22,8 +21,13 @@ log = logging.getLogger("delaylog.node")
 class Space:
     """The space of one data folder."""
 
-    def __init__(self, engine: Callable[[], Engine], disk_full: Callable[[], bool]) -> None:
-        """`engine` returns the present engine, since a node may replace its engine."""
+    def __init__(
+        self, engine: Callable[[], Engine], disk_full: Callable[[], bool], now: Callable[[], float]
+    ) -> None:
+        """`engine` returns the present engine, since a node may replace its engine; `now` = seconds
+        of a steady clock.
+        """
+        self._now = now
         self._engine = engine
         self._disk_full = disk_full
         self._free_bytes = 1 << 62
@@ -39,7 +43,7 @@ class Space:
         engine = self._engine()
         if self._disk_full() or not engine.reserve.whole:
             return 0
-        now = perf_counter()
+        now = self._now()
         if now - self._free_looked > DISK_LOOK_SECONDS:
             self._free_looked = now
             self._free_bytes = engine.fs.free_bytes(engine.folder)
@@ -71,12 +75,10 @@ class Space:
 
     def refill_due(self) -> bool:
         """Whether to try to allocate the reserve again."""
-        return (
-            not self._engine().reserve.whole and perf_counter() - self._refilled > DISK_LOOK_SECONDS
-        )
+        return not self._engine().reserve.whole and self._now() - self._refilled > DISK_LOOK_SECONDS
 
     def refill(self) -> Work:
         """Allocate the reserve again if there is room."""
-        self._refilled = perf_counter()
+        self._refilled = self._now()
         yield self._engine().refill_reserve
         self._free_looked = -DISK_LOOK_SECONDS

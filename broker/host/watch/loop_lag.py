@@ -12,10 +12,12 @@ import asyncio
 import logging
 import sys
 import threading
+import time
 import traceback
 from bisect import bisect_left
-from time import perf_counter, thread_time
 from typing import Final
+
+from delaylog.broker.host.machine import REAL, Machine
 
 SAMPLE_SECONDS: Final = 0.010
 _IDLE_CPU_SECONDS: Final = 0.001
@@ -31,13 +33,14 @@ log = logging.getLogger("delaylog.loop")
 class LoopLag:
     """Samples one loop. All methods belong to the loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine = REAL) -> None:
+        self._now, self._processor_s = machine.steady_s, machine.processor_s
         self.counts = [0] * (len(BOUNDS) + 1)
         """Samples by bucket."""
         self.sum_seconds = 0.0
         self.max_seconds = 0.0
         self.due = 0.0
-        """When the next sample is due, by `perf_counter`; 0 if none is."""
+        """When the next sample is due, by the steady clock; 0 if none is."""
         self._tick_due = 0.0
         self._tick_late = self._ticked_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -58,14 +61,14 @@ class LoopLag:
 
     def tick(self) -> None:
         """The node's timer fired; until `expect_tick` it holds the loop itself."""
-        now = perf_counter()
+        now = self._now()
         self._tick_late, self._tick_due = max(now - self._tick_due, 0.0), 0.0
         if self._loop is not None and self._timer is None:
             self._ticked_at = self.due = now
 
     def expect_tick(self, seconds: float) -> None:
         """The node has set a timer that calls `tick` in so long."""
-        now = perf_counter()
+        now = self._now()
         self._tick_due = now + seconds
         if self._loop is None or self._timer is not None:
             return
@@ -76,15 +79,15 @@ class LoopLag:
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the next sample taken soon, or by the next tick if the loop is idle."""
-        before, self._cpu_seconds = self._cpu_seconds, thread_time()
+        before, self._cpu_seconds = self._cpu_seconds, self._processor_s()
         if self._cpu_seconds - before < _IDLE_CPU_SECONDS:
             self._timer, self.due = None, self._tick_due
             return
-        self.due = perf_counter() + SAMPLE_SECONDS
+        self.due = self._now() + SAMPLE_SECONDS
         self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.note(max(perf_counter() - self.due, 0.0))
+        self.note(max(self._now() - self.due, 0.0))
         self._arm(loop)
 
     def note(self, seconds: float) -> None:
@@ -126,7 +129,7 @@ class StallTrace:
         seen = 0.0
         while not self._ended.wait(TRACE_SECONDS / 4):
             due = self._lag.due
-            late = perf_counter() - due
+            late = time.perf_counter() - due
             if due in (0.0, seen) or late < TRACE_SECONDS:
                 continue
             seen = due

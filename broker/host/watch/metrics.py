@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import accumulate
-from time import perf_counter
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -46,14 +45,15 @@ class Metrics(Collector):
     async def text(self) -> bytes:
         """The text of a scrape: read in slices on the loop, written by a thread."""
         topics = TopicSamples()
-        began = perf_counter()
+        machine = self._node.machine
+        began = machine.steady_s()
         # A scrape is answered also while another engine takes this one's place.
         for _ in topics.read(self._node.engine.state):
-            if perf_counter() - began > SLICE_SECONDS:
+            if machine.steady_s() - began > SLICE_SECONDS:
                 await asyncio.sleep(0)
-                began = perf_counter()
+                began = machine.steady_s()
         families = list(self.registry.collect())
-        return await asyncio.to_thread(lambda: _text([*topics.families(), *families]))
+        return await machine.in_thread(lambda: _text([*topics.families(), *families]))
 
     def collect(self) -> Iterator[Metric]:
         """Read the engine, but for topics."""

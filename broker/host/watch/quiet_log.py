@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Callable
 from typing import Final
+
+from delaylog.broker.host.machine import REAL
 
 REPEAT_S: Final = 5.0
 
@@ -12,14 +14,16 @@ REPEAT_S: Final = 5.0
 class QuietLog:
     """The first of a kind is logged, and then one in five seconds, with how many there were."""
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: logging.Logger, now: Callable[[], float] = REAL.steady_s) -> None:
+        """`now` = seconds of a steady clock."""
         self._logger = logger
+        self._now = now
         self._last: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
     def tell(self, kind: str, text: str, *args: object) -> None:
         """Log it, unless one of its kind was logged just now. Kinds are few and fixed."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._last.get(kind, -REPEAT_S) < REPEAT_S:
             self._held_back[kind] = self._held_back.get(kind, 0) + 1
             return

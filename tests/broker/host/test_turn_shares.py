@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -21,7 +22,7 @@ class Turns:
     """Counts turns of the loop, and who passed in which."""
 
     def __init__(self) -> None:
-        self.shares = TurnShares()
+        self.shares = TurnShares(time.monotonic)
         self.now = 0
         self.passed: list[tuple[str, int]] = []
         asyncio.get_running_loop().call_soon(self._count)

@@ -7,6 +7,7 @@ is exactly what a test sends in one turn.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -40,7 +41,7 @@ class Stub:
         self.engine = engine
         self.clock = self
         self.standing = self
-        self.turns = TurnShares()
+        self.turns = TurnShares(time.monotonic)
         self.asked: list[tuple[int, Acks | None]] = []
         """(messages so far, acks) of each frame."""
         self.frames = 0

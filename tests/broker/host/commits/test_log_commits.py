@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.commits import log_commits
 from delaylog.broker.host.commits.inline_syncs import ROW_MIN, SELDOM
 from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.machine import REAL, RealMachine
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -28,7 +28,9 @@ class Run:
         assert list(self.log.recover(0, 0)) == []
         self.fatal: list[BaseException] = []
         self.fail = self.fatal.append
-        self.commits = LogCommits(self.log, asyncio.get_running_loop(), self, fsync=fsync)
+        machine = disk if isinstance(disk, WatchedDisk) else REAL
+        loop = asyncio.get_running_loop()
+        self.commits = LogCommits(self.log, loop, self, fsync=fsync, machine=machine)
         self.commits.start()
 
     def turn_ended(self) -> None:
@@ -46,17 +48,19 @@ class Run:
         return self.log.end_position
 
 
-class WatchedDisk(OsFileSystem):
-    """Notes for each fdatasync whether the main thread, where the loop runs, did it. Its clock is
-    the one that syncs are timed by.
+class WatchedDisk(OsFileSystem, RealMachine):
+    """Notes for each fdatasync whether the main thread, where the loop runs, did it. It is also the
+    machine whose clock times the syncs: only syncs take time.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(log_commits, "perf_counter", lambda: self.now_s)
+    def __init__(self) -> None:
         self.now_s = 0.0
         self.by_loop: list[bool] = []
         self.takes_s = 0.0
         self.error: Exception | None = None
+
+    def steady_s(self) -> float:  # type: ignore[override]
+        return self.now_s
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = super().open(path, create=create)
@@ -102,11 +106,9 @@ def test_safe_is_what_is_synced(tmp_path: Path) -> None:
     run(tmp_path, "always", test)
 
 
-def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(tmp_path: Path) -> None:
     """After a row of quick syncs; one that is slow holds it up once, and makes the row longer."""
-    disk = WatchedDisk(monkeypatch)
+    disk = WatchedDisk()
 
     async def test(it: Run) -> None:
         async def commit(times: int = 1, callers: int = 1) -> list[bool]:
@@ -136,10 +138,8 @@ def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(
     run(tmp_path, "always", test, disk)
 
 
-def test_an_error_of_a_sync_by_the_loop_ends_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = WatchedDisk(monkeypatch)
+def test_an_error_of_a_sync_by_the_loop_ends_the_node(tmp_path: Path) -> None:
+    disk = WatchedDisk()
 
     async def test(it: Run) -> None:
         for _ in range(ROW_MIN):

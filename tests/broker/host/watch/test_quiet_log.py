@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
 
 from delaylog.broker.host.watch.quiet_log import REPEAT_S, QuietLog
 
 
-def test_once_in_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    log = QuietLog(logging.getLogger("quiet"))
+    log = QuietLog(logging.getLogger("quiet"), lambda: now)
     for _ in range(5):
         log.tell("a", "first %d", 1)
     log.tell("b", "second")
