@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed, SnapshotRunner
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.snapshot_child import ChildRun
-from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.values.kinds import HashValue
+from tests.broker.engine.keyspace_work import put
 from tests.broker.host.running_node import RunningNode, run_node
 
 LIMITS = Limits(
@@ -26,11 +25,7 @@ LIMITS = Limits(
 
 async def set_key(it: RunningNode, key: bytes, value: bytes) -> None:
     """As a client's turn: answered when it is durable."""
-    executor, now_ms = Executor(it.engine.state.keyspace), it.clock.now_ms()
-    session = executor.connect(now_ms)
-    executor.begin(now_ms)
-    executor.execute(session, [b"SET", key, value])
-    await it.node.durable(log_keyspace(it.engine.state, now_ms))
+    await it.node.durable(put(it.engine, it.clock.now_ms(), key, value))
 
 
 def run(

@@ -20,7 +20,6 @@ from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, LoadedKeyspace
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
@@ -34,6 +33,7 @@ from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.work import Work
+from tests.broker.engine.keyspace_work import execute, put
 
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000)
@@ -97,19 +97,14 @@ class Place:
     def _fill(self) -> dict[bytes, Any]:
         """Keys in a snapshot, and one more in a frame behind it that the checkpoint holds."""
         engine = self.engine
-        executor = Executor(engine.state.keyspace)
-        session = executor.connect(NOW_MS)
-        for number in range(KEYS):
-            executor.execute(session, [b"SET", b"%d" % number, b"v" * 20])
-        log_keyspace(engine.state, NOW_MS)
+        execute(engine, NOW_MS, *([b"SET", b"%d" % number, b"v" * 20] for number in range(KEYS)))
         self._sync()
         upkeep = engine.upkeep
         engine.run_inline(upkeep.checkpoint(lambda: NOW_MS))
         engine.run_inline(
             upkeep.snapshots.work(lambda: NOW_MS, short_of_space=False, stopping=lambda: False)
         )
-        executor.execute(session, [b"SET", b"behind", b"1"])
-        log_keyspace(engine.state, NOW_MS)
+        put(engine, NOW_MS, b"behind", b"1")
         self._sync()
         engine.run_inline(upkeep.checkpoint(lambda: NOW_MS))
         assert engine.state.keyspace_base.file

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.host.standing import Alone
-from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.work import Work
+from tests.broker.engine.keyspace_work import put
 from tests.broker.host.running_node import RunningNode, make_engine
 
 
@@ -45,9 +44,7 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
         it: Any = engine
         it.close = closed
         node.start()
-        executor = Executor(engine.state.keyspace)
-        executor.execute(executor.connect(0), [b"SET", b"k", b"v"])
-        position = log_keyspace(engine.state, running.clock.now_ms())
+        position = put(engine, running.clock.now_ms(), b"k", b"v")
         if way == "retired":
             engine.state.retire(0)
         else:

@@ -14,13 +14,12 @@ import pytest
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, snapshot_name
-from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.snapshot_child import ChildRun
-from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
+from tests.broker.engine.keyspace_work import put
 
 
 @pytest.fixture
@@ -32,9 +31,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         Setup(random=Random(1), make_snapshot=ChildRun),
         now_ms=1,
     )
-    executor = Executor(engine.state.keyspace)
-    executor.execute(executor.connect(1), [b"SET", b"a", b"1"])
-    log_keyspace(engine.state, 1)
+    put(engine, 1, b"a", b"1")
     engine.state.log.write_pending()
     engine.state.log.sync()
     yield engine
