@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -28,26 +27,20 @@ def test_nobody_is_the_furthest_among_learners() -> None:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_whoever_asked_learns_how_it_ended(done: bool) -> None:
-    async def ask() -> bool:
-        handover = Handover()
-        ended = handover.begin(3)
-        assert handover.give() == 3
-        assert handover.target is None, "it is given once"
-        assert not ended.done()
-        handover.end(done=done)
-        handover.end(done=not done)
-        return await ended
-
-    assert asyncio.run(ask()) is done
+async def test_whoever_asked_learns_how_it_ended(done: bool) -> None:
+    handover = Handover()
+    ended = handover.begin(3)
+    assert handover.give() == 3
+    assert handover.target is None, "it is given once"
+    assert not ended.done()
+    handover.end(done=done)
+    handover.end(done=not done)
+    assert await ended is done
 
 
-def test_one_that_nobody_took_is_given_to_nobody_later() -> None:
-    async def ask() -> None:
-        handover = Handover()
-        ended = handover.begin(2)
-        handover.end(done=False)
-        assert handover.target is None
-        assert not await ended
-
-    asyncio.run(ask())
+async def test_one_that_nobody_took_is_given_to_nobody_later() -> None:
+    handover = Handover()
+    ended = handover.begin(2)
+    handover.end(done=False)
+    assert handover.target is None
+    assert not await ended
