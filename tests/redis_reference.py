@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from delaylog.client.free_ports import free_port
@@ -47,6 +47,27 @@ class Reference:
                     break
                 answer += received
             return answer
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Callable[..., bytes]]:
+        """A function that sends the words of a command on one connection, and returns the bytes of
+        the reply, also if they are malformed: the reply to a PING marks their end.
+        """
+        fence = b"$5\r\nfence\r\n"
+        with self.connect() as connection:
+
+            def command(*words: str) -> bytes:
+                for argv in (words, ("PING", "fence")):
+                    parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, argv)]
+                    connection.sendall(b"*%d\r\n%b" % (len(argv), b"".join(parts)))
+                reply = b""
+                while not reply.endswith(fence):
+                    received = connection.recv(1 << 20)
+                    assert received, f"the server closed the connection after {words}"
+                    reply += received
+                return reply.removesuffix(fence)
+
+            yield command
 
 
 def reference_programs() -> Path:

@@ -18,8 +18,8 @@ from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.commands.objects import encoding_of
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.running.session import Session
+from tests.broker.keyspace.dumps.test_dumps import WHOLE
 from tests.broker.keyspace.effects import NOW_MS, Pair
-from tests.broker.keyspace.test_dumps import WHOLE
 from tests.effort import tries
 from tests.redis.differential.grammar import Form, commands
 from tests.redis.differential.programs import family_forms, pools_of_scripts

@@ -7,15 +7,17 @@ left out. Where we differ on purpose is in test_known_differences.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from delaylog.broker.keyspace.encoding import encode
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import ErrorReply
+from tests.redis_reference import Reference, reference
 
 HERE = Path(__file__).parent
 
@@ -29,22 +31,30 @@ def _plain(reply: bytes) -> bytes:
     return re.sub(rb"0x[0-9a-f]+", b"0x", reply)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Reference]:
+    with reference() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(server: Reference) -> Iterator[Callable[..., bytes]]:
+    with server.session() as command:
+        yield command
+
+
 @pytest.mark.parametrize("resp", [2, 3])
 def test_scripts_answer_the_same_bytes(
-    real_redis: Callable[[], Any],
-    make_toy: Callable[..., Any],
-    encode: Callable[[Any, int], bytes],
-    resp: int,
+    redis: Callable[..., bytes], make_toy: Callable[..., Any], resp: int
 ) -> None:
-    connection, toy = real_redis(), make_toy()
-    connection.command("FLUSHALL")
-    if resp == 3:
-        connection.command("HELLO", "3")
+    toy = make_toy()
+    redis("FLUSHALL")
+    redis("HELLO", str(resp))
     wrong = []
     scripts = _texts("scripts.txt")
     assert len(scripts) >= 150
     for source in scripts:
-        expected = connection.command("EVAL", source, "1", "key", "argument")
+        expected = redis("EVAL", source, "1", "key", "argument")
         actual = encode(toy.eval(source, [b"key"], [b"argument"]), resp)
         if _plain(actual) != _plain(expected):
             wrong.append(f"{source}\n  redis {expected!r}\n  ours  {actual!r}")
@@ -52,17 +62,16 @@ def test_scripts_answer_the_same_bytes(
 
 
 def test_libraries_are_refused_and_called_in_the_same_words(
-    real_redis: Callable[[], Any], make_toy: Callable[..., Any], encode: Callable[[Any, int], bytes]
+    redis: Callable[..., bytes], make_toy: Callable[..., Any]
 ) -> None:
-    connection = real_redis()
     wrong = []
     for source in _texts("libraries.txt"):
         toy = make_toy()
-        connection.command("FUNCTION", "FLUSH")
+        redis("FUNCTION", "FLUSH")
         expected = [
-            connection.command("FUNCTION", "LOAD", source),
-            connection.command("FCALL", "f", "1", "a", "b"),
-            connection.command("FCALL_RO", "f", "1", "a", "b"),
+            redis("FUNCTION", "LOAD", source),
+            redis("FCALL", "f", "1", "a", "b"),
+            redis("FCALL_RO", "f", "1", "a", "b"),
         ]
         actual = [encode(_tried(toy.functions.load, source.encode()), 2)]
         call = partial(toy.functions.call, b"f", [b"a"], [b"b"])
@@ -92,7 +101,5 @@ def _tried(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         ("return redis.call('echo', -0)", b"$1\r\n0\r\n"),
     ],
 )
-def test_known_differences(
-    toy: Any, encode: Callable[[Any, int], bytes], source: str, ours: bytes
-) -> None:
+def test_known_differences(toy: Any, source: str, ours: bytes) -> None:
     assert encode(toy.eval(source), 2).rstrip(b"\r\n").endswith(ours.rstrip(b"\r\n"))

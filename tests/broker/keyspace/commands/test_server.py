@@ -5,7 +5,7 @@ The differential tests (traps/server.txt) compare the other replies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.broker.keyspace.server_state import ServerState
-from tests.redis_reference import Reference, reference
+from tests.redis_reference import reference
 
 NOW_MS = 1_700_000_000_000
 
@@ -107,27 +107,10 @@ def ours(executor: Executor) -> Ours:
 
 
 @pytest.fixture(scope="module")
-def redis() -> Iterator[Reference]:
-    with reference() as one:
-        yield one
-
-
-def theirs(redis: Reference, lines: list[str], protocol: int) -> list[bytes]:
-    """The real server's raw replies, each command fenced by a PING with a text of its own."""
-    replies = []
-    fence = b"$5\r\nfence\r\n"
-    with redis.connect() as connection:
-        for line in [f"HELLO {protocol}", *lines]:
-            words = [word.replace("|", " ") for word in line.split(" ")]
-            connection.sendall(hiredis.pack_command(tuple(words)))
-            connection.sendall(hiredis.pack_command(("PING", "fence")))
-            raw = b""
-            while not raw.endswith(fence):
-                received = connection.recv(1 << 20)
-                assert received, line
-                raw += received
-            replies.append(raw[: -len(fence)])
-    return replies[1:]
+def redis() -> Iterator[Callable[..., bytes]]:
+    """Sends a command to a real redis-server; returns the bytes of the reply."""
+    with reference() as server, server.session() as command:
+        yield command
 
 
 @pytest.mark.parametrize(("line", "expected"), OURS)
@@ -141,10 +124,10 @@ def test_what_differs_on_purpose(ours: Ours, line: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED.split())
-def test_a_removed_command_is_unknown(ours: Ours, redis: Reference, name: str) -> None:
+def test_a_removed_command_is_unknown(ours: Ours, redis: Callable[..., bytes], name: str) -> None:
     """The words are those of the real server about a name that it does not know."""
     line = f"{name} a 1 b"
-    told = theirs(redis, ["X" + line], 2)[0]
+    told = redis(*f"X{line}".split())
     assert ours.call(line) == told.replace(b"'X", b"'")
     assert ours.call(f"EVAL return|redis.call('{name}','a') 0").startswith(
         b"-ERR Unknown Redis command called from script"
@@ -152,20 +135,22 @@ def test_a_removed_command_is_unknown(ours: Ours, redis: Reference, name: str) -
 
 
 @pytest.mark.parametrize("words", [words.strip() for words in REMOVED_WORDS.split(",")])
-def test_a_removed_subcommand_is_unknown(ours: Ours, redis: Reference, words: str) -> None:
+def test_a_removed_subcommand_is_unknown(
+    ours: Ours, redis: Callable[..., bytes], words: str
+) -> None:
     name, sub = words.split()
     line = f"{name} {sub} a"
     if name == "SENTINEL":
         assert ours.call(line).startswith(b"-ERR unknown subcommand")
     else:
-        told = theirs(redis, [f"{name} X{sub} a"], 2)[0]
+        told = redis(name, f"X{sub}", "a")
         assert ours.call(line) == told.replace(b"'X", b"'")
 
 
-def test_every_default_is_the_real_one(ours: Ours, redis: Reference) -> None:
+def test_every_default_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) -> None:
     """Left out is what depends on how a server was started, and what is not done here."""
     here = {"bind", "port", "save", "appendonly", "appendfsync"}
-    raw = theirs(redis, ["CONFIG GET *"], 2)[0]
+    raw = redis("CONFIG", "GET", "*")
     flat = read(raw)
     real = dict(zip(flat[::2], flat[1::2], strict=True))
     flat = ours.value("CONFIG GET *")
@@ -176,9 +161,9 @@ def test_every_default_is_the_real_one(ours: Ours, redis: Reference) -> None:
     assert not differ
 
 
-def test_command_info_is_the_real_one(ours: Ours, redis: Reference) -> None:
+def test_command_info_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) -> None:
     """Of each command that both have: arity, flags, places of keys, categories."""
-    raw = theirs(redis, ["COMMAND"], 2)[0]
+    raw = redis("COMMAND")
     real = _by_name(read(raw))
     mine = _by_name(ours.value("COMMAND"))
     assert len(mine) > 180

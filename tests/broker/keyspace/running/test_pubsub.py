@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.running import pubsub as module
 from delaylog.broker.keyspace.running.pubsub import PubSub
@@ -13,10 +14,7 @@ from delaylog.broker.keyspace.running.session import Session
 
 @pytest.fixture
 def session() -> Session:
-    from random import Random
-
-    database: Database = Keyspace(Random(1)).databases[0]
-    return Session(1, database)
+    return Session(1, Keyspace(Random(1)).databases[0])
 
 
 @pytest.mark.parametrize(
@@ -61,4 +59,6 @@ def test_a_matcher_is_made_once(session: Session, monkeypatch: pytest.MonkeyPatc
     pubsub.patterns.clear()
     pubsub.patterns[b"other"] = {session: None}
     pubsub.publish(b"p7", b"m")
-    assert len(pubsub._looks) == 1, "nothing is kept of patterns that have gone"
+    pubsub.patterns[b"p7*"] = {session: None}
+    pubsub.publish(b"p7", b"m")
+    assert len(made) == 5_002, "nothing is kept of patterns that have gone"
