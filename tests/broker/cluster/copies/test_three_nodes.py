@@ -99,7 +99,7 @@ def begun_of_a_copy(three: Three, node: int) -> set[str]:
 
 
 def gives_a_copy(three: Three, node: int) -> bool:
-    return "a copy of this folder goes to" in three.log(node)
+    return "a copy of this folder is sent to" in three.log(node)
 
 
 def assert_leads(three: Three, node: int) -> None:
@@ -222,5 +222,5 @@ def test_damage_without_anybody_who_could_help(three: Three) -> None:
     flip(path, path.stat().st_size - 100)
     three.start(node, wait=False)
     assert three.ended(node) == 65
-    assert "no other voter that holds data answers" in three.log(node)
+    assert "no other voter with data answers" in three.log(node)
     assert not list(three.data_dir(node).glob("damaged-*"))
