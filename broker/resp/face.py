@@ -263,7 +263,7 @@ class RespFace:
         return True
 
     def _serve_deferred_soon(self) -> None:
-        """Not at once: a command of another client may be running."""
+        """Serve deferred replies later, since a command of another client may be running."""
         self.loop.call_soon(self._serve_deferred)
 
     def _serve_deferred(self) -> None:
@@ -288,7 +288,7 @@ class RespFace:
         )
 
     def _forget_turn(self) -> None:
-        """The effects of this turn are not in the log and never will be."""
+        """Drop the effects of this turn, which will never be in the log."""
         self.native.forget()
         self.turns.give_up()
 

@@ -1,1 +1,1 @@
-"""The commands, a module per family; importing `all_commands` fills the table."""
+"""The commands, one module per family; importing `all_commands` fills the table."""

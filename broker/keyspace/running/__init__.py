@@ -1,5 +1,5 @@
-"""Runs commands for sessions: checks, MULTI, waits, WATCH, pub/sub and scripts.
+"""Runs the commands of sessions: checks, MULTI, blocking, WATCH, pub/sub and scripts.
 
-Imports: registry, values.
+Commands import `run` and what is below it; only `executor` and `applier` import the commands.
 Begin with `executor`.
 """

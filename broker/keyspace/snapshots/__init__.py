@@ -1,1 +1,1 @@
-"""The keyspace as a file: its layout, what each kind of value is there, writing and reading."""
+"""Files of the keyspace: layout, encoding of each kind of value, writing and reading."""

@@ -1,1 +1,1 @@
-"""What a stream is made of: ids, nodes of entries, groups with their pending lists."""
+"""Parts of a stream: ids, nodes of entries, groups with their pending lists."""
