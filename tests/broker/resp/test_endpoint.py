@@ -65,7 +65,8 @@ def test_a_transaction_is_there_whole_or_not_at_all(start_broker: Start) -> None
         client = broker.connect()
         a, b, c = client.call("MGET", "a", "b", "c")
         assert a == b == c
-        assert int(a) >= (sent if turn % 2 else 0)
+        # Without reading replies, a slow broker may have been killed before its first command.
+        assert int(a or 0) >= (sent if turn % 2 else 0)
 
 
 def test_keys_expire_by_themselves_at_their_time(client: RespClient) -> None:
