@@ -46,6 +46,9 @@ class Machine(Protocol):
     def processor_s(self) -> float:
         """Processor seconds of the calling thread."""
 
+    def process_s(self) -> float:
+        """Processor seconds of the whole process."""
+
     def random_bytes(self, count: int) -> bytes:
         """Bytes that nobody can guess."""
 
@@ -67,6 +70,7 @@ class RealMachine:
     steady_s = staticmethod(time.perf_counter)
     wall_s = staticmethod(time.time)
     processor_s = staticmethod(time.thread_time)
+    process_s = staticmethod(time.process_time)
     random_bytes = staticmethod(secrets.token_bytes)
 
     async def in_thread(self, call: Callable[[], T]) -> T:

@@ -261,11 +261,6 @@ class Node:
         """Whether everything waits for disk space because the reserve is used up."""
         return self.log_commits.disk_full
 
-    @property
-    def commits(self) -> int:
-        """Number of group commits so far."""
-        return self.log_commits.commits
-
     # ------------------------------------------------------------------ clock
 
     def clock_jumped(self, jump_ms: int) -> None:

@@ -84,7 +84,7 @@ def _delaylog(node: Node, *, after_write: bool) -> Facts:
         b"log_end_position": b"%d" % state.log.end_position,
         b"log_durable_position": b"%d" % state.log.durable_position,
         b"log_applied_position": b"%d" % state.position,
-        b"group_commits": b"%d" % node.commits,
+        b"group_commits": b"%d" % node.log_commits.commits,
         b"topics": b"%d" % len(state.by_number),
         b"leases": b"%d" % len(state.leases),
         b"epoch": b"%d" % state.epoch_counter,

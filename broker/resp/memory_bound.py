@@ -9,9 +9,9 @@ reused for a moment, or until many bytes were requested. A short command that ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process.process_memory import anonymous_bytes
 
 LOOK_SECONDS: Final = 0.05
@@ -22,8 +22,14 @@ _LOOK_BYTES: Final = 8 << 20
 class MemoryBound:
     """The memory bound of one process."""
 
-    def __init__(self, bytes_max: int, used: Callable[[], int | None] = anonymous_bytes) -> None:
-        """0 = no bound."""
+    def __init__(
+        self,
+        bytes_max: int,
+        used: Callable[[], int | None] = anonymous_bytes,
+        now: Callable[[], float] = REAL.steady_s,
+    ) -> None:
+        """`bytes_max` = 0: no bound; `now` = seconds of a steady clock."""
+        self._now = now
         self.bytes_max = bytes_max
         self._used = used
         self._seen = self._asked = 0
@@ -34,7 +40,7 @@ class MemoryBound:
         if not self.bytes_max:
             return False
         self._asked += size
-        now = monotonic()
+        now = self._now()
         if now >= self._next_look or self._asked >= _LOOK_BYTES:
             self._next_look = now + LOOK_SECONDS
             self._seen, self._asked = self._used() or 0, size

@@ -131,7 +131,7 @@ class Metrics(Collector):
         for gauge, (text, value) in gauges.items():
             yield GaugeMetricFamily(gauge, text, value)
         counters = {
-            "delaylog_commits": ("Group commits (one fdatasync each).", node.commits),
+            "delaylog_commits": ("Group commits (one fdatasync each).", node.log_commits.commits),
             "delaylog_checkpoints": ("Checkpoints written.", node.engine.upkeep.checkpoints),
             "delaylog_wheel_turns": ("Slots of the wheel that expired.", state.wheel.turns),
             "delaylog_clock_steps": ("Steps of the wall clock.", node.clock.steps),

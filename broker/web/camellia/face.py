@@ -8,7 +8,6 @@ parse) is answered by an HTTP status of its own.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -72,7 +71,7 @@ class CamelliaFace:
         self._prefix = metrics_prefix
         self.monitor = Monitor(node, monitor_seconds)
         self.queue = QueueCalls(node, self.monitor)
-        self.health = Health(time.monotonic)
+        self.health = Health(node.machine.steady_s)
         self._proxy = LeaderProxy()
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,7 +70,9 @@ class Period:
 class CollectorTimes:
     """How often and for how long Python's cycle collector ran, by generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now` = seconds of a steady clock."""
+        self._now = now
         self.seconds = [0.0] * len(gc.get_stats())
         self._began = 0.0
         gc.callbacks.append(self._note)
@@ -81,9 +83,9 @@ class CollectorTimes:
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            self._began = time.perf_counter()
+            self._began = self._now()
         else:
-            self.seconds[info["generation"]] += time.perf_counter() - self._began
+            self.seconds[info["generation"]] += self._now() - self._began
 
     def rows(self) -> list[tuple[str, int, int]]:
         """(name, times it ran, milliseconds) of each generation."""
@@ -101,10 +103,15 @@ class Monitor:
         self._period_seconds = period_seconds
         self._calls: dict[str, Calls] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._cpu_seconds, self._began = time.process_time(), time.monotonic()
+        self._machine = node.machine
+        self._cpu_seconds, self._began = self._machine.process_s(), self._machine.steady_s()
         self.last = Period()
-        self.collector = CollectorTimes()
-        self.started_ms = time.time_ns() // 1_000_000
+        self.collector = CollectorTimes(self._machine.steady_s)
+        self.started_ms = self.wall_ms()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self._machine.wall_s() * 1000)
 
     def start(self) -> None:
         """Begin the first period."""
@@ -140,7 +147,7 @@ class Monitor:
             topic = state.by_number.get(number)
             if topic is not None and topic.namespace == DEFAULT_NAMESPACE:
                 moves[topic.name] = activity
-        cpu, now = time.process_time(), time.monotonic()
+        cpu, now = self._machine.process_s(), self._machine.steady_s()
         share = (cpu - self._cpu_seconds) / max(now - self._began, 1e-9)
         self._cpu_seconds, self._began = cpu, now
         period = Period(cpu_share=share)

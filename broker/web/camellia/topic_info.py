@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import resource
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,7 +127,7 @@ async def metrics_text(node: ServingNode, monitor: Monitor, prefix: str) -> str:
         python_version=platform.python_version(),
     )
     text.head("uptime", "Uptime")
-    text.value("uptime", time.time_ns() // 1_000_000 - monitor.started_ms)
+    text.value("uptime", monitor.wall_ms() - monitor.started_ms)
     text.head("start_time", "StartTime")
     text.value("start_time", monitor.started_ms)
     text.head("memory_info", "Memory")
