@@ -33,7 +33,7 @@ class Lock:
         pass
 
 
-class Aside:
+class Background:
     """Runs calls in the background; `wait` waits for them."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from delaylog.client._async.concurrency import (
-    Aside,
+    Background,
     Cancelled,
     Lock,
     Task,
@@ -35,8 +35,8 @@ from delaylog.client.shards.receiving import (
     FreeGatherings,
     Gathering,
     Wanted,
-    bearable,
-    cannot_be,
+    is_never_valid,
+    is_shard_failure,
     verdict,
 )
 from delaylog.client.shards.settling import by_shard
@@ -57,7 +57,7 @@ class AsyncReceiver:
         self._process_id = os.getpid()
         self._lock = Lock()
         self._free = FreeGatherings[Poll]()
-        self._giving = Aside()
+        self._giving = Background()
         self._sweeper: Task[None] | None = None
         """Runs while any gathering is unused."""
 
@@ -68,7 +68,7 @@ class AsyncReceiver:
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
-        if len(self._links) == 1 or cannot_be(max, wait_ms):
+        if len(self._links) == 1 or is_never_valid(max, wait_ms):
             return await self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
         if self._process_id != os.getpid():
             self._begin()
@@ -123,7 +123,7 @@ class AsyncReceiver:
             now_s = time.monotonic()
             left_s = until_s - now_s
             wrong = verdict(list(errors.values()), len(self._links))
-            if wrong is not None and (left_s <= 0 or not bearable(wrong)):
+            if wrong is not None and (left_s <= 0 or not is_shard_failure(wrong)):
                 raise wrong
             if left_s <= 0:
                 return []

@@ -30,7 +30,7 @@ INTERRUPTS: Final = (KeyboardInterrupt,)
 sleep = time.sleep
 
 
-class Aside:
+class Background:
     """Runs calls immediately in the caller: a thread per call would cost more."""
 
     def begin(self, call: Callable[[], None]) -> None:

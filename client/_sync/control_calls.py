@@ -28,7 +28,7 @@ from delaylog.client.models import Changed, MessageInfo, Settled
 from delaylog.client.shards.by_ids import ByIds
 from delaylog.client.shards.merging import merged
 from delaylog.client.shards.over_shards import list_failed
-from delaylog.client.shards.receiving import Wanted, bearable, verdict
+from delaylog.client.shards.receiving import Wanted, is_shard_failure, verdict
 from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Topology
 from delaylog.client.wire.checks import check_keywords
@@ -219,7 +219,7 @@ class ControlCalls:
                     raise
                 return
             except ClientError as error:
-                if not several or not bearable(error):
+                if not several or not is_shard_failure(error):
                     raise
                 raise list_failed(kind, topic, link.name, error) from error
             for shape in page["messages"]:

@@ -28,7 +28,7 @@ from delaylog.client.shards.merging import (
     merged_stats,
     merged_topic,
     merged_topics,
-    nothing_to_tell,
+    no_result,
     purged,
 )
 from delaylog.client.shards.sharding import Topology
@@ -85,12 +85,12 @@ class TopicCalls:
     _topics_page = on_all_shards(topic_calls.topics, merged_topics, may_lack=False)
     _put_topic = on_all_shards(topic_calls.put_topic, merged_topic, go_on=False, may_lack=False)
     get_topic = on_all_shards(topic_calls.get_topic, merged_topic)
-    drop_topic = on_all_shards(topic_calls.drop_topic, nothing_to_tell, go_on=False)
+    drop_topic = on_all_shards(topic_calls.drop_topic, no_result, go_on=False)
     stats = on_all_shards(topic_calls.cheap_stats, merged_stats)
     forecast = on_all_shards(topic_calls.forecast, merged_forecast)
     purge = on_all_shards(topic_calls.purge, purged)
-    pause = on_all_shards(topic_calls.pause, nothing_to_tell)
-    resume = on_all_shards(topic_calls.resume, nothing_to_tell)
+    pause = on_all_shards(topic_calls.pause, no_result)
+    resume = on_all_shards(topic_calls.resume, no_result)
     groups = on_all_shards(topic_calls.groups, merged_groups)
     put_group = on_all_shards(topic_calls.put_group, merged_group, go_on=False, may_lack=False)
-    drop_group = on_all_shards(topic_calls.drop_group, nothing_to_tell, go_on=False)
+    drop_group = on_all_shards(topic_calls.drop_group, no_result, go_on=False)

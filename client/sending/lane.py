@@ -18,7 +18,7 @@ from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, of_a_proxy, told
+from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, final_error, is_proxy_error
 
 RETRY_FOR_S_MAX: Final = 500.0
 """Limit of retries: a broker remembers sequences for only ten minutes."""
@@ -174,7 +174,7 @@ class Lane:
                 # A request that was answered with 503 may have been accepted, see HTTP.md.
                 attempt.lost = True
                 return self._again(error, now_s)
-            case ApiError() if of_a_proxy(error):
+            case ApiError() if is_proxy_error(error):
                 attempt.lost = True
                 return self._again(error, now_s)
             case ApiError(code="timeout"):
@@ -270,7 +270,7 @@ class Lane:
     def _give_up_attempt(self, error: BaseException) -> Verdict:
         attempt = self._under_way()
         rows = attempt.rows if attempt.rows is not None else range(attempt.n)
-        attempt.batch.fail(rows, told(error, doubt=attempt.lost))
+        attempt.batch.fail(rows, final_error(error, doubt=attempt.lost))
         self._end_attempt()
         return Verdict(0.0, len(rows))
 

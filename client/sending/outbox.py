@@ -164,7 +164,7 @@ class Outbox:
             batch.unseen.clear()
         return SendFailed(list(shown), rows) if rows else None
 
-    def begin_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset in a forked child: queued and failed messages belong to the parent."""
         self.rows = self.size_bytes = self._uncounted = 0
         self._unseen = []

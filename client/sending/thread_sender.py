@@ -141,7 +141,7 @@ class ThreadSender:
             spare=spare_lanes,
         )
 
-    def _begin_afresh(self, lock: threading.Lock) -> None:
+    def _reset_after_fork(self, lock: threading.Lock) -> None:
         """Reset in a forked child: the parent has the thread and sends the queued messages."""
         lanes = self._lanes.all()
         self._begin(lock)
@@ -262,8 +262,8 @@ def _in_forked_child() -> None:
         outbox = sender._outbox
         if id(outbox) not in locks:
             locks[id(outbox)] = threading.Lock()
-            outbox.begin_afresh()
-        sender._begin_afresh(locks[id(outbox)])
+            outbox.reset_after_fork()
+        sender._reset_after_fork(locks[id(outbox)])
 
 
 def _at_exit() -> None:

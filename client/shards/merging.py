@@ -135,7 +135,7 @@ def purged(answers: Shapes) -> int:
     return sum(each["purged"] for each in answers)
 
 
-def nothing_to_tell(_: Shapes) -> None:
+def no_result(_: Shapes) -> None:
     """For calls that return nothing."""
 
 

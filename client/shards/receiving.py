@@ -212,14 +212,14 @@ class FreeGatherings(dict[Wanted, list[Gathering[P]]]):
         return stale
 
 
-def cannot_be(max: object, wait_ms: object) -> bool:
+def is_never_valid(max: object, wait_ms: object) -> bool:
     """Whether every broker refuses these arguments."""
     if not isinstance(max, int) or not isinstance(wait_ms, int):
         return True
     return max < 1 or wait_ms < 0 or max > INT64_MAX or wait_ms > INT64_MAX
 
 
-def bearable(error: BaseException) -> bool:
+def is_shard_failure(error: BaseException) -> bool:
     """Whether the error concerns only the shard, not the call itself."""
     return isinstance(error, NotReached | AnswerLost | NotReady)
 
@@ -227,6 +227,6 @@ def bearable(error: BaseException) -> bool:
 def verdict(errors: Sequence[ClientError], shards: int) -> ClientError | None:
     """The error of a receive without messages: an invalid call, or no shard reachable."""
     for error in errors:
-        if not bearable(error):
+        if not is_shard_failure(error):
             return error
     return errors[0] if errors and len(errors) >= shards else None

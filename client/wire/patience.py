@@ -28,12 +28,12 @@ CERTAIN: Final = (QuotaExceeded, DiskFull)
 """A broker detects repeats before it raises these, so no earlier try was carried out."""
 
 
-def of_a_proxy(error: BaseException) -> bool:
+def is_proxy_error(error: BaseException) -> bool:
     """Whether a proxy raised the error, so that the outcome at the broker is unknown."""
     return isinstance(error, ApiError) and error.status >= 500 and error.code == "unknown_error"
 
 
-def told(error: E, *, doubt: bool) -> E | AnswerLost:
+def final_error(error: E, *, doubt: bool) -> E | AnswerLost:
     """The error to raise after the last try.
 
     It is AnswerLost if an earlier try may have been carried out (`doubt`).
@@ -58,10 +58,10 @@ class Patience:
 
     def pause_s(self, error: ClientError) -> float:
         """How long to wait before the next try. Raises the final error if there is none."""
-        doubtful = isinstance(error, AnswerLost | NotReady) or of_a_proxy(error)
+        doubtful = isinstance(error, AnswerLost | NotReady) or is_proxy_error(error)
         self._doubt = doubtful or (self._doubt and not isinstance(error, CERTAIN))
         if not doubtful and not isinstance(error, NotReached | QuotaExceeded):
-            raise told(error, doubt=self._doubt)
+            raise final_error(error, doubt=self._doubt)
         pause_s = self._next_s * (1 - self._random.random() / 2)
         self._next_s = min(self._next_s * 2, PAUSE_MAX_S)
         asked_s = getattr(error, "retry_after_s", None)
@@ -69,5 +69,5 @@ class Patience:
         if asked_s is not None and isinstance(error, QuotaExceeded):
             pause_s = max(pause_s, asked_s)
         if self._clock() + pause_s > self._until_s:
-            raise told(error, doubt=self._doubt)
+            raise final_error(error, doubt=self._doubt)
         return pause_s

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 # A longer Retry-After is cut to this.
 RETRY_AFTER_S_MAX: Final = 10.0
 # An outage is logged again at this interval, so that recent logs show an old problem.
-SAY_AGAIN_S: Final = 60.0
+REMIND_S: Final = 60.0
 
 
 class Outages:
@@ -37,7 +37,7 @@ class Outages:
         kind = error.code if isinstance(error, ApiError) else type(error).__name__
         if kind != self._said or now_s >= self._say_again_at_s:
             self._said = kind
-            self._say_again_at_s = now_s + SAY_AGAIN_S
+            self._say_again_at_s = now_s + REMIND_S
             # An unreachable broker may come back by itself; a refusal needs an operator.
             level = logging.ERROR if is_refusal(error) else logging.WARNING
             tries = f", try {self._failures}" if self._failures > 1 else ""
@@ -51,7 +51,7 @@ class Outages:
             self._failures, self._said = 0, ""
 
 
-class Beginning:
+class Startup:
     """Whether one consumer can start at all, given the answers of its shards.
 
     A refusal counts until the shard answers a receive; a refusal after an answer is an outage. A

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Beginning
+from delaylog.client.workers.failing import Startup
 from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.retry import Retry
@@ -41,7 +41,7 @@ class ShiftBase:
         """`end` is set when a handler or a refusal by a broker ends the worker."""
         self.ended_by: BaseException | None = None
         """The SystemExit or KeyboardInterrupt that a handler or `on_error` raised."""
-        self.beginning = Beginning(ports)
+        self.startup = Startup(ports)
         """Whether the brokers let the consumer start."""
         self._end = end
         self._consumer = consumer
@@ -52,12 +52,12 @@ class ShiftBase:
         self._on_handler_error = overridden(hooks, "on_handler_error")
         self._on_settled = overridden(hooks, "on_settled")
 
-    def _say_handled(self, messages: Sequence[Message], seconds: float) -> None:
+    def _report_handled(self, messages: Sequence[Message], seconds: float) -> None:
         if self._on_handled:
             for message in messages:
                 self._on_handled(message, seconds)
 
-    def _say_failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> bool:
+    def _report_failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> bool:
         """Report that a handler raised. Returns whether to ask `on_error` for the delay."""
         if self._on_handler_error:
             for held in batch:
@@ -67,17 +67,17 @@ class ShiftBase:
         logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
         return True
 
-    def _heed(self, error: BaseException) -> None:
+    def _end_if_requested(self, error: BaseException) -> None:
         """End the worker if the error is a SystemExit or KeyboardInterrupt."""
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
             self._end.set()
 
-    def _say_settled(self, verb: str, n: int, seconds: float) -> None:
+    def _report_settled(self, verb: str, n: int, seconds: float) -> None:
         if self._on_settled:
             self._on_settled(self._consumer.topic, verb, n, seconds)
 
-    def _say_late(self, handlers: int, grace_s: float) -> None:
+    def _report_late(self, handlers: int, grace_s: float) -> None:
         logger.warning(
             "%s: %d handlers have not ended within %.1f s; their messages come again",
             self._consumer.name,

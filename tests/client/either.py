@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that a scene is written once: `Client` runs in threads."""
+"""Clients for threads with the methods of those for asyncio, so that one test asks both."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from delaylog.client import AsyncClient, Client
+from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 
 _AT_ONCE = ("broker", "shards", "mismatched", "producer")
 
 
-class ThreadedClient:
-    """`Client` with the methods of AsyncClient: each call in a thread, lists read in one."""
+class _Threaded:
+    """Methods of the inner client as coroutines: each call runs in a thread."""
 
-    def __init__(self, *endpoints: Any, **options: Any) -> None:
-        self.inner = Client(*endpoints, **options)
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
 
     async def __aenter__(self) -> Self:
         return self
@@ -35,6 +35,20 @@ class ThreadedClient:
             return await asyncio.to_thread(found, *given, **options)
 
         return call
+
+
+class ThreadedPlainClient(_Threaded):
+    """`PlainClient` with the methods of AsyncPlainClient."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(PlainClient(*given, **options))
+
+
+class ThreadedClient(_Threaded):
+    """`Client` with the methods of AsyncClient; lists are read in one call."""
+
+    def __init__(self, *endpoints: Any, **options: Any) -> None:
+        super().__init__(Client(*endpoints, **options))
 
     @asynccontextmanager
     async def transaction(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
@@ -67,3 +81,4 @@ async def _listed(found: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 CLIENTS = [AsyncClient, ThreadedClient]
+PLAIN_CLIENTS = [AsyncPlainClient, ThreadedPlainClient]

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.bulk import BULK_TYPE
-from tests.client.threaded import Threaded
+from tests.client.either import PLAIN_CLIENTS
 
 MESSAGE = {
     "id": "a",
@@ -34,7 +34,7 @@ MESSAGE = {
 }
 
 
-@pytest.fixture(autouse=True, params=[AsyncPlainClient, Threaded], ids=["async", "sync"])
+@pytest.fixture(autouse=True, params=PLAIN_CLIENTS, ids=["async", "sync"])
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs with either client."""
     monkeypatch.setitem(globals(), "AsyncPlainClient", request.param)

@@ -1,4 +1,4 @@
-"""The batch sink in a real Spark: what it sends, how it fails, what is seen of a failed load."""
+"""The batch sink in a real Spark: what it sends and what it refuses; `real` has its failures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import FIRST_DUE_MS, ids_of, messages
-from tests.spark.real.mishaps import Mishaps
 
 ROWS = 20_000
 
@@ -21,12 +19,6 @@ ROWS = 20_000
 def sink(frame: DataFrame, broker: FakeBroker, kind: str = "delaylog", **given: Any) -> Any:
     options = {"endpoint": broker.url, "topic": "t", "batchSize": 500, "retryWaitMs": 1, **given}
     return frame.write.format(kind).options(**options).mode("append")
-
-
-@pytest.fixture
-def faulty(spark: SparkSession) -> str:
-    spark.dataSource.register(FaultySource)
-    return FaultySource.name()
 
 
 @pytest.mark.parametrize("delivery", ["staged", "direct"])
@@ -105,65 +97,6 @@ def test_only_append_is_a_mode(spark: SparkSession, broker: FakeBroker, mode: st
     with pytest.raises(AnalysisException, match=r"append|UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         sink(messages(spark, 0, 10), broker).mode(mode).save()
     assert broker.transactions == {}
-
-
-@pytest.mark.parametrize("delivery", ["staged", "direct"])
-def test_a_task_that_fails_once_counts_once(
-    spark: SparkSession, broker: FakeBroker, faulty: str, delivery: str
-) -> None:
-    frame = messages(spark, 0, ROWS, 2)
-    writer: DataFrameWriter = sink(frame, broker, faulty, delivery=delivery)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
-    try:
-        writer.option(FAIL_ATTEMPTS, "1").save()
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
-    # Otherwise nothing had failed, and this would show nothing.
-    assert (broker.discarded if delivery == "staged" else broker.deduplicated) == 2 * 4_000
-
-
-@pytest.mark.parametrize(("delivery", "seen"), [("staged", 0), ("direct", 8_000)])
-def test_of_a_task_that_always_fails_nothing_staged_is_seen(
-    spark: SparkSession, broker: FakeBroker, faulty: str, delivery: str, seen: int
-) -> None:
-    writer: DataFrameWriter = sink(messages(spark, 0, ROWS, 2), broker, faulty, delivery=delivery)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
-    try:
-        with pytest.raises(Exception, match="fails on purpose"):
-            writer.option(FAIL_ATTEMPTS, "9").save()
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert len(broker.rows("t")) == seen
-    assert {each.state for each in broker.transactions.values()} <= {"aborted"}
-    assert len(broker.called("POST", "/abort")) == (1 if delivery == "staged" else 0)
-
-
-def test_the_same_load_again_adds_nothing_and_a_failed_one_can_be_run_again(
-    spark: SparkSession, broker: FakeBroker, faulty: str
-) -> None:
-    frame = messages(spark, 0, ROWS, 2)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
-    try:
-        failing = sink(frame, broker, faulty, txnAppId="load").option(FAIL_ATTEMPTS, "9")
-        with pytest.raises(Exception, match="fails on purpose"):
-            failing.save()
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    for _ in range(2):
-        sink(frame, broker, txnAppId="load").save()
-    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
-    assert sorted(broker.transactions) == ["load", "load.r1"]
-
-
-def test_busy_answers_lost_answers_and_a_lost_commit_lose_and_double_nothing(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    mishaps = Mishaps()
-    broker.fault = mishaps
-    sink(messages(spark, 0, ROWS), broker).save()
-    assert {"commit", "busy", "lost"} == mishaps.met
-    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
 
 
 def test_rows_that_are_refused_are_put_aside(spark: SparkSession, broker: FakeBroker) -> None:

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.client.spark.fake_broker import FakeBroker
@@ -67,52 +65,3 @@ def test_what_is_ready_is_read_in_batches_and_acknowledged(
     assert len(broker.acked) == ROWS, "the last batch too"
     consume(spark, broker, tmp_path, lambda frame, number: seen.append(frame.collect()))
     assert len(broker.acked) == ROWS
-
-
-def test_a_batch_that_failed_is_read_again_and_nothing_is_lost(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    fill(broker, ROWS)
-    seen: list[str] = []
-
-    def fail_in_the_second(frame: DataFrame, number: int) -> None:
-        seen.extend(row.id for row in frame.collect())
-        if number == 1:
-            raise RuntimeError("this batch fails on purpose")
-
-    with pytest.raises(StreamingQueryException, match="fails on purpose"):
-        consume(spark, broker, tmp_path, fail_in_the_second)
-    assert len(seen) == 2_000
-    assert len(broker.acked) == 1_000, "what had failed is still held"
-    again: list[str] = []
-    consume(
-        spark, broker, tmp_path, lambda frame, number: again.extend(r.id for r in frame.collect())
-    )
-    assert again[:1_000] == seen[1_000:], "the same claim"
-    assert sorted({*seen, *again}) == ids_of(0, ROWS)
-    assert sorted(row["id"] for row in broker.acked) == ids_of(0, ROWS)
-
-
-def test_a_lease_that_ended_fails_the_batch_or_is_skipped(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    fill(broker, 1_000)
-
-    def fail(frame: DataFrame, number: int) -> None:
-        raise RuntimeError("this batch fails on purpose")
-
-    with pytest.raises(StreamingQueryException, match="fails on purpose"):
-        consume(spark, broker, tmp_path, fail)
-    broker.expire_claims()
-    seen: list[int] = []
-    with pytest.raises(StreamingQueryException, match="delivers these messages"):
-        consume(spark, broker, tmp_path, lambda frame, number: seen.append(len(frame.collect())))
-    consume(
-        spark,
-        broker,
-        tmp_path,
-        lambda frame, number: seen.append(len(frame.collect())),
-        failOnDataLoss="false",
-    )
-    assert seen == [0, 1_000, 0], "the batch that is gone, its messages again, and the end"
-    assert len(broker.acked) == 1_000

@@ -1,4 +1,4 @@
-"""The streaming sink in a real Spark: micro-batches, crashes between the two commits, restarts."""
+"""The streaming sink in a real Spark: micro-batches, failures, restarts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
+from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, parquet
-from tests.spark.real.mishaps import Mishaps
 
 ROWS = 8_000
 FILES = 4
@@ -67,34 +66,6 @@ def test_every_file_is_a_batch_and_every_row_is_sent_once(
     names = {f"{query.id}.{number}" for number in range(FILES)}
     assert set(broker.transactions) == (names if delivery == "staged" else set())
     assert sum(progress.sink.numOutputRows for progress in query.recentProgress) == ROWS
-
-
-def test_a_crash_between_both_commits_doubles_nothing(
-    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
-) -> None:
-    """With busy and lost answers, and a failure of every task, on the way."""
-    spark.dataSource.register(FaultySource)
-    broker.fault = Mishaps()
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
-    try:
-        faults = {CRASH_FILE: str(tmp_path / "crashed"), FAIL_ATTEMPTS: "1"}
-        with pytest.raises(StreamingQueryException, match="crashes on purpose"):
-            run(spark, source, broker, tmp_path, FaultySource.name(), **faults)
-        assert committed_batches(tmp_path) == [0]
-        states = {name.rpartition(".")[2]: each for name, each in broker.transactions.items()}
-        assert {number: each.state for number, each in states.items()} == {
-            "0": "committed",
-            "1": "committed",
-        }
-        parts_before = len(broker.called("POST", "/parts"))
-        query = run(spark, source, broker, tmp_path, FaultySource.name(), **faults)
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert committed_batches(tmp_path) == [0, 1, 2, 3]
-    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
-    assert broker.discarded > 0, "a task has failed, or this would show less"
-    later = broker.called("POST", "/parts")[parts_before:]
-    assert f"/{query.id}.1/" not in "".join(call.path for call in later)
 
 
 def test_a_batch_that_fails_is_sent_by_the_next_run(

@@ -101,7 +101,7 @@ class AsyncShift(ShiftBase):
         """Start to fetch and handle messages."""
         name = f"delaylog {self._consumer.name}"
         for number in range(self._consumer.concurrency):
-            self._hire(f"{name} runner {number}")
+            self._start_runner(f"{name} runner {number}")
         for port in range(len(self._ports)):
             self._fetchers.append(asyncio.create_task(self._fetch(port), name=f"{name} fetch"))
             self._keepers.append(asyncio.create_task(self._settle_all(port), name=f"{name} settle"))
@@ -118,7 +118,7 @@ class AsyncShift(ShiftBase):
         self._idle.wake(len(self._runners))
         _, late = await asyncio.wait(self._runners, timeout=grace_s)
         if late:
-            self._say_late(len(late), grace_s)
+            self._report_late(len(late), grace_s)
             abandoned: list[Held] = []
             for task in late:
                 abandoned += self._desk.abandon(self._begun.get(task, ()))
@@ -133,7 +133,7 @@ class AsyncShift(ShiftBase):
 
     # Handling
 
-    def _hire(self, name: str) -> None:
+    def _start_runner(self, name: str) -> None:
         """Start a runner."""
         run = self._run_batches if self._consumer.batch else self._run
         runner = asyncio.create_task(run(), name=name)
@@ -148,7 +148,7 @@ class AsyncShift(ShiftBase):
             return
         logger.warning("%s: a handler cancelled the task it ran in", self._consumer.name)
         self._runners.remove(runner)
-        self._hire(runner.get_name())
+        self._start_runner(runner.get_name())
 
     async def _run(self) -> None:
         """A runner for handlers that take one message."""
@@ -209,7 +209,7 @@ class AsyncShift(ShiftBase):
             else:
                 ended_s = clock()
                 desk.batch_done(batch, ended_s - now_s, ended_s)
-                self._say_handled(messages, ended_s - now_s)
+                self._report_handled(messages, ended_s - now_s)
             self._begun[task] = []
             await asyncio.sleep(0)
 
@@ -238,10 +238,10 @@ class AsyncShift(ShiftBase):
             self._desk.failed(batch, error, seconds, clock())
             raise error
         delay_ms = None
-        if self._say_failed(batch, error, seconds):
+        if self._report_failed(batch, error, seconds):
             delay_ms = await in_own_context(self._asked, batch, error, task)
         self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
-        self._heed(error)
+        self._end_if_requested(error)
 
     async def _asked(
         self, batch: Sequence[Held], error: BaseException, task: asyncio.Task[None]
@@ -263,7 +263,7 @@ class AsyncShift(ShiftBase):
                     raise
                 # As for handlers: if the runner ended, its messages would never be settled.
                 logger.exception("%s: on_error failed", self._consumer.name)
-                self._heed(raised)
+                self._end_if_requested(raised)
         return min(wanted, default=None)
 
     # The broker
@@ -283,12 +283,12 @@ class AsyncShift(ShiftBase):
                 messages = await self._receive(number, n)
             except Exception as error:
                 failures = outages.failed(error, clock())
-                if self.beginning.refused(number, error):
+                if self.startup.refused(number, error):
                     self._end.set()
                 await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
-            self.beginning.answered(number)
+            self.startup.answered(number)
             self._desk.take_in(number, messages, clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)
@@ -307,7 +307,7 @@ class AsyncShift(ShiftBase):
                     raise
             else:
                 desk.settled(acks, results)
-                self._say_settled("ack", len(results), clock() - began_s)
+                self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
         return await port.receive(max=n, wait_ms=self._consumer.wait_ms)
@@ -344,7 +344,7 @@ class AsyncShift(ShiftBase):
                 await asyncio.sleep(wait_s)
             else:
                 desk.settled(settlement, results)
-                self._say_settled(str(settlement.verb), len(messages), clock() - began_s)
+                self._report_settled(str(settlement.verb), len(messages), clock() - began_s)
                 return
         desk.given_up(settlement)
 
@@ -373,7 +373,7 @@ class AsyncShift(ShiftBase):
             self._desk.not_extended(hold, clock())
         else:
             self._desk.extended(hold, asked, results, asked_at_s)
-            self._say_settled("extend", len(messages), clock() - asked_at_s)
+            self._report_settled("extend", len(messages), clock() - asked_at_s)
         self._lease[number].set()
 
     async def _flush(self) -> None:

@@ -61,7 +61,7 @@ def check_handler(consumer: Consumer) -> None:
 
 
 class ThreadShift(ShiftBase):
-    """Runs from `start` to `stop`, once. The lock also protects `beginning`."""
+    """Runs from `start` to `stop`, once. The lock also protects `startup`."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ThreadShift(ShiftBase):
         self.ask_to_stop()
         late = _join(self._handlers, grace_s)
         if late:
-            self._say_late(len(late), grace_s)
+            self._report_late(len(late), grace_s)
         with self._lock:
             for thread in late:
                 abandoned = self._desk.abandon(self._begun.get(thread, ()))
@@ -154,7 +154,7 @@ class ThreadShift(ShiftBase):
                 ended_s = clock()
                 with self._lock:
                     desk.batch_done(begun, ended_s - now_s, ended_s)
-                self._say_handled(messages, ended_s - now_s)
+                self._report_handled(messages, ended_s - now_s)
             with self._lock:
                 begun.clear()
 
@@ -173,11 +173,11 @@ class ThreadShift(ShiftBase):
 
     def _failed(self, batch: Sequence[Held], error: BaseException, seconds: float) -> None:
         delay_ms = None
-        if self._say_failed(batch, error, seconds):
+        if self._report_failed(batch, error, seconds):
             delay_ms = copy_context().run(self._asked, batch, error)
         with self._lock:
             self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
-        self._heed(error)
+        self._end_if_requested(error)
 
     def _asked(self, batch: Sequence[Held], error: BaseException) -> int | None:
         """The delay that `on_error` returns; for a batch the shortest one."""
@@ -193,7 +193,7 @@ class ThreadShift(ShiftBase):
             except BaseException as raised:
                 # As for handlers: if the thread ended, its messages would never be settled.
                 logger.exception("%s: on_error failed", self._consumer.name)
-                self._heed(raised)
+                self._end_if_requested(raised)
         return min(wanted, default=None)
 
     # The broker
@@ -215,14 +215,14 @@ class ThreadShift(ShiftBase):
             except Exception as error:
                 failures = outages.failed(error, clock())
                 with self._lock:
-                    refused = self.beginning.refused(number, error)
+                    refused = self.startup.refused(number, error)
                 if refused:
                     self._end.set()
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()
             with self._lock:
-                self.beginning.answered(number)
+                self.startup.answered(number)
                 desk.take_in(number, messages, clock())
                 if self._stopping.is_set():
                     desk.give_back_waiting(clock())
@@ -244,7 +244,7 @@ class ThreadShift(ShiftBase):
                 with self._settled:
                     desk.settled(acks, results)
                     self._settled.notify_all()
-                self._say_settled("ack", len(results), clock() - began_s)
+                self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
         return port.receive(max=n, wait_ms=min(self._consumer.wait_ms, POLL_MS_MAX))
@@ -283,7 +283,7 @@ class ThreadShift(ShiftBase):
             with self._settled:
                 desk.settled(settlement, results)
                 self._settled.notify_all()
-            self._say_settled(str(settlement.verb), len(messages), clock() - began_s)
+            self._report_settled(str(settlement.verb), len(messages), clock() - began_s)
             return
         with self._settled:
             desk.given_up(settlement)
@@ -313,7 +313,7 @@ class ThreadShift(ShiftBase):
             return
         with self._lock:
             self._desk.extended(hold, asked, results, asked_at_s)
-        self._say_settled("extend", len(messages), clock() - asked_at_s)
+        self._report_settled("extend", len(messages), clock() - asked_at_s)
 
     def _flush(self) -> None:
         """Have the last settling calls made, and wait up to FLUSH_S for their answers."""

@@ -83,7 +83,7 @@ class ThreadWorker(Declaring):
             if shift.ended_by is not None:
                 raise shift.ended_by
         for consumer, shift in shifts:
-            if (refused := shift.beginning.error) is not None:
+            if (refused := shift.startup.error) is not None:
                 refused.add_note(f"the consumer of {consumer.name} was refused from the start")
                 raise refused
 

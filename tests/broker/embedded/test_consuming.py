@@ -179,7 +179,7 @@ def test_a_handler_of_the_wrong_kind_is_refused(broker: EmbeddedBroker[ManualClo
 def refused(broker: Any) -> bool:
     """Whether its consumer has heard that it may not begin."""
     ((_, shift),) = broker._shifts
-    return shift.beginning.error is not None
+    return shift.startup.error is not None
 
 
 def test_a_refused_consumer_hides_no_error_of_the_program(tmp_path: Path) -> None:

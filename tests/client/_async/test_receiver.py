@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-import msgpack
 import pytest
 
 from delaylog.client._async.receiver import AsyncReceiver
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import Message
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
-from delaylog.client.wire.bulk_answers import decode_received
+from tests.client.rows import received
 
 WANTED = Wanted("t", None, (), "any", False, ())
 
@@ -32,14 +31,6 @@ class Shard:
 
     async def give_back(self, messages: list[Message]) -> None:
         self.given_back += len(messages)
-
-
-def leased(shard: str, count: int) -> list[Message]:
-    """Messages of one lease of ten seconds."""
-    fields = {"n": count, "now_ms": 1_000, "lease": 1, "lease_until_ms": 11_000}
-    fields |= {"refs": b"".join(ref.to_bytes(8, "little") for ref in range(count))}
-    fields |= {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
-    return MessageBatch(decode_received(msgpack.packb(fields)), "t", None, shard).messages()
 
 
 def receiver_of(*names: str) -> tuple[AsyncReceiver, list[Shard]]:
@@ -72,7 +63,7 @@ async def test_what_receives_at_once_leave_is_there_for_the_next() -> None:
         asked.set_result([])
     assert await short == []
     # The long one takes one of three, and leaves two and a poll.
-    first.asked[1].set_result(leased(first.name, 3))
+    first.asked[1].set_result(received(range(3), shard=first.name))
     assert len(await long) == 1
     assert len(await receive(5, 5_000)) == 2
     await receiver.close()
@@ -86,7 +77,7 @@ async def test_what_a_cancelled_receive_has_leased_is_given_back() -> None:
     await until(lambda: any(shard.asked for shard in shards))
     first = next(shard for shard in shards if shard.asked)
     second = next(shard for shard in shards if shard is not first)
-    first.asked[0].set_result(leased(first.name, 3))
+    first.asked[0].set_result(received(range(3), shard=first.name))
     await until(lambda: bool(second.asked))
     task.cancel()
     await asyncio.wait([task])
@@ -100,19 +91,19 @@ async def test_what_came_before_a_close_is_given_back() -> None:
     receiver, (one, other) = receiver_of("a", "b")
     task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
     await until(lambda: len(one.asked) == len(other.asked) == 1)
-    one.asked[0].set_result(leased(one.name, 1))
+    one.asked[0].set_result(received(range(1), shard=one.name))
     assert len(await task) == 1
-    other.asked[0].set_result(leased(other.name, 3))
+    other.asked[0].set_result(received(range(3), shard=other.name))
     await receiver.close()
     assert (one.given_back, other.given_back) == (0, 3)
 
     task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
     await until(lambda: len(one.asked) == len(other.asked) == 2)
-    one.asked[1].set_result(leased(one.name, 1))
+    one.asked[1].set_result(received(range(1), shard=one.name))
     assert len(await task) == 1
     closing = asyncio.create_task(receiver.close())
     await asyncio.sleep(0.01)
-    other.asked[1].set_result(leased(other.name, 2))
+    other.asked[1].set_result(received(range(2), shard=other.name))
     await closing
     assert other.given_back == 5
 
@@ -121,7 +112,7 @@ async def test_a_poll_that_is_not_answered_does_not_hold_up_a_close() -> None:
     receiver, (one, other) = receiver_of("a", "b")
     task = asyncio.create_task(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None))
     await until(lambda: len(one.asked) == len(other.asked) == 1)
-    one.asked[0].set_result(leased(one.name, 1))
+    one.asked[0].set_result(received(range(1), shard=one.name))
     await task
     await receiver.close()
     assert other.asked[0].cancelled()
@@ -136,8 +127,8 @@ async def test_a_poll_that_fails_unexpectedly_does_not_keep_a_close_from_the_oth
         for _ in range(2)
     ]
     await until(lambda: len(one.asked) == len(other.asked) == 2)
-    other.asked[0].set_result(leased(other.name, 1))
-    other.asked[1].set_result(leased(other.name, 3))
+    other.asked[0].set_result(received(range(1), shard=other.name))
+    other.asked[1].set_result(received(range(3), shard=other.name))
     await asyncio.gather(*tasks)
     one.asked[0].set_exception(ZeroDivisionError())
     await receiver.close()

@@ -10,7 +10,7 @@ from delaylog.client.errors import AnswerLost
 from delaylog.client.message import Message
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
-from tests.client._async.test_receiver import leased
+from tests.client.rows import received
 
 WANTED = Wanted("t")
 
@@ -39,7 +39,10 @@ def test_what_comes_while_it_is_closed_is_given_back() -> None:
     topology = Topology(("http://a:1", "http://b:1"), ByKey(), None)
     one, other = shards = [Shard(shard.name) for shard in topology.shards]
     receiver = Receiver(cast(Any, shards), topology)
-    one.messages, other.messages = leased(one.name, 1), leased(other.name, 3)
+    one.messages, other.messages = (
+        received([0], shard=one.name),
+        received(range(3), shard=other.name),
+    )
     one.answers.set()
     assert len(receiver.receive(WANTED, max=1, wait_ms=5_000, lease_ms=None)) == 1
     assert other.asked.wait(20)

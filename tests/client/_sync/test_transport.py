@@ -205,13 +205,6 @@ def test_a_call_that_takes_too_long() -> None:
             opened.carry(CALL)
 
 
-def test_nobody_listens() -> None:
-    with serving(forever(GOOD)) as server:
-        url = server.url
-    with transport(url) as opened, pytest.raises(NotReached):
-        opened.carry(CALL)
-
-
 def test_a_header_cannot_break_out() -> None:
     call = replace(CALL, headers={"Idempotency-Key": "a\r\nX: y"})
     with serving(forever(GOOD)) as server, transport(server.url) as opened:

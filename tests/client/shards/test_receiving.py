@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.client import AnswerLost, ApiError, BadRequest, ClientError, NotReached
 from delaylog.client.errors import api_error
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import Message
 from delaylog.client.shards.receiving import Gathering, Wanted, verdict
-from delaylog.client.wire.bulk_answers import decode_received
+from tests.client.rows import received
 
 NOT_READY = api_error(503, {"code": "not_ready"})
 BAD = api_error(400, {"code": "bad_request"})
 
 
-def batch(count: int, *, lease: int = 1, lease_ms: int = 10_000) -> list[Message]:
-    """Messages of one lease that began at 1,000 ms of the broker's time."""
-    fields = {"n": count, "now_ms": 1_000, "lease": lease, "lease_until_ms": 1_000 + lease_ms}
-    fields |= {"refs": b"".join(ref.to_bytes(8, "little") for ref in range(count))}
-    fields |= {"deliver_at_ms": 1, "attempts": 1, "body_size": 0, "bodies": b""}
-    columns = decode_received(msgpack.packb(fields))
-    return MessageBatch(columns, "t", None, "a").messages()
+def batch(count: int, **lease: int) -> list[Message]:
+    """Messages of one lease."""
+    return received(range(count), **lease)
 
 
 def test_more_than_was_wanted_goes_to_the_next() -> None:

@@ -16,14 +16,14 @@ from aiohttp import web
 
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.leader_route import LeaderRoute
-from tests.client.threaded import Threaded
+from tests.client.either import PLAIN_CLIENTS
 
 NOT_READY = {"code": "not_ready", "detail": "no leader"}
 SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
 CLUSTER = "/v1/cluster"
 
 
-@pytest.fixture(autouse=True, params=[AsyncPlainClient, Threaded], ids=["async", "sync"])
+@pytest.fixture(autouse=True, params=PLAIN_CLIENTS, ids=["async", "sync"])
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test runs with either client."""
     monkeypatch.setitem(globals(), "AsyncPlainClient", request.param)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.workers.live import KINDS, Kind, Live, live_broker
+from tests.client.workers.live import KINDS, Kind, Live, Works, live_broker
 
 _namespaces = count()
 
@@ -37,3 +37,9 @@ def killable(tmp_path: Path) -> Iterator[Live]:
 def kind(request: pytest.FixtureRequest) -> Kind:
     chosen: Kind = request.param
     return chosen
+
+
+@pytest.fixture
+def works(live: Live, kind: Kind) -> Works:
+    """A worker on the shared broker."""
+    return Works(kind, live)

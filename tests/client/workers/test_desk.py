@@ -13,7 +13,7 @@ from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import CARRIED_MAX, Settlement, Verb
-from tests.client.workers.rows import received
+from tests.client.rows import received
 
 LEASE_S = 30.0
 REFUSED = api_error(404, {"code": "unknown", "detail": "there is no such call"})

@@ -11,7 +11,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.models import Settled
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.settling import Settlement, Verb
-from tests.client.workers.rows import received
+from tests.client.rows import received
 from tests.client.workers.test_desk import REFUSED, Losses, make_desk
 
 

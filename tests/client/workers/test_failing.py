@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delaylog.client.errors import ClientError, NotReached, api_error
-from delaylog.client.workers.failing import SAY_AGAIN_S, Beginning, Outages
+from delaylog.client.workers.failing import REMIND_S, Outages, Startup
 
 MISSING = api_error(404, {"code": "unknown", "detail": "there is no group 'g'"})
 UNKNOWN_TOKEN = api_error(401, {"code": "unauthorized"})
@@ -19,9 +19,9 @@ def test_an_outage_is_told_of_as_long_as_it_lasts(caplog: pytest.LogCaptureFixtu
     """Once when it begins, again at intervals, and once more when the reason is another."""
     caplog.set_level(logging.INFO)
     outages = Outages("t: cannot receive from a")
-    for now_s in (0.0, 1.0, SAY_AGAIN_S - 1, SAY_AGAIN_S, SAY_AGAIN_S + 1):
+    for now_s in (0.0, 1.0, REMIND_S - 1, REMIND_S, REMIND_S + 1):
         outages.failed(MISSING, now_s)
-    outages.failed(NotReached("nobody there"), SAY_AGAIN_S + 2)
+    outages.failed(NotReached("nobody there"), REMIND_S + 2)
     outages.over()
     told = [(record.levelname, record.message) for record in caplog.records]
     assert told == [
@@ -54,7 +54,7 @@ def test_what_ends_a_consumer_that_has_just_begun(
     heard: list[tuple[int, Exception | None]], ended_by: Any
 ) -> None:
     """Of two shards: what each said in turn; None stands for an answer."""
-    beginning = Beginning(2)
+    beginning = Startup(2)
     last = False
     for shard, error in heard:
         if error is None:
@@ -69,4 +69,4 @@ def test_what_ends_a_consumer_that_has_just_begun(
 
 
 def test_what_nobody_refused_ends_nothing() -> None:
-    assert not Beginning(1).refused(0, ClientError("the client is closed"))
+    assert not Startup(1).refused(0, ClientError("the client is closed"))

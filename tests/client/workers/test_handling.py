@@ -21,9 +21,8 @@ from tests.client.workers.live import Kind, Live, Works, await_that, live_broker
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody")
 
 
-def test_what_is_handled_is_acked(live: Live, kind: Kind) -> None:
+def test_what_is_handled_is_acked(live: Live, works: Works) -> None:
     seen: list[bytes] = []
-    works = Works(kind, live)
 
     @works.consumer()
     async def handle(message: Message) -> None:
@@ -58,9 +57,8 @@ def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.Monke
     assert sum(together) > 80
 
 
-def test_so_many_handlers_run_at_once_and_no_more(live: Live, kind: Kind) -> None:
+def test_so_many_handlers_run_at_once_and_no_more(live: Live, works: Works) -> None:
     lock, now, most = threading.Lock(), 0, 0
-    works = Works(kind, live)
 
     @works.consumer(concurrency=4)
     async def handle(message: Message) -> None:
@@ -78,9 +76,7 @@ def test_so_many_handlers_run_at_once_and_no_more(live: Live, kind: Kind) -> Non
     assert most == 4
 
 
-def test_retry_comes_again_when_it_says(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-
+def test_retry_comes_again_when_it_says(live: Live, works: Works) -> None:
     @works.consumer()
     async def handle(message: Message) -> None:
         if message.attempts < 3:
@@ -94,9 +90,8 @@ def test_retry_comes_again_when_it_says(live: Live, kind: Kind) -> None:
     assert all(second - first >= 150 for first, second in itertools.pairwise(leased))
 
 
-def test_past_max_retry_it_is_dead(live: Live, kind: Kind) -> None:
+def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
     attempts: list[int] = []
-    works = Works(kind, live)
 
     @works.consumer(backoff=Backoff(first_ms=10, max_ms=20))
     async def handle(message: Message) -> None:
@@ -109,14 +104,12 @@ def test_past_max_retry_it_is_dead(live: Live, kind: Kind) -> None:
     assert attempts == [1, 2, 3]
 
 
-def test_on_error_is_asked_how_long_to_wait(live: Live, kind: Kind) -> None:
+def test_on_error_is_asked_how_long_to_wait(live: Live, works: Works) -> None:
     asked: list[tuple[int, str]] = []
 
     def wait(message: Message, error: BaseException) -> int:
         asked.append((message.attempts, str(error)))
         return 0
-
-    works = Works(kind, live)
 
     @works.consumer(on_error=wait)
     async def handle(message: Message) -> None:
@@ -129,10 +122,9 @@ def test_on_error_is_asked_how_long_to_wait(live: Live, kind: Kind) -> None:
     assert asked == [(1, "try 1"), (2, "try 2")]
 
 
-def test_a_batch_is_acked_or_comes_again_together(live: Live, kind: Kind) -> None:
+def test_a_batch_is_acked_or_comes_again_together(live: Live, works: Works) -> None:
     sizes: list[int] = []
     failed: list[int] = []
-    works = Works(kind, live)
 
     @works.consumer(batch_max=50, concurrency=1)
     async def handle(messages: list[Message]) -> None:
@@ -148,10 +140,9 @@ def test_a_batch_is_acked_or_comes_again_together(live: Live, kind: Kind) -> Non
     assert sum(sizes) == 200 + len(failed)
 
 
-def test_messages_of_a_key_go_one_at_a_time_and_in_order(live: Live, kind: Kind) -> None:
+def test_messages_of_a_key_go_one_at_a_time_and_in_order(live: Live, works: Works) -> None:
     lock, running, seen = threading.Lock(), Counter[str](), dict[str, list[int]]()
     twice: list[str] = []
-    works = Works(kind, live)
 
     @works.consumer(concurrency=6)
     async def handle(message: Message) -> None:
@@ -172,8 +163,7 @@ def test_messages_of_a_key_go_one_at_a_time_and_in_order(live: Live, kind: Kind)
     assert all(order == sorted(order) for order in seen.values())
 
 
-def test_tags_choose_and_exact_tags_choose_again(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
+def test_tags_choose_and_exact_tags_choose_again(live: Live, works: Works) -> None:
     seen: list[bytes] = []
 
     @works.consumer(tags=["a", "b"], tags_mode="all", exact_tags=True)
@@ -188,10 +178,9 @@ def test_tags_choose_and_exact_tags_choose_again(live: Live, kind: Kind) -> None
     assert sorted(seen) == [b"1", b"3"]
 
 
-def test_no_handler_sees_the_context_variables_of_another(live: Live, kind: Kind) -> None:
+def test_no_handler_sees_the_context_variables_of_another(live: Live, works: Works) -> None:
     """Ten one after the other in one runner, half of which fail."""
     seen: list[str] = []
-    works = Works(kind, live)
 
     def on_error(message: Any, error: BaseException) -> int:
         seen.append(WHOSE.get())
@@ -213,9 +202,8 @@ def test_no_handler_sees_the_context_variables_of_another(live: Live, kind: Kind
     assert set(seen) == {"nobody"}
 
 
-def test_groups_have_their_own(live: Live, kind: Kind) -> None:
+def test_groups_have_their_own(live: Live, works: Works) -> None:
     live.client.put_group("t", "mail")
-    works = Works(kind, live)
     seen: list[str] = []
 
     @works.consumer(group="mail")

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from delaylog.client import Message
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers import Retry
+from tests.client.rows import received
 from tests.client.workers.live import Kind, Live, Works, await_that
-from tests.client.workers.rows import received
 
 
 class PrometheusHooks(Hooks):

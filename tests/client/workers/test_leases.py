@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.leases import LeaseBook
-from tests.client.workers.rows import received
+from tests.client.rows import received
 
 LEASE_S = 10.0
 

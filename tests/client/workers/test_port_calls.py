@@ -11,7 +11,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.models import Settled
 from delaylog.client.wire.bulk_answers import SettleAnswer
 from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
-from tests.client.workers.rows import received
+from tests.client.rows import received
 
 PLACES = Places("default")
 NOBODY = np.zeros(0, np.int64)

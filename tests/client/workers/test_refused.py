@@ -84,10 +84,8 @@ def test_a_token_that_does_not_do_ends_the_program(
 
 
 def test_a_program_that_watches_signals_itself_hears_of_it_when_it_stops(
-    live: Live, kind: Kind
+    live: Live, works: Works
 ) -> None:
-    works = Works(kind, live)
-
     @works.consumer(group="audit")
     async def handle(message: Any) -> None:
         raise AssertionError("nothing is handed out")
@@ -97,10 +95,9 @@ def test_a_program_that_watches_signals_itself_hears_of_it_when_it_stops(
         works.stop()
 
 
-def test_a_group_that_is_made_after_the_start_is_consumed(live: Live, kind: Kind) -> None:
+def test_a_group_that_is_made_after_the_start_is_consumed(live: Live, works: Works) -> None:
     """As long as nobody stops it, it asks again."""
     handled: list[str] = []
-    works = Works(kind, live)
 
     @works.consumer(group="audit")
     async def handle(message: Any) -> None:
@@ -113,12 +110,11 @@ def test_a_group_that_is_made_after_the_start_is_consumed(live: Live, kind: Kind
 
 
 def test_a_group_that_goes_while_it_is_consumed_is_waited_for(
-    live: Live, kind: Kind, caplog: pytest.LogCaptureFixture
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says so, and it goes on when the group is there again."""
     caplog.set_level(logging.INFO)
     handled: list[str] = []
-    works = Works(kind, live)
     live.client.put_group("t", "audit")
 
     @works.consumer(group="audit")

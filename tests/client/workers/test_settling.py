@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.settling import GATHER_ROWS_MAX, GATHER_S, Settling, Verb
-from tests.client.workers.rows import received
+from tests.client.rows import received
 
 
 def held(port: int = 0, until_s: float = 30.0) -> Held:

@@ -86,10 +86,9 @@ def test_a_handler_may_end_the_program(live: Live, kind: Kind, error: BaseExcept
 
 @pytest.mark.parametrize("kind_raised", [BaseException, asyncio.CancelledError, GeneratorExit])
 def test_on_error_that_fails_in_any_way_holds_up_nothing(
-    live: Live, kind: Kind, kind_raised: type[BaseException]
+    live: Live, works: Works, kind_raised: type[BaseException]
 ) -> None:
     """With one handler, which nothing could replace: what failed comes again, and so do others."""
-    works = Works(kind, live)
 
     def on_error(message: Message, error: BaseException) -> None:
         raise kind_raised
@@ -106,8 +105,7 @@ def test_on_error_that_fails_in_any_way_holds_up_nothing(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_on_error_may_end_the_program(live: Live, kind: Kind, error: BaseException) -> None:
-    works = Works(kind, live)
+def test_on_error_may_end_the_program(live: Live, works: Works, error: BaseException) -> None:
     asked = threading.Event()
 
     def on_error(message: Message, failure: BaseException) -> None:
@@ -126,8 +124,7 @@ def test_on_error_may_end_the_program(live: Live, kind: Kind, error: BaseExcepti
     assert live.counts() == {"ready": 1}
 
 
-def test_a_stop_gives_back_what_was_not_begun(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
+def test_a_stop_gives_back_what_was_not_begun(live: Live, works: Works) -> None:
     begun = threading.Semaphore(0)
     go = threading.Event()
 
@@ -196,9 +193,7 @@ def test_acks_of_a_broker_that_is_away_are_made_when_it_is_back(killable: Live, 
     assert events.count("leased") == 1
 
 
-def test_it_runs_again_after_a_stop(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
-
+def test_it_runs_again_after_a_stop(live: Live, works: Works) -> None:
     @works.consumer()
     async def handle(message: Message) -> None:
         return
@@ -214,8 +209,7 @@ def test_it_runs_again_after_a_stop(live: Live, kind: Kind) -> None:
         live.await_counts(acked=2)
 
 
-def test_nothing_to_run_is_said(live: Live, kind: Kind) -> None:
-    works = Works(kind, live)
+def test_nothing_to_run_is_said(live: Live, works: Works) -> None:
     with pytest.raises(RuntimeError, match="declare a handler"):
         works.start()
     works.stop()

@@ -10,12 +10,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from tests.spark.faulty import CRASH_FILE, FAIL_ATTEMPTS, FaultySource
-from tests.spark.frames import ids_of, messages, parquet
+from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
+from tests.spark.frames import ids_of, messages
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_consuming_stream import consume
-from tests.spark.test_stream_sink import committed_batches, run
 
 ROWS = 20_000
 
@@ -66,23 +65,6 @@ def test_of_a_direct_load_that_fails_some_rows_stay_and_none_comes_twice(
     assert set(there) < set(ids_of(0, ROWS))
     sink(messages(spark, 0, ROWS, partitions), real, **options).save()
     real.assert_holds(ids_of(0, ROWS))
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_a_stream_that_crashed_between_both_commits_goes_on(
-    spark: SparkSession, real: RealBroker, tmp_path: Path
-) -> None:
-    spark.dataSource.register(FaultySource)
-    source = parquet(spark, tmp_path, 8_000, 4)
-    faults = {CRASH_FILE: str(tmp_path / "crashed"), FAIL_ATTEMPTS: "1", "txnAppId": "app"}
-    with pytest.raises(StreamingQueryException, match="crashes on purpose"):
-        run(spark, source, real, tmp_path, FaultySource.name(), **faults)
-    assert committed_batches(tmp_path) == [0]
-    assert real.transaction("app.1")["state"] == "committed"
-    run(spark, source, real, tmp_path, FaultySource.name(), **faults)
-    for number in range(4):
-        real.settled(f"app.{number}")
-    real.assert_holds(ids_of(0, 8_000))
 
 
 def test_messages_are_consumed_once_each_and_those_of_a_failed_batch_again(

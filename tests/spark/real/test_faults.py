@@ -66,7 +66,9 @@ def test_a_stream_through_all_of_it_at_once(
     with pytest.raises(StreamingQueryException, match="crashes on purpose"):
         run(spark, source, proxy, tmp_path, FaultySource.name(), **faults)
     assert committed_batches(tmp_path) == [0]
+    sent = len(proxy.calls)
     query = run(spark, source, proxy, tmp_path, FaultySource.name(), **faults)
+    assert not [call for call in proxy.calls[sent:] if call.path.endswith(f"{query.id}.1/parts")]
     assert mishaps.met == {"busy", "lost", "commit"}
     assert committed_batches(tmp_path) == [0, 1, 2]
     assert sum(real.settled(f"{query.id}.{number}")["rows"] for number in range(3)) == 6_000

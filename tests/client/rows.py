@@ -14,12 +14,13 @@ def received(
     refs: Sequence[int],
     *,
     lease: int = 1,
+    lease_ms: int = 10_000,
     keys: Sequence[str] = (),
     tags: Sequence[Sequence[str]] = (),
     attempts: int = 1,
     shard: str = "a",
 ) -> list[Message]:
-    """Messages under one lease; those without a key have ''."""
+    """Messages under one lease from 1,000 ms on; those without a key have ''."""
     n = len(refs)
     key_block = [key.encode() for key in keys] or [b""] * n
     tags_block = ["\n".join(each).encode() for each in tags] or [b""] * n
@@ -27,8 +28,8 @@ def received(
     columns = ReceivedBatch(
         n=n,
         lease=lease,
-        lease_until_ms=0,
-        now_ms=0,
+        lease_until_ms=1_000 + lease_ms,
+        now_ms=1_000,
         refs=np.array(refs, np.int64),
         deliver_at_ms=none,
         attempts=np.full(n, attempts, np.uint16),
