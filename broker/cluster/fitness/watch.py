@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from time import monotonic
 from typing import Any, Final, Protocol
 
 from delaylog.broker.cluster.fitness.judging import Fitness, Judge, Unfit
@@ -239,7 +238,7 @@ class FitnessWatch:
 
     def _read(self) -> Fitness:
         node = self._node
-        sync = node.log_commits.sync_times.recent(monotonic())
+        sync = node.log_commits.sync_times.recent(node.machine.steady_s())
         return Fitness(
             full=node.refusing_sends or node.disk_full,
             free_bytes=min(node.free_bytes(), 1 << 62),

@@ -17,6 +17,7 @@ from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, Fitness
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.sync_times import SyncTimes
+from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.leading.leader import Acks, Progress
 from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
@@ -57,6 +58,7 @@ class Fake:
         self.node = self
         self.suspended = self.refusing_sends = self.disk_full = False
         self.log_commits = SimpleNamespace(sync_times=SyncTimes(), disk_full=False)
+        self.machine = REAL
         self.spawned: list[str] = []
         self.engine = SimpleNamespace(reserve=SimpleNamespace(size_bytes=64))
         self.followed: tuple[int | None, int] = (None, -250)
