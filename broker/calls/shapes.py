@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.single_sends import Single
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
 from delaylog.storage.messages.batch import BATCH_VERSION

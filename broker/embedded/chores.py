@@ -96,7 +96,7 @@ class ChoreRunner:
     def _look(self, now_ms: int) -> None:
         """Upkeep that is short enough to run inline."""
         node, engine = self._node, self._node.engine
-        engine.note_tick(now_ms)
+        engine.write_changed_tick(now_ms)
         node.space.look()
         # Only the monitor of a served broker reads these. Taking them keeps the list short.
         engine.state.take_activities()
@@ -204,7 +204,7 @@ class ChoreRunner:
                 break
         if not (
             now_ms - self._look_ms >= MANUAL_LOOK_MS
-            or engine.flush_due()
+            or engine.housekeeping.flush_due()
             or state.jobs.by_number
             or state.transactions.unpublished
             or monotonic() - self._looked > MANUAL_LOOK_SECONDS

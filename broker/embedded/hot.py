@@ -54,7 +54,7 @@ async def send_rows(
     They become one frame for each run of messages with the same `merge`. Raises EngineError.
     """
     engine, limits = node.engine, node.engine.limits
-    if engine.crowded():
+    if engine.housekeeping.crowded():
         await node.room()
     now_ms = node.clock.now_ms()
     singles = [_single(row, item, limits.horizon_ms) for item, row in enumerate(rows)]
@@ -104,7 +104,7 @@ async def send_wire(
     if len(wire) > engine.limits.request_bytes_max:
         raise Problem("too_large", f"a batch has at most {engine.limits.request_bytes_max} bytes")
     batch = decode_send(wire, rows_max=engine.limits.bulk_rows_max)
-    if engine.crowded():
+    if engine.housekeeping.crowded():
         await node.room()
     result = send_batch(node, key, batch, node.clock.now_ms())
     await _safe(node, wait=wait)

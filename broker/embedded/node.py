@@ -67,7 +67,7 @@ class EmbeddedNode:
             lambda: self.engine, lambda: self.commits.disk_full, self.machine.steady_s
         )
         self.chores = ChoreRunner(self)
-        engine.upkeep.held = self._retention_held
+        engine.upkeep.files_pinned = self._retention_held
         register(self)
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class EmbeddedNode:
             if self.manual:
                 # A first message is no reason for one: a day of the clock has to pass.
                 self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
-            self.engine.stand_reserve()
+            self.engine.create_reserve()
             self.run_due()
         if isinstance(self.clock, WallClock):
             self.clock.on_jump = self._clock_jumped
@@ -214,9 +214,9 @@ class EmbeddedNode:
     def wake_ready(self) -> None:
         """Tell who waits that something came to be ready, or that a group has gone."""
         state = self.engine.state
-        if state.woken or state.gone:
-            state.woken.clear()
-            state.gone.clear()
+        if state.marks.newly_ready or state.marks.dropped:
+            state.marks.newly_ready.clear()
+            state.marks.dropped.clear()
             self.tell_news()
 
     def tell_news(self) -> None:
@@ -280,7 +280,7 @@ class EmbeddedNode:
 
     async def room(self) -> None:
         """Wait while the tails hold more than the splitter has to catch up with."""
-        while self.engine.crowded():
+        while self.engine.housekeeping.crowded():
             await self._catch_up()
 
     async def turn_for_large(self) -> None:
@@ -289,7 +289,7 @@ class EmbeddedNode:
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
         """Wait while changes leave more in memory than gets written; `rows` = rows, too."""
-        while self.engine.crowded_by_changes(rows=rows) and not self.refusing_sends:
+        while self.engine.housekeeping.crowded_by_changes(rows=rows) and not self.refusing_sends:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
@@ -302,7 +302,7 @@ class EmbeddedNode:
     @property
     def crowded(self) -> bool:
         """Whether sends have to wait for the splitter."""
-        return self.engine.crowded()
+        return self.engine.housekeeping.crowded()
 
     def free_bytes(self) -> int:
         """Free space of the folder, less what committed transactions still need."""

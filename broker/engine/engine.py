@@ -1,38 +1,39 @@
-"""The engine: one folder, one thread, no asyncio; time, files and randomness come in.
+"""The engine of one data folder, as a host sees it: start, role, clock, timers.
 
-Calls decide and append frames at once and return what to answer together with the log position
-the answer has to wait for. The host writes and syncs the log, reports `commit`, turns the
-dispatcher when it is time, and runs background work (`Work`) in slices.
+A call decides and appends its frame at once. It returns what to answer, and the log position that
+must be committed before the answer goes out. The host writes and syncs the log, reports `commit`,
+calls `run_due` when `next_wake_ms` says so, and runs background work (`Work`) in slices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
-from delaylog.broker.engine.apply.raising import raise_level
-from delaylog.broker.engine.apply.reading_log import follow, replay
-from delaylog.broker.engine.control.jobs import Jobs
+from delaylog.broker.engine.apply.level_frames import raise_level
+from delaylog.broker.engine.apply.replay import follow, replay
 from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
+from delaylog.broker.engine.deliver.ready_again import wake_rate_limited
 from delaylog.broker.engine.deliver.settling import expire_leases
-from delaylog.broker.engine.deliver.waking import wake_paced
 from delaylog.broker.engine.dispatch.dispatching import Dispatcher
-from delaylog.broker.engine.dispatch.ticks import tick_is_noted, write_durable_end, write_tick
+from delaylog.broker.engine.dispatch.tick_file import tick_is_written, write_durable_end, write_tick
+from delaylog.broker.engine.jobs.jobs import JobRunner
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, load_keyspace
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState, Files
-from delaylog.broker.engine.topics.changing import get_or_make_topic, put_topic
-from delaylog.broker.engine.topics.retiring import look_after_groups, retire_unused
+from delaylog.broker.engine.topics.commands import get_or_make_topic, put_topic
+from delaylog.broker.engine.topics.idle import look_after_groups, retire_unused
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.engine.transactions.deciding import end_overdue
+from delaylog.broker.engine.transactions.commands import end_overdue
 from delaylog.broker.engine.transactions.publishing import Publisher
 from delaylog.broker.engine.upkeep.checkpoints import Upkeep
 from delaylog.broker.engine.upkeep.compaction import Compactor
-from delaylog.broker.engine.upkeep.starting import stand_at
+from delaylog.broker.engine.upkeep.housekeeping import Housekeeping
+from delaylog.broker.engine.upkeep.restoring import restore_checkpoint
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.file_system import FileSystem, parent_of
@@ -40,22 +41,18 @@ from delaylog.storage.files.reserved_files import ReservedFileSystem
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
-from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
-from delaylog.storage.work import Work, until
+from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
-
-_LEFT_TO_SINGLES: Final = 4
-"""Of the memory for rows that wait for the splitter, large sends leave one part in so many to
-single sends."""
 
 
 class Engine:
     """A delay log broker over one data folder.
 
-    Alone it leads from the start. As a member it follows (`follow`) until it is told to `lead`, and
-    is dropped when it may not any more: what it had applied beyond the commit is not to be undone.
+    A single broker leads from its start. A member of a cluster follows (`follow`) until it is told
+    to `lead`. A leader that loses leadership with uncommitted frames applied is discarded, since
+    they cannot be undone; without them it steps down and follows again.
     """
 
     def __init__(
@@ -68,7 +65,7 @@ class Engine:
         member: Membership | None = None,
         loaded: LoadedKeyspace | None = None,
     ) -> None:
-        """`loaded` = what `load_keyspace` of an earlier engine of this folder gave."""
+        """`loaded` = the result of `load_keyspace` of an earlier engine of this folder."""
         self.folder = folder
         self.limits = limits = setup.limits
         self._setup = setup
@@ -109,14 +106,15 @@ class Engine:
             self.upkeep,
             freed=self.refill_reserve,
         )
-        self.jobs = Jobs(self.state, self.flush_work)
-        self.publisher = Publisher(self.state, self.flush_work)
-        self._state_bytes = 0
+        self.housekeeping = Housekeeping(self.state, self.reserve, self.upkeep, self.compactor)
+        self.jobs = JobRunner(self.state, self.housekeeping.flush_work)
+        self.publisher = Publisher(self.state, self.housekeeping.flush_work)
         self.started_ms = now_ms
-        """The time this life, or leadership, began with: never before what was told earlier."""
+        """The time at which this start, or leadership, began: never before an earlier time that the
+        folder has recorded."""
         self.dispatcher = Dispatcher(self.state)
         if member is not None:
-            # From the first on: others may need log that this node's checkpoints are past.
+            # Before the first removal: other nodes may need log that this node does not.
             self.upkeep.drop_log = member.drop_log
         self.upkeep.find_checkpoints()
         if member is None:
@@ -124,7 +122,7 @@ class Engine:
         else:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
-            self._stand_by(saved)
+            self._start_following(saved)
 
     # ------------------------------------------------------------------ recovery
 
@@ -135,7 +133,7 @@ class Engine:
         durable_end = max(start, newest.durable_end if newest else 0)
         frames = replay(state, start, durable_end, run=self.run_inline, working=self._setup.working)
         if frames:
-            told_ms = state.told_ms
+            told_ms = state.leader_time_ms
         self._setup.progress(f"replayed {frames} frames from position {start}")
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
@@ -154,12 +152,12 @@ class Engine:
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
         loaded, self._loaded = self._loaded, None
         progress, working = self._setup.progress, self._setup.working
-        return stand_at(self.state, saved, loaded, progress=progress, working=working)
+        return restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
 
     def load_keyspace(self) -> LoadedKeyspace | None:
-        """What the next engine of this folder begins with, if no checkpoint is written until then.
+        """The keyspace for the next engine of this folder, if no checkpoint is written until then.
 
-        Any thread: nothing of this engine is touched. None where there is no checkpoint.
+        Touches nothing of this engine, so any thread may call it. None without a checkpoint.
         """
         saved = load_newest(self.fs, self.folder)
         if saved is None:
@@ -172,33 +170,34 @@ class Engine:
 
     @property
     def is_member(self) -> bool:
-        """Whether it is one of a cluster."""
+        """Whether it is a member of a cluster."""
         return self._member is not None
 
-    def _stand_by(self, saved: tuple[dict[str, Any], int] | None) -> None:
-        """Stand at the newest checkpoint: what is committed behind it comes by `follow`."""
+    def _start_following(self, saved: tuple[dict[str, Any], int] | None) -> None:
+        """Restore the newest checkpoint; `follow` applies what is committed behind it."""
         state = self.state
         state.following = state.replaying = True
-        state.position, state.told_ms = self._restore(saved)
+        state.position, state.leader_time_ms = self._restore(saved)
         self.upkeep.checkpoint_position = state.position
-        self.upkeep.checkpoint_ms = state.told_ms
+        self.upkeep.checkpoint_ms = state.leader_time_ms
 
     def follow(self, upto: int) -> Work:
-        """Apply the log up to `upto`, which must be committed and where a frame ends."""
-        return follow(self.state, upto, crowded=self.crowded, flush=self.flush_work)
+        """Apply the log up to `upto`, a committed position at which a frame ends."""
+        work = self.housekeeping
+        return follow(self.state, upto, crowded=work.crowded, flush=work.flush_work)
 
     def lead(self, now_ms: int, told_ms: int) -> None:
-        """Go on as the leader: all of the log is applied, and its EPOCH_BEGIN committed.
+        """Lead: all of the log is applied, and the EPOCH_BEGIN frame of this epoch is committed.
 
-        `told_ms` = the time that the cluster's tick tells; nothing goes on before it.
+        `told_ms` = the time in the cluster's tick: time does not go back before it.
         """
         state = self.state
         assert state.following, "a leader leads already"
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
-        now_ms = self.started_ms = max(now_ms, told_ms, state.told_ms)
+        now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
         state.forget_ready()
-        state.woken.clear()
+        state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)
         state.keyspace.now_ms = max(state.keyspace.now_ms, now_ms)
         state.keyspace.begin_expiring()
@@ -206,18 +205,18 @@ class Engine:
         self.dispatcher.start(now_ms)
 
     def raise_level(self, level: int, now_ms: int) -> bool:
-        """Raise the log's feature level: every other node of the cluster knows it."""
+        """Raise the log's feature level. Every node of the cluster must know that level."""
         return raise_level(self.state, now_ms, level)
 
-    def stand_down(self) -> None:
-        """Lead no more, and follow from here: everything applied is committed.
+    def step_down(self) -> None:
+        """Stop leading and follow from here. Every applied frame must be committed.
 
-        No work runs for this engine any more.
+        The host has stopped all work of this engine.
         """
-        assert self._member is not None, "one of a cluster"
+        assert self._member is not None, "a member of a cluster"
         state = self.state
-        # Told before it retires: from then on its loader takes everything for past.
-        state.told_ms = self.dispatcher.loader.now_ms
+        # Read before `retire`, which sets the loader's time to the end of all times.
+        state.leader_time_ms = self.dispatcher.loader.now_ms
         assert not state.keyspace.effects, "everything applied is committed"
         self.dispatcher.retire()
         state.keyspace.stop_expiring()
@@ -246,11 +245,11 @@ class Engine:
     # ------------------------------------------------------------------ the host's turn
 
     def commit(self, position: int, now_ms: int) -> None:
-        """The log is committed up to `position`: show the rows below it to the wheel."""
+        """Show rows below `position` to the wheel: the log is committed up to there."""
         self.dispatcher.commit(position, now_ms)
 
     def next_wake_ms(self) -> int | None:
-        """When `run_due` has something to do."""
+        """When `run_due` has something to do next; None if nothing is known to come."""
         state = self.state
         first = self.dispatcher.next_wake_ms()
         leases, keys = state.leases.next_expiry_ms(), state.keyspace.next_expiry_ms()
@@ -261,24 +260,24 @@ class Engine:
         claims = state.claims.next_expiry_ms()
         if claims is not None and (first is None or claims < first):
             first = claims
-        if state.paced:
-            paced = min(state.paced.values())
+        if state.marks.rate_limited:
+            paced = min(state.marks.rate_limited.values())
             first = paced if first is None else min(first, paced)
         return first
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether messages that are due by `now_ms` are still to be released, or loaded first."""
+        """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
         wake_ms, unloaded_ms = self.next_wake_ms(), self.dispatcher.unloaded_ms()
         return (wake_ms is not None and wake_ms <= now_ms) or (
             unloaded_ms is not None and unloaded_ms <= now_ms
         )
 
     def jump_ahead(self, jump_ms: int, now_ms: int) -> None:
-        """The time went ahead by so much more than passed."""
+        """The clock jumped ahead by `jump_ms`; leases and producers keep their remaining time."""
         jump_ahead(self.state, jump_ms, now_ms)
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
-        """The time goes on from `now_ms`, `step_ms` (negative) from where it was."""
+        """The clock was set back by `step_ms` (negative) to `now_ms`."""
         assert self._member is None, "a member begins no epoch by itself"
         shown = self.dispatcher.retire()
         self.state.hours.folders.finish_removals()
@@ -287,18 +286,18 @@ class Engine:
         self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
         self.dispatcher.start(now_ms, shown_position=shown)
-        # Hours that are near are asked for before anything new comes in.
+        # Near hours are requested before anything new is sent.
         self.dispatcher.dispatch(now_ms)
 
     def run_due(self, now_ms: int) -> bool:
         """Release due messages and expire leases, one bounded slice; True if more is due."""
         self.dispatcher.dispatch(now_ms)
-        # A claim ends before the first of its messages comes back: never in part.
+        # A claim expires before the first of its messages returns, so it never ends in part.
         expire_claims(self.state, now_ms)
         expire_leases(self.state, now_ms)
         self._expire_keys(now_ms)
-        if self.state.paced:
-            wake_paced(self.state, now_ms)
+        if self.state.marks.rate_limited:
+            wake_rate_limited(self.state, now_ms)
         wake = self.next_wake_ms()
         return wake is not None and wake <= now_ms
 
@@ -311,23 +310,26 @@ class Engine:
             log_keyspace(self.state, now_ms)
 
     def claims_due(self) -> bool:
-        """Whether the settlement of a claim has begun and not ended."""
+        """Whether the settlement of some claim has begun and not ended."""
         return bool(left_over(self.state))
 
     def claims_work(self, clock: Callable[[], int]) -> Work:
-        """Finish these settlements."""
+        """Finish the settlements of `claims_due`."""
         return settle_left_over(self.state, clock)
 
     def retire_unused(self, now_ms: int) -> None:
-        """Drop what nobody uses any more, end what holds others up. Called every few seconds."""
+        """Drop unused topics and groups, expire transactions, end expired blockers.
+
+        The host calls it every few seconds.
+        """
         end_overdue(self.state, now_ms)
         retire_unused(self.state, now_ms)
         look_after_groups(self.state, now_ms)
 
     def run_inline(self, work: Work) -> None:
-        """Run background work to its end on the spot (recovery, tests, clean shutdown).
+        """Run background work to its end at once (recovery, tests, clean shutdown).
 
-        Work that waits does so for the log to become durable, so that is done here.
+        Work waits for nothing but the log, so each wait writes and syncs it.
         """
         for step in work:
             if callable(step):
@@ -336,121 +338,33 @@ class Engine:
                 self.state.log.write_pending()
                 self.state.log.sync()
 
-    def note_tick(self, now_ms: int) -> None:
-        """Write the tick if it, or how far the log is durable, is another one than on the disk."""
-        if not tick_is_noted(self.state, self.ticks):
+    def write_changed_tick(self, now_ms: int) -> None:
+        """Write the tick file if the tick or the durable end of the log has changed."""
+        if not tick_is_written(self.state, self.ticks):
             self.write_tick(now_ms)
 
     def write_tick(self, now_ms: int) -> None:
-        """Put tick and durable end into the older tick slot (not synced)."""
+        """Write the tick and the durable end into the older slot of the tick file (not synced)."""
         if self._member is not None:
             write_durable_end(self.state, self.ticks)
         else:
             write_tick(self.state, self.ticks, now_ms)
 
-    def flush_due(self) -> bool:
-        """The tails are large enough for the splitter."""
-        return self.state.hours.pile.size_bytes >= self._tail_bytes(self.limits.tail_bytes_max, 4)
-
-    def crowded(self, *, large: bool = False) -> bool:
-        """The tails are so large that sends have to wait for the splitter.
-
-        Large sends leave room to single ones, which would else wait for a whole flush behind them.
-        """
-        most = self._tail_bytes(self.limits.tail_bytes_hard_max, 2)
-        if large:
-            most -= most // _LEFT_TO_SINGLES
-        return self.state.hours.pile.size_bytes > most
-
-    def crowded_by_changes(self, *, rows: bool) -> bool:
-        """What changes leave in memory is so much that more of them have to wait.
-
-        States count as of the last `states_due`. `rows` = the changes add rows too.
-        """
-        return self._state_bytes > self.limits.state_bytes_hard_max or (rows and self.crowded())
-
-    def _tail_bytes(self, bytes_max: int, share: int) -> int:
-        """What waits for the splitter has to find room in the reserve, beside the settles."""
-        held = self.reserve.target_bytes
-        return min(bytes_max, held // share) if held else bytes_max
-
-    def flush_work(self) -> Work:
-        """The splitter: durable tails go to their hours."""
-        yield from self.state.hours.flusher.flush(upto=self.state.committed())
-
-    def states_due(self) -> bool:
-        """Changed state pages take enough memory to be written."""
-        self._state_bytes = self.state.hours.flusher.dirty_state_bytes
-        return self._state_bytes >= self.limits.state_bytes_max
-
-    def states_work(self) -> Work:
-        """Write changed states, each after the frames that explain it are durable.
-
-        Those of far rows are merged before more are written: each run makes changes slower. Changes
-        that come faster than that have to wait.
-        """
-        hours = self.state.hours
-        yield from hours.flusher.flush_states(until_committed=self.state.until_committed)
-        self._state_bytes = hours.flusher.dirty_state_bytes
-        yield from hours.far.merges.flushed_states(hours.counts)
-
-    def split_due(self, now_ms: int) -> bool:
-        """Hours have come near that the far tier keeps."""
-        if self.state.following:
-            # Who leads is told by its dispatcher.
-            self.state.hours.border.look_ahead(now_ms // HOUR_MS)
-        return self.state.hours.border.split_due
-
-    def split_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
-        """Give near hours folders of their own."""
-        yield from until(stopping, self.state.hours.border.split_work())
-
-    def merge_due(self) -> bool:
-        """Runs of the far tier are to be merged."""
-        return self.state.hours.far.merges.due(self.state.hours.counts)
-
-    def merge_work(
-        self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False
-    ) -> Work:
-        """Merge runs. A large merge takes minutes: splits go on beside it, a stop gives it up."""
-        yield from until(stopping, self.compactor.merge_far(clock))
-
-    def ids_due(self) -> bool:
-        """Runs of the id index are to be merged."""
-        upkeep = self.upkeep
-        return self.state.ids.crowded and not (upkeep.checkpoint_running or upkeep.short_of_space)
-
-    def ids_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
-        """Merge runs of the id index; a stop gives a merge up."""
-        yield from until(stopping, self.upkeep.apart(self.state.ids.merge_jobs()))
-
-    def discard_work(self) -> Work:
-        """Remove files that nobody needs any more."""
-        garbage = self.state.garbage
-
-        def discard() -> None:
-            # Here, since what is cancelled before its turn has not been done.
-            if garbage:
-                garbage.pop()()
-
-        while garbage:
-            yield discard
-
-    def stand_reserve(self) -> bool:
-        """At a start: make the reserve what it should be; False if there is no room for it."""
+    def create_reserve(self) -> bool:
+        """At a start: create the reserve file; False if the disk has no room for it."""
         return self.reserve.stand(self.fs.free_bytes(self.folder))
 
     def refill_reserve(self) -> None:
-        """Give the reserve back what is missing, as far as there is room. Any thread."""
+        """Refill the reserve file as far as the disk has room. Any thread."""
         if not self.reserve.whole:
             self.reserve.refill(self.fs.free_bytes(self.folder))
 
     def close(self) -> None:
-        """Close every file. What is not in the log is lost, what is in it comes back."""
+        """Close every file. State that is not in the log's files is lost."""
         state = self.state
         state.forget_ready()
         self.dispatcher.retire()
-        self.run_inline(self.discard_work())
+        self.run_inline(self.housekeeping.discard_work())
         state.hot.close()
         state.hours.close()
         state.ids.close()

@@ -88,7 +88,7 @@ class TooLargeError(EngineError):
 
 
 class UnknownError(EngineError):
-    """What the call names does not exist: a topic, group, message, claim or transaction."""
+    """The topic, group, message, claim or transaction of the call does not exist."""
 
     code = "unknown"
 

@@ -9,9 +9,9 @@ from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
 from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX
 
 TIME_MS_MAX: Final = 50 * 366 * 86_400_000
-"""No limit of time is longer: hours of a ref end in the year 2089 (storage/layout.py)."""
+"""Upper bound of every time limit: the hours of a ref end in the year 2089 (storage/layout.py)."""
 NUMBER_MAX: Final = 1 << 53
-"""No limit is greater: exact in JSON, too."""
+"""Upper bound of every limit: JSON numbers are exact up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Limits:
     request_bytes_max: int = 64 << 20
     """One request: what may sit in memory per connection."""
     bodies_bytes_max: int = 256 << 20
-    """Bodies of all requests together that are being read or answered; beyond it a request is 503.
-    Twice as much for a moment, where the pieces of a body are put together."""
+    """Bodies of all requests that are being read or answered; beyond it a request gets 503.
+    Briefly twice as much, while the pieces of a body are joined."""
     bulk_rows_max: int = 100_000
     """Rows of one bulk body: one frame, one slice of apply."""
     json_rows_max: int = 10_000
@@ -50,30 +50,30 @@ class Limits:
     tail_bytes_max: int = 28 << 20
     """Rows and bodies in memory before the splitter takes them to their hours."""
     tail_bytes_hard_max: int = 80 << 20
-    """Where sends wait for the splitter."""
+    """Tail bytes at which sends wait for the splitter."""
     state_bytes_max: int = 24 << 20
     """Changed state pages in memory before they are written."""
     state_bytes_hard_max: int = 96 << 20
-    """Where changes of many messages wait for them to be written."""
+    """Bytes of state pages at which changes of many messages wait for them to be written."""
     checkpoint_bytes: int = 96 << 20
     """Log bytes after which a checkpoint is taken: bounds the replay of a restart."""
     checkpoint_ms: int = 30_000
     """Time after which a checkpoint is taken if anything happened."""
     checkpoint_idle_ms: int = 3_000
-    """Time without a frame after which one is taken if `checkpoint_idle_bytes` of log came before:
-    a quiet broker holds nothing in memory and is back at once."""
+    """Time without a frame after which a checkpoint is taken if `checkpoint_idle_bytes` of log came
+    before: a quiet broker keeps nothing in memory and restarts at once."""
     checkpoint_idle_bytes: int = 4 << 20
     """See `checkpoint_idle_ms`."""
     keyspace_bytes: int = 64 << 20
-    """Effects of Redis commands after which a snapshot of the keyspace is made, if that is not
-    larger itself: bounds what a start applies again, and keeps the writing in proportion."""
+    """Effects of Redis commands after which a snapshot of the keyspace is made, or the size of the
+    last one if that is larger: bounds what a start applies again, and what snapshots write."""
     keyspace_log_bytes: int = 1 << 30
-    """Log of any kind that is held for a few effects in it, or eight times the snapshot if that is
-    more, before a snapshot lets it go."""
+    """Log that may be kept only for the effects in it, or eight times the snapshot if that is more.
+    Beyond it a new snapshot is made, so that the log can be removed."""
     keyspace_retry_ms: int = 30_000
     """Time between tries to make a snapshot when one has failed."""
     segment_bytes_max: int = SEGMENT_BYTES_MAX
-    """One file of the log: what is removed of it at once when nobody needs it any more."""
+    """One file of the log: the unit in which the log is removed."""
     disk_reserve_bytes: int = 256 << 20
     """Space kept for splitting, leases and settles: sends are refused below it."""
     reserve_file_bytes: int = 160 << 20
@@ -84,40 +84,40 @@ class Limits:
     open_hours_max: int = 96
     """Hours whose files stay open: five descriptors each; `serve` raises it where it can."""
     topic_idle_ms: int = 1_800_000
-    """An empty topic that nobody made on purpose goes after so long without use."""
+    """An empty topic that a send created is dropped after this time without use."""
     ephemeral_idle_ms: int = 300_000
-    """An ephemeral group goes when nobody asked for its messages for so long."""
+    """An ephemeral group is dropped after this time without a receive."""
     transaction_ttl_ms: int = 3_600_000
-    """An open transaction expires so long after the last call about it, unless it says another
-    time: a writer that died must not hold its parts for ever."""
+    """An open transaction expires this long after the last call about it, unless it has its own
+    time: parts of a writer that died must not stay for ever."""
     transaction_age_ms: int = 86_400_000
-    """No transaction is open longer than this, whatever is staged: the log is kept for it."""
+    """No transaction stays open longer than this, since the log is kept for it."""
     transactions_open_max: int = 10_000
-    """Open transactions: each is looked at from time to time."""
+    """Open transactions: each is checked periodically."""
     staged_bytes_max: int = 16 << 30
     """Parts of open transactions, in the log only."""
     staged_parts_max: int = 200_000
-    """The same in parts: about 300 bytes of memory each."""
+    """Parts of open transactions: about 300 bytes of memory each."""
     staged_log_bytes_max: int = 64 << 30
-    """Log that open transactions keep from being removed; beyond it the one whose parts are the
-    oldest expires."""
+    """Log that open transactions keep from being removed; beyond it the transaction with the oldest
+    part expires."""
     topics_max: int = 200_000
-    """Topics: one to two kilobytes of memory each; what would create another one is refused."""
+    """Topics: one to two kilobytes of memory each; a call that would create another is refused."""
     groups_max: int = 1_000
-    """Groups of one topic: each of its messages is looked at for each of them."""
+    """Groups of one topic: each message is checked for each of them."""
     metrics_topics_max: int = 200
-    """Topics with metrics of their own; the others are summed: a scrape stays below a megabyte."""
+    """Topics with their own metrics; the others are summed, so that a scrape stays below 1 MB."""
     connections_max: int = 20_000
     """Open connections of clients, with those of Redis clients; at most half of the descriptors."""
     clock_offset_warn_ms: int = 250
-    """Between the clocks of two nodes of a cluster: NTP keeps them within some milliseconds, so
-    more than this means that it does not work on one of them."""
+    """Offset between the clocks of two nodes: NTP keeps them within some milliseconds, so a larger
+    one means that it does not work on one of them."""
     clock_offset_stand_ms: int = 2_000
-    """Of a node's clock from the middle one of all: beyond it it leaves the lead to others."""
+    """Offset of a node's clock from the median of all nodes beyond which it does not lead."""
 
     @property
     def json_values_max(self) -> int:
-        """Values of one JSON or msgpack body, in all: what parsing may make of it in memory."""
+        """Values in one JSON or msgpack body: bounds the memory of parsing."""
         return 64 * self.json_rows_max
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What an engine that is one of a cluster is given."""
+"""What replication gives to the engine of a cluster member."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from delaylog.storage.log.tick_slots import TickSlots
 
 @dataclass(frozen=True)
 class Membership:
-    """What an engine that is one of a cluster shares with replication, which outlives it."""
+    """What an engine shares with replication, which outlives the engine."""
 
     log: PhysicalLog
-    """Recovered already: who is a member reads it for more than the newest checkpoint."""
+    """Recovered already: replication reads it, and needs more of it than a checkpoint does."""
     ticks: TickSlots
     committed: Callable[[], int]
-    """Up to where the log is committed; see `EngineState`."""
+    """The commit position; see `EngineState`."""
     drop_log: Callable[[int], int]
-    """Removes log below a position, as far as nobody else needs it."""
+    """Removes log below a position, as far as no other node needs it."""
     may_append: Callable[[], bool] = lambda: True
-    """Whether it takes changes while it leads; see `EngineState`."""
+    """Whether a leader accepts changes now; see `EngineState`."""

@@ -1,7 +1,4 @@
-"""Values of the engine: topics and their settings, results of calls, errors.
-
-Everything here is plain data; what changes it is in the modules beside.
-"""
+"""Values of the engine: a topic, and the results of calls. Plain data."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.ready.ready_queues import ReadyOrder
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.topics.rate_meter import RateMeter
 from delaylog.broker.engine.topics.settings import TopicSettings
@@ -28,23 +26,23 @@ DEFAULT_NAMESPACE: Final = "default"
 
 @dataclass(slots=True)
 class Activity:
-    """What happened to a topic's messages by itself since somebody last took note.
+    """Counters of what happened to a topic's messages without a call, since they were last read.
 
-    Not part of the state: no frame carries it and a restart begins with zeros.
+    Not state: no frame carries them, and a restart begins with zeros.
     """
 
     released: int = 0
     """Messages that became ready at their time."""
     released_late_ms: int = 0
-    """Sum of how late they did."""
+    """Sum of their lateness."""
     released_late_max_ms: int = 0
     timed_out: int = 0
     """Messages whose lease ended without a settle."""
     found_ended: int = 0
-    """Messages found to be past their ttl or their retries."""
+    """Messages that ended because their ttl or their retries ran out."""
 
     def note_released(self, due_ms: Int64Array, now_ms: int) -> None:
-        """Messages with these due times became ready."""
+        """Count messages with these due times as released now."""
         self.released += len(due_ms)
         self.released_late_ms += now_ms * len(due_ms) - int(due_ms.sum())
         self.released_late_max_ms = max(self.released_late_max_ms, now_ms - int(due_ms.min()))
@@ -59,49 +57,49 @@ class Topic:
     name: str
     settings: TopicSettings
     default: Group
-    """The default group; it counts nothing while the topic has only named ones."""
+    """The default group; unused while the topic has only named groups."""
     made: bool = False
-    """Made by PUT (kept when empty) rather than by a first send."""
+    """Created by a PUT, so that it is kept when empty, rather than by its first send."""
     prioritised: bool = False
-    """Some message had a priority, so order asks for it."""
+    """Whether some message had a priority, so that the order considers it."""
     own_backoffs: bool = False
-    """Some message had a backoff of its own, so a retry looks for it."""
+    """Whether some message had its own backoff, so that a retry looks for one."""
     paused: bool = False
-    """Nothing is handed out."""
+    """Whether receives are paused."""
     sent: int = 0
-    """Messages since the topic was made."""
+    """Messages sent since the topic was created."""
     bytes_sent: int = 0
-    """Of their records."""
+    """Bytes of their records."""
     send_bucket: TokenBucket | None = None
-    """What may still be sent by the rate of the quota; not state."""
+    """Tokens for sends, by the quota's rate; not state."""
     send_rate: int = 0
-    """The rate that the bucket was made for."""
+    """The rate of that bucket."""
     made_sent_rate: RateMeter | None = None
-    """`sent_rate`, if something has needed it yet."""
+    """`sent_rate` once it is needed."""
     used_ms: int = 0
-    """When somebody last sent to it or asked for its messages; not state."""
+    """Time of the last send to it, or receive from it; not state."""
     groups: dict[int, Group] = field(default_factory=dict)
-    """The groups that see what is sent now, by number."""
+    """The groups that exist now, by number."""
     next_group: int = DEFAULT_GROUP + 1
     keep_until_ms: int = 0
-    """Until when an ended message of it must stay readable."""
+    """Until then some ended message of it must stay readable."""
     last_hour: int = 0
-    """The last hour that has, or had, rows of it."""
+    """The latest hour that has, or had, rows of it."""
     erased: int = 0
-    """Log position of the last purge that erases: what was sent before leaves no byte behind."""
+    """Log position of the last purge with `erase`: no byte of what was sent before may remain."""
     erased_here: int = 0
-    """The same of the last one that this node has done."""
+    """Log position of the last such purge that this node has carried out."""
 
     @property
     def sent_rate(self) -> RateMeter:
-        """Of `sent`; not state."""
+        """How fast `sent` grows; not state."""
         if self.made_sent_rate is None:
             self.made_sent_rate = RateMeter()
         return self.made_sent_rate
 
     @property
     def erasing(self) -> bool:
-        """Whether this node has yet to erase what a purge asked for."""
+        """Whether this node still stores messages that a purge asked to erase."""
         return self.erased > self.erased_here
 
     @property
@@ -111,22 +109,39 @@ class Topic:
 
     @property
     def had_groups(self) -> bool:
-        """Whether it ever had a named group: rows of such a one may outlive it."""
+        """Whether it ever had a named group: rows of a dropped group may still exist."""
         return self.next_group > DEFAULT_GROUP + 1
 
     @property
     def living(self) -> int:
-        """Living messages, counted once for each group that has to see them yet."""
+        """Living messages, counted once for each group in which they live."""
         return sum(group.counts.living for group in self.groups.values())
 
     @property
     def pending(self) -> int:
-        """Living messages, each once: those of the group that is furthest behind.
+        """Living messages, each counted once: those of the group with the largest backlog.
 
-        What another group has yet to see, and this one has not, is left out: to know it, every
-        settle would have to look into every other group.
+        This is a lower bound: messages that live only in other groups are not counted, since
+        every settle would have to look into every other group.
         """
         return max((group.counts.living for group in self.groups.values()), default=0)
+
+    def follow_settings(self) -> None:
+        """Give every group the order and the rate limit that the settings ask for now."""
+        settings = self.settings
+        order = None
+        if settings.order == "priority":
+            order = ReadyOrder(by_priority=True, aging_ms=settings.aging_ms)
+        elif self.prioritised:
+            order = ReadyOrder(by_priority=False)
+        limit = settings.rate_limit
+        for group in self.groups.values():
+            group.set_order(order)
+            if limit is None:
+                group.bucket = None
+            elif group.pace != limit:
+                group.bucket = TokenBucket(limit.per_second, limit.burst)
+            group.pace = limit
 
     def group(self, name: str) -> Group | None:
         """The group of this name."""
@@ -141,14 +156,14 @@ class SendResult:
     deliver_at_ms: Int64Array
     results: Int64Array | int
     position: int
-    """The log end this answer saw: it goes out when that is durable."""
+    """Log position that must be committed before this is answered."""
 
     def code(self, row: int) -> int:
-        """What became of a row."""
+        """The result of a row."""
         return self.results if isinstance(self.results, int) else int(self.results[row])
 
     def part(self, first: int, n: int) -> SendResult:
-        """The rows of one sender."""
+        """The results of `n` rows from `first` on: those of one sender of a merged batch."""
         if n == len(self.refs):
             return self
         rows = slice(first, first + n)
@@ -168,10 +183,10 @@ class Delivery:
     attempts: Int64Array
     position: int
     counts: Sequence[int] = ()
-    """Where several consumers share it: how many each has, under leases numbered from `lease`."""
+    """If several consumers share it: messages of each, under leases numbered from `lease` on."""
 
     def apart(self) -> Iterator[Delivery]:
-        """What each consumer gets."""
+        """The delivery of each consumer."""
         if len(self.counts) < 2:
             yield self
             return
@@ -198,7 +213,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Outcome of ack, nack or extend: how many done, which origins were gone."""
+    """Outcome of ack, nack or extend: how many were settled, and which origins were gone."""
 
     done: int
     gone: Int64Array
@@ -206,8 +221,8 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A message found by id: where it is now and what it is."""
+class FoundMessage:
+    """One message of a look-up: its row and state as they are now."""
 
     origin: int
     ref: int
@@ -217,7 +232,7 @@ class Found:
 
 
 def empty_refs() -> Int64Array:
-    """No refs."""
+    """An array without refs."""
     return np.zeros(0, np.int64)
 
 

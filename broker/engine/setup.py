@@ -1,4 +1,4 @@
-"""What an engine gets from its host, the same for every engine of a folder."""
+"""What a host gives to every engine of a folder: limits, randomness and callbacks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from delaylog.broker.engine.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How an engine is set up."""
+    """Arguments of an engine that do not depend on its folder."""
 
     random: Random
     limits: Limits = field(default_factory=Limits)
     progress: Callable[[str], None] = lambda text: None
-    """Told what a start has done."""
+    """Called with a line about each step of a start."""
     working: Callable[[str, int, int], None] = lambda what, done, total: None
-    """Told how far a start is with what takes long."""
+    """Called with (what, done, total) during long steps of a start."""
     make_snapshot: SnapshotRunner | None = None
-    """Makes snapshots of the keyspace: in another process, where one serves."""
+    """Makes snapshots of the keyspace; a served broker does it in a child process."""
     archive_hold: bool = False
-    """Ended hours stay until they are released."""
+    """Whether ended hours are kept until the archive releases them."""

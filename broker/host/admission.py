@@ -41,7 +41,7 @@ class Admission:
     @property
     def crowded(self) -> bool:
         """Whether sends have to wait for the splitter."""
-        return self._engine().crowded()
+        return self._engine().housekeeping.crowded()
 
     async def room(self, *, large: bool = False) -> None:
         """Wait while the tails hold more than the splitter has to catch up with.
@@ -51,15 +51,18 @@ class Admission:
         the node still leads.
         """
         while (
-            self._engine().crowded(large=large)
+            self._engine().housekeeping.crowded(large=large)
             and not self._background.exchanging
             and not self._space.refusing_sends
         ):
             waiting = self._engine().state.hours.pile.size_bytes
-            self._background.spawn("flush", self._engine().flush_work)
+            self._background.spawn("flush", self._engine().housekeeping.flush_work)
             await self._work_ended()
             engine = self._engine()
-            if engine.crowded(large=large) and engine.state.hours.pile.size_bytes >= waiting:
+            if (
+                engine.housekeeping.crowded(large=large)
+                and engine.state.hours.pile.size_bytes >= waiting
+            ):
                 # Nothing of it is committed.
                 await asyncio.sleep(UNCOMMITTED_SECONDS)
 
@@ -71,13 +74,13 @@ class Admission:
         nothing would get written: work begins no more on the way out.
         """
         while (
-            self._engine().crowded_by_changes(rows=rows)
+            self._engine().housekeeping.crowded_by_changes(rows=rows)
             and not self._space.refusing_sends
             and not self._background.refusing
             and not self._background.exchanging
         ):
-            self._background.spawn("flush", self._engine().flush_work)
-            self._background.spawn("states", self._engine().states_work)
+            self._background.spawn("flush", self._engine().housekeeping.flush_work)
+            self._background.spawn("states", self._engine().housekeeping.states_work)
             await self._work_ended(CHANGES_SECONDS)
 
     async def _work_ended(self, seconds: float | None = None) -> None:

@@ -90,24 +90,24 @@ class Chores:
         """Chores that write files or free space, by the time of the state."""
         host, engine = self._host, self._host.engine
         state, upkeep = engine.state, engine.upkeep
-        if engine.flush_due():
+        if engine.housekeeping.flush_due():
             yield "flush", self.flush
-        if engine.states_due():
-            yield "states", engine.states_work
-        if engine.split_due(now_ms):
-            yield "split", lambda: engine.split_work(self._stopping)
-        if engine.merge_due():
-            yield "merge", lambda: engine.merge_work(host.state_ms, self._stopping)
-        if engine.ids_due():
-            yield "ids", lambda: engine.ids_work(self._stopping)
+        if engine.housekeeping.states_due():
+            yield "states", engine.housekeeping.states_work
+        if engine.housekeeping.split_due(now_ms):
+            yield "split", lambda: engine.housekeeping.split_work(self._stopping)
+        if engine.housekeeping.merge_due():
+            yield "merge", lambda: engine.housekeeping.merge_work(host.state_ms, self._stopping)
+        if engine.housekeeping.ids_due():
+            yield "ids", lambda: engine.housekeeping.ids_work(self._stopping)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", self.checkpoint
         if upkeep.snapshots.due(now_ms, short_of_space=upkeep.short_of_space):
             yield "keyspace snapshot", self._snapshot
         if engine.compactor.due(now_ms):
             yield "compaction", lambda: engine.compactor.work(host.state_ms, self._stopping)
-        if state.garbage:
-            yield "discard", engine.discard_work
+        if state.unneeded_files:
+            yield "discard", engine.housekeeping.discard_work
         if state.keyspace.garbage:
             yield "free", self.free
         if host.space.refill_due():
@@ -146,7 +146,7 @@ class Chores:
         # Only durable rows may be flushed, and some fsync settings do not sync by themselves.
         if state.committed() < state.log.end_position:
             yield 0.0
-        yield from self._host.engine.flush_work()
+        yield from self._host.engine.housekeeping.flush_work()
 
     def checkpoint(self) -> Work:
         """A checkpoint, and then retention."""

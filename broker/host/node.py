@@ -96,8 +96,8 @@ class Node:
 
     def _stand(self) -> None:
         """Prepare the present engine: allocate its disk reserve before anything is accepted."""
-        self.engine.upkeep.held = self.held
-        self.engine.stand_reserve()
+        self.engine.upkeep.files_pinned = self.held
+        self.engine.create_reserve()
         self.space.look()
 
     # ------------------------------------------------------------------ leading, in a cluster
@@ -227,7 +227,7 @@ class Node:
         self.log_committed()
         if self.engine.state.log.pending_size:
             self.appended()
-        if self.engine.flush_due():
+        if self.engine.housekeeping.flush_due():
             self.spawn("flush", self.chores.flush)
 
     def appended(self) -> None:
@@ -315,19 +315,19 @@ class Node:
     def wake_ready(self) -> None:
         """Wake consumers of groups that have ready messages, and of groups that were removed."""
         state = self.engine.state
-        if state.gone:
-            for place in state.gone:
+        if state.marks.dropped:
+            for place in state.marks.dropped:
                 self.waiters.wake_everyone(place)
-            state.gone.clear()
-        if state.woken:
-            for number, group_number in state.woken:
+            state.marks.dropped.clear()
+        if state.marks.newly_ready:
+            for number, group_number in state.marks.newly_ready:
                 group = state.group(number, group_number)
                 if group is not None and group.has_ready:
                     topic = state.by_number[number]
                     place = (topic.namespace, topic.name, group.name)
                     room = state.limits.leased_max - state.leases.leased(number, group_number)
                     self.waiters.wake_all(place, min(group.free_count, max(room, 1)))
-            state.woken.clear()
+            state.marks.newly_ready.clear()
 
     # ------------------------------------------------------------------ background work
 
@@ -358,7 +358,7 @@ class Node:
     def state_ms(self) -> int:
         """Time of the engine's state: on a follower the replicated time of the leader."""
         state = self.engine.state
-        return state.told_ms if state.following else self.clock.now_ms()
+        return state.leader_time_ms if state.following else self.clock.now_ms()
 
     # ------------------------------------------------------------------ admission
 

@@ -48,7 +48,7 @@ class Ticks:
     def _look(self, engine: Engine) -> None:
         node, state = self._node, engine.state
         now_ms = node.clock.now_ms()
-        engine.note_tick(now_ms)
+        engine.write_changed_tick(now_ms)
         unsynced = state.log.end_position > state.log.durable_position
         if (unsynced or state.log.sealed) and not node.disk_full:
             node.log_commits.kick()
@@ -56,7 +56,7 @@ class Ticks:
             self._look_as_leader(engine, now_ms)
         else:
             # A follower's own clock says nothing about the log that it follows.
-            now_ms = state.told_ms
+            now_ms = state.leader_time_ms
         node.space.look()
         for name, make in node.chores.storing(now_ms):
             node.spawn(name, make)

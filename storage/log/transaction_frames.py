@@ -56,7 +56,7 @@ PART_SIZE: Final = 48
 assert PART.itemsize == PART_SIZE
 
 PartArray = npt.NDArray[np.void]
-PlaceArray = npt.NDArray[np.uint32]
+PartIndexes = npt.NDArray[np.uint32]
 
 
 class TxnOp(StrEnum):

@@ -13,14 +13,14 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from delaylog.broker.engine.control.job_filter import Filter
-from delaylog.broker.engine.control.job_table import Order
-from delaylog.broker.engine.control.jobs import begin_job
 from delaylog.broker.engine.deliver import claims
 from delaylog.broker.engine.deliver.settling import Receipts, ack
+from delaylog.broker.engine.jobs.job_table import JobSpec
+from delaylog.broker.engine.jobs.jobs import begin_job
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import MessageState
-from delaylog.broker.engine.topics import changing as topics
-from delaylog.broker.engine.upkeep.archiving import apply_archive
+from delaylog.broker.engine.topics import commands as topics
+from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.encoding import encode
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.layout import FrameKind
@@ -164,7 +164,7 @@ def _second(host: Any) -> dict[str, Any]:
     released = {"through": host.now_ms // HOUR - 2}
     state.append(FrameKind.ARCHIVE, [msgpack.packb(released)], host.now_ms)
     apply_archive(state, released)
-    begin_job(state, host.topic, Order("cancel", Filter(tag=b"green")), host.now_ms)
+    begin_job(state, host.topic, JobSpec("cancel", MessageFilter(tag=b"green")), host.now_ms)
     work = Transactions(engine)
     work.stage("open", [b"staged 2"], host.now_ms, topic="staged", number=1)
     host.topic_name = "claims"

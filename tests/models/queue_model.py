@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.layout import MessageState as S
 
 NEVER = 1 << 62

@@ -16,13 +16,13 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
 from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.merging import CREATED, KEPT, REJECTED, REPLACED
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
@@ -307,9 +307,9 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
             )
         ]
         place = (self.host.topic.number, self.host.topic.group(name).number)
-        if place in self.state.woken:
+        if place in self.state.marks.newly_ready:
             # Whoever waits is told now, and would ask again.
-            self.state.woken.discard(place)
+            self.state.marks.newly_ready.discard(place)
             group.asleep.clear()
         self.set_parked_max()
         got = self.host.receive(count, lease=lease, group=name, only=only)
@@ -426,7 +426,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
             self.state,
             topic,
             topic.group(name),
-            Asked(count_max=1, now_ms=now, chosen=[id_]),
+            ReceiveRequest(count_max=1, now_ms=now, chosen=[id_]),
             lease_ms=30_000,
         )
         self.host.turn()

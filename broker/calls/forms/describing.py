@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.broker.engine.model import Found
+from delaylog.broker.engine.model import FoundMessage
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.views.life import Life
+from delaylog.broker.engine.views.trace import Trace
 from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
 from delaylog.storage.messages.records import Record
 
 
-def describe(state: EngineState, found: Found, record: Record) -> dict[str, Any]:
+def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[str, Any]:
     """All that is known of a message but its headers and its body."""
     row, entry, shown = found.row, found.entry, found.state
     cause, expires = int(entry["cause"]), int(row["expires_at"])
@@ -36,6 +36,6 @@ def describe(state: EngineState, found: Found, record: Record) -> dict[str, Any]
     return members
 
 
-def life_members(life: Life, name: str) -> dict[str, Any]:
+def trace_members(trace: Trace, name: str) -> dict[str, Any]:
     """The steps of a message, and whether none is missing."""
-    return {name: life.steps, f"{name}_complete": life.complete}
+    return {name: trace.steps, f"{name}_complete": trace.complete}

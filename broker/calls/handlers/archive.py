@@ -6,13 +6,13 @@ from typing import Any
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.engine.upkeep import archiving
+from delaylog.broker.engine.upkeep import archive
 from delaylog.broker.host.node import Node
 from delaylog.storage.layout import HOUR_MS
 
 
 def _members(node: Node) -> dict[str, Any]:
-    found = archiving.look(node.engine.state, node.clock.now_ms())
+    found = archive.archive_status(node.engine.state, node.clock.now_ms())
     return {
         "hold": found.hold,
         "released_through_ms": found.released * HOUR_MS,
@@ -31,8 +31,8 @@ async def get_archive(ctx: Context) -> Answer:
 async def release_archive(ctx: Context) -> Answer:
     """POST /v1/archive/release: these hours may go; again: `already`."""
     values, node = await ctx.values(), ctx.node
-    state, copy = node.engine.state, archiving.Copy(values["position"], values["rows"])
-    done = archiving.release(state, values["through_ms"], node.clock.now_ms(), copy)
+    state, copy = node.engine.state, archive.ArchiveCopy(values["position"], values["rows"])
+    done = archive.release(state, values["through_ms"], node.clock.now_ms(), copy)
     members = {"result": "done" if done else "already", **_members(node)}
     await node.standing.safe(state.position, None)
     return ctx.answer(members)

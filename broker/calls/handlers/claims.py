@@ -37,10 +37,10 @@ from delaylog.broker.engine.deliver.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
@@ -94,7 +94,7 @@ async def make_claim(ctx: Context) -> Answer:
         topic,
         group,
         ctx.params["claim"],
-        Asked(count_max=count_max, now_ms=now_ms, only=only),
+        ReceiveRequest(count_max=count_max, now_ms=now_ms, only=only),
         lease_ms=values["lease_ms"] or topic.settings.lease_ms,
     )
     await node.run(make_work(state, claim, node.clock.now_ms))

@@ -10,21 +10,21 @@ import numpy as np
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.calls.forms.describing import describe, life_members
+from delaylog.broker.calls.forms.describing import describe, trace_members
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.control.found import FoundColumns
-from delaylog.broker.engine.control.group_control import GroupedResult
-from delaylog.broker.engine.model import Found, Topic
+from delaylog.broker.engine.control import changes as changing
+from delaylog.broker.engine.control.in_groups import GroupedResult
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
-from delaylog.broker.engine.views.life import Lives
+from delaylog.broker.engine.views.trace import Traces
 from delaylog.storage.messages.records import split_record
 
 
-def _find_one(ctx: Context, topic: Topic, group: Group) -> Found:
+def _find_one(ctx: Context, topic: Topic, group: Group) -> FoundMessage:
     text = ctx.params["id"]
     found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms(), group)[0]
     if found is None:
@@ -51,15 +51,15 @@ async def get_message(ctx: Context) -> Answer:
     await ctx.node.durable(state.position)
     if values["life"]:
         now_ms = ctx.node.clock.now_ms()
-        lives = Lives(
+        traces = Traces(
             state, topic, [found], group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
         )
-        await ctx.node.run(lives.work())
-        members |= life_members(lives.lives[0], "life")
+        await ctx.node.run(traces.work())
+        members |= trace_members(traces.traces[0], "life")
     return ctx.answer(members)
 
 
-def _finder(ctx: Context, topic: Topic) -> Callable[[Group], FoundColumns]:
+def _finder(ctx: Context, topic: Topic) -> Callable[[Group], FoundMessages]:
     """How a group sees the message of the path."""
     state, now_ms, text = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["id"]
     return lambda group: find_ids(state, topic, [text], now_ms, group)

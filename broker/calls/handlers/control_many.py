@@ -19,14 +19,14 @@ from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing
-from delaylog.broker.engine.control.changing import ControlResult
-from delaylog.broker.engine.control.finding import find_ids, find_origins, find_texts
-from delaylog.broker.engine.control.found import FoundColumns
-from delaylog.broker.engine.control.group_control import GroupedResult
-from delaylog.broker.engine.control.job_filter import Filter
-from delaylog.broker.engine.control.job_table import Order
-from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.control import changes
+from delaylog.broker.engine.control.changes import ControlResult
+from delaylog.broker.engine.control.in_groups import GroupedResult
+from delaylog.broker.engine.jobs.job_table import JobSpec
+from delaylog.broker.engine.jobs.jobs import begin_job
+from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins, find_texts
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.send.sending import all_utf8
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import every
@@ -62,7 +62,7 @@ async def control_many(ctx: Context) -> Answer:
     _check_time(action, due)
     if filtered is not None:
         wanted = _filter(action, filtered, force=force)
-        return await _begin(ctx, Order(action, wanted, rate, due, force))
+        return await _begin(ctx, JobSpec(action, wanted, rate, due, force))
     if rate is not None:
         raise Problem("bad_request", "a rate goes with a filter", field="rate")
     await ctx.node.room_for_changes()
@@ -92,7 +92,7 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"result": CONTROL_NAMES[code]}
         if late := grouped.late_for(at):
             entry["groups"] = late
-        if code == changing.TOO_LATE:
+        if code == changes.TOO_LATE:
             entry["state"] = MessageState(kind).name.lower()
         out.append(entry)
     return out
@@ -101,7 +101,7 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- by filter
 
 
-def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
+def _filter(action: str, members: dict[str, Any], *, force: bool) -> MessageFilter:
     word = members.get("state")
     letters = action == "cancel" and word == "dead"
     if letters and not force:
@@ -109,13 +109,13 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> Filter:
         raise Problem("bad_request", detail, field="state")
     if word is not None and not letters and (word == "dead") != (action == "replay"):
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
-    return Filter(
+    return MessageFilter(
         None if word is None else MessageState[word.upper()],
         *(members.get(name) for name in ("due_from", "due_to", "tag", "key")),
     )
 
 
-async def _begin(ctx: Context, order: Order) -> Answer:
+async def _begin(ctx: Context, order: JobSpec) -> Answer:
     node = ctx.node
     state, topic = node.engine.state, the_topic(ctx)
     job = begin_job(state, topic, order, node.clock.now_ms())
@@ -170,7 +170,7 @@ def _change(
     """Act on some messages in one turn: those of these refs, or of `n` ids."""
     topic, now_ms, state = the_topic(ctx), ctx.node.clock.now_ms(), ctx.node.engine.state
 
-    def find(group: Group) -> FoundColumns:
+    def find(group: Group) -> FoundMessages:
         if isinstance(which, TextColumn):
             return find_texts(state, topic, which, n, now_ms, group)
         return find_origins(state, which, topic, now_ms, group)

@@ -12,7 +12,7 @@ from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.topics.changing import drop_group, pause, purge, put_group
+from delaylog.broker.engine.topics.commands import drop_group, pause, purge, put_group
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.control.job_table import Job
-from delaylog.broker.engine.control.jobs import end_job
+from delaylog.broker.engine.jobs.job_table import Job
+from delaylog.broker.engine.jobs.jobs import end_job
 from delaylog.broker.engine.state import EngineState
 
 _NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")

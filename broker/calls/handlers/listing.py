@@ -7,13 +7,13 @@ from typing import Any
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.calls.forms.describing import describe, life_members
+from delaylog.broker.calls.forms.describing import describe, trace_members
 from delaylog.broker.calls.places import seen_by
 from delaylog.broker.engine.views.counting import Forecast
-from delaylog.broker.engine.views.life import Lives
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
 from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.trace import Traces
 from delaylog.storage.calls.shapes import WITH_TAG
 from delaylog.storage.layout import MessageState
 
@@ -35,12 +35,12 @@ async def list_dead(ctx: Context) -> Answer:
     if values["history"] and messages:
         state = ctx.node.engine.state
         topic, group = seen_by(ctx, values)
-        lives = Lives(
+        traces = Traces(
             state, topic, page.messages, group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
         )
-        await ctx.node.run(lives.work())
-        for members, life in zip(messages, lives.lives, strict=True):
-            members |= life_members(life, "history")
+        await ctx.node.run(traces.work())
+        for members, trace in zip(messages, traces.traces, strict=True):
+            members |= trace_members(trace, "history")
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 

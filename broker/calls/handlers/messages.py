@@ -33,10 +33,10 @@ from delaylog.broker.calls.shapes import (
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.single_sends import Single, build_wire
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.deliver.receiving import peek
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
@@ -165,7 +165,9 @@ async def peek_messages(ctx: Context) -> Answer:
             state,
             topic,
             group,
-            Asked(count_max=call.count_max, now_ms=now_ms, only=call.only, chosen=call.ids),
+            ReceiveRequest(
+                count_max=call.count_max, now_ms=now_ms, only=call.only, chosen=call.ids
+            ),
         )
         if len(refs):
             found = Delivery(0, 0, rows["origin"], rows, records, entries["attempts"], 0)

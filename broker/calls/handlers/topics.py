@@ -11,7 +11,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.topics.changing import drop_topic
+from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.topics.settings import TopicSettings, parse_settings
 from delaylog.broker.engine.views.counting import WaitingCounts

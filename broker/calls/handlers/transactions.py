@@ -15,10 +15,10 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.handlers.messages import take_acks
 from delaylog.broker.engine.errors import ConflictError, GoneError
-from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import Known, PartName, state_of
-from delaylog.broker.engine.transactions.judging import Winner
+from delaylog.broker.engine.transactions import commands
+from delaylog.broker.engine.transactions.commands import Known, PartName, state_of
 from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
+from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.shapes import WINNERS
 from delaylog.storage.log.transaction_frames import RESULTS
@@ -51,8 +51,8 @@ async def begin_transaction(ctx: Context) -> Answer:
     node, values = ctx.node, await ctx.values()
     raw, state = values["transaction"], node.engine.state
     name = None if raw is None else raw.decode()
-    name = deciding.begin(state, name, values["ttl_ms"], node.clock.now_ms())
-    known = deciding.look(state, name)
+    name = commands.begin(state, name, values["ttl_ms"], node.clock.now_ms())
+    known = commands.find_transaction(state, name)
     expires_ms = known.expires_ms if isinstance(known, OpenTransaction) else None
     answer = {"transaction": name, "state": state_of(known), "expires_at_ms": expires_ms}
     return await _answer(ctx, answer, take_acks(values))
@@ -66,12 +66,12 @@ async def stage_part(ctx: Context) -> Answer:
     part = PartName(producer, values["part"], values["attempt"], values["number"])
     acks = take_acks(values)
     batch = await read_batch(ctx)
-    content = deciding.Content(key, batch)
+    content = commands.Content(key, batch)
     state = node.engine.state
     now_ms = node.clock.now_ms()
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):
-        staged = deciding.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
+        staged = commands.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
     answer = {"rows": batch.n, "result": "staged" if staged else "already"}
     return await _answer(ctx, answer, acks)
 
@@ -95,8 +95,8 @@ async def commit_transaction(ctx: Context) -> Answer:
     node.standing.check()
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
-        done = deciding.commit(state, name, winners, now_ms, free_bytes=free_bytes)
-    known = deciding.look(state, name)
+        done = commands.commit(state, name, winners, now_ms, free_bytes=free_bytes)
+    known = commands.find_transaction(state, name)
     assert not isinstance(known, OpenTransaction), "it is decided"
     node.kick_publish()
     answer = {
@@ -114,8 +114,8 @@ async def abort_transaction(ctx: Context) -> Answer:
     acks = take_acks(await ctx.values())
     state = node.engine.state
     async with _safe_refusals(ctx, acks):
-        done = deciding.abort(state, name, node.clock.now_ms())
-    word = state_of(deciding.look(state, name))
+        done = commands.abort(state, name, node.clock.now_ms())
+    word = state_of(commands.find_transaction(state, name))
     answer = {"transaction": name, "state": word, "result": "done" if done else "already"}
     return await _answer(ctx, answer, acks)
 
@@ -123,7 +123,7 @@ async def abort_transaction(ctx: Context) -> Answer:
 async def get_transaction(ctx: Context) -> Answer:
     """GET /v1/transactions/{transaction}."""
     name, state = ctx.params["transaction"], ctx.node.engine.state
-    return await ctx.durable_answer(_members(name, deciding.look(state, name)))
+    return await ctx.durable_answer(_members(name, commands.find_transaction(state, name)))
 
 
 async def list_transactions(ctx: Context) -> Answer:

@@ -54,7 +54,7 @@ async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) ->
             if topic is not None and group is not None:
                 if state.log.pending_size:
                     node.appended()
-                if (topic.number, group.number) in state.woken:
+                if (topic.number, group.number) in state.marks.newly_ready:
                     # There was more than one call looks through.
                     node.wake_ready()
                     await node.pause()

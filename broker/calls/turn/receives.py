@@ -10,8 +10,8 @@ from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.callers import refuse
 from delaylog.broker.engine.deliver.receiving import receive
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, extend
-from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey, WaitKey
 from delaylog.storage.log.levels import SHARED_LEASES
@@ -40,7 +40,7 @@ def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -
     now_ms = node.clock.now_ms()
     if state.level < SHARED_LEASES:
         shares = shares[:1]
-    asked = Asked(sum(shares), now_ms, call.only, call.ids, shares)
+    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares)
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
     if delivery is None:
         return []

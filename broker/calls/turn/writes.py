@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
-from delaylog.broker.engine.control import changing
-from delaylog.broker.engine.control.changing import ControlResult
-from delaylog.broker.engine.control.found import FoundColumns
-from delaylog.broker.engine.control.group_control import GroupedResult, in_groups
+from delaylog.broker.engine.control import changes
+from delaylog.broker.engine.control.changes import ControlResult
+from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
 from delaylog.broker.engine.deliver import settling
 from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import SendResult, Settlement, Topic
 from delaylog.broker.engine.send.sending import send, topic_of_send
 from delaylog.broker.engine.state import EngineState
@@ -129,18 +129,18 @@ class Change:
 
 
 def change(
-    host: Host, topic: Topic, find: Callable[[Group], FoundColumns], wanted: Change
+    host: Host, topic: Topic, find: Callable[[Group], FoundMessages], wanted: Change
 ) -> GroupedResult:
     """Change messages in each group where that is possible; `find` returns them in a group."""
     state, now_ms, due = host.engine.state, host.clock.now_ms(), wanted.deliver_at_ms
 
-    def act(found: FoundColumns) -> ControlResult:
+    def act(found: FoundMessages) -> ControlResult:
         if wanted.action == "cancel":
             force = wanted.force
-            return changing.cancel(state, topic, found, now_ms, force=force, dead=force)
+            return changes.cancel(state, topic, found, now_ms, force=force, dead=force)
         if wanted.action == "replay":
-            return changing.replay(state, topic, found, now_ms, deliver_at_ms=due)
-        return changing.reschedule(
+            return changes.replay(state, topic, found, now_ms, deliver_at_ms=due)
+        return changes.reschedule(
             state, topic, found, now_ms, deliver_at_ms=due, priority=wanted.priority
         )
 

@@ -80,7 +80,7 @@ class Succession:
         if self._fallen and settled:
             # As a follower it writes a last checkpoint like any other engine.
             async with self._node.background.halted():
-                self._node.engine.stand_down()
+                self._node.engine.step_down()
         self._serving, self._fallen = None, False
 
     def look(self) -> None:
@@ -128,7 +128,7 @@ class Succession:
         if self._fallen:
             async with node.background.halted():
                 if self._is_committed and not node.engine.state.keyspace.is_ahead:
-                    node.engine.stand_down()
+                    node.engine.step_down()
                 else:
                     await node.exchange.replace_engine(self._make_engine)
                 self._fallen = False

@@ -1,5 +1,5 @@
-"""What frames change: one function a kind of frame, used by a start, a follower and the leader.
+"""What each kind of frame changes: one function a kind, for the leader, followers and a start.
 
-Imports: state, topics, ready, storage.
+Imports: state, topics, ready, deliver/leases, storage.
 Begin with `applying`.
 """

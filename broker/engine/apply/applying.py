@@ -1,9 +1,8 @@
-"""Apply: what a frame does to rows, states, counts and tables.
+"""Apply a frame that was read from the log, by the function for its kind.
 
-One function per kind, used by the live path right after the frame was appended and by replay;
-here each kind finds its own. Nothing there reads a clock, a configuration or a request; values
-are absolute, counts follow from the frame alone, so replaying from a checkpoint gives the same
-state.
+A leader calls the same functions right after it appended the frame. They read no clock, no
+configuration and no request. Frames carry absolute values, and counts follow from the frame alone,
+so a replay from a checkpoint gives the same state.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 import msgpack
 
 from delaylog.broker.engine.apply.claim_frames import apply_claim
+from delaylog.broker.engine.apply.level_frames import apply_level
 from delaylog.broker.engine.apply.move_frames import apply_move
-from delaylog.broker.engine.apply.raising import apply_level
 from delaylog.broker.engine.apply.send_frames import Logged, apply_publish, apply_send
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
+from delaylog.broker.engine.apply.topic_frames import apply_group, apply_purge, apply_topic
+from delaylog.broker.engine.apply.transaction_frames import apply_transaction
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.topics.changing import apply_group, apply_purge, apply_topic
-from delaylog.broker.engine.transactions.applying import apply_transaction
-from delaylog.broker.engine.upkeep.archiving import apply_archive
+from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Tick
@@ -78,23 +77,25 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.LEVEL:
         apply_level(state, payload)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
-    state.position, state.told_ms = frame.end, header.leader_time_ms
+    state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 
 
 def apply_hour_floor(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
-    """Time has passed: rows of late hours go to later ones, idle producers are forgotten."""
+    """Raise the hour floor: no new row is stored below it. Forget idle producers."""
     state.hour_floor = max(state.hour_floor, members["floor"])
     state.producers.expire(leader_time_ms)
 
 
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
-    """The broker's time jumped: what is left of each lease stays; hours may come to be again."""
+    """The clock jumped. Leases, claims and transactions keep their remaining time; after a step
+    back, hours that had been removed may be created again.
+    """
     state.leases.shift(members["step_ms"])
     state.claims.shift(members["step_ms"])
     state.transactions.shift(members["step_ms"])
     state.hour_floor_top = max(state.hour_floor_top, state.hour_floor)
     state.hour_floor = members["floor"]
-    # Hours that come to be again hold rows that no archive has.
+    # Hours that are created again will have rows that no archive has.
     state.archive_released = min(state.archive_released, state.hour_floor)
     if members["step_ms"] < 0:
         state.producers.set_back(leader_time_ms)

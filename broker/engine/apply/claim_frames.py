@@ -1,8 +1,8 @@
-"""What a CLAIM frame says, and does: one small map each, whatever the claim holds.
+"""CLAIM frames: a small map each, however many messages the claim has.
 
-`op` is begin (all of the claim but its messages, which LEASE frames name), open (it takes no
-more), extend, settle (decided; the messages follow in SETTLE frames), end (its `state` from then
-on), and forget.
+`op` is one of: begin (everything but the messages, which LEASE frames name), open (the claim takes
+no more messages), extend, settle (decided; SETTLE frames follow for the messages), end (with the
+claim's final `state`), and forget.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from delaylog.storage.layout import FrameKind
 
 
 def append_claim(state: EngineState, members: dict[str, Any], now_ms: int) -> None:
-    """Append a frame and do what it says."""
+    """Append a CLAIM frame and apply it."""
     _, end = state.append(FrameKind.CLAIM, [msgpack.packb(members)], now_ms)
     apply_claim(state, members, end)
 
 
 def apply_claim(state: EngineState, members: dict[str, Any], end: int) -> None:
-    """Do what a frame says."""
+    """Apply a CLAIM frame."""
     claims = state.claims
     op, number = members["op"], members["number"]
     if op == "begin":
@@ -43,7 +43,7 @@ def apply_claim(state: EngineState, members: dict[str, Any], end: int) -> None:
         return
     claim = claims.get(number)
     if claim is None:
-        # Its group went, with all that was its.
+        # Its group was dropped, and its claims with it.
         return
     claim.position = end
     if op == "end":

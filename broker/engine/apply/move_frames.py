@@ -1,7 +1,7 @@
-"""What a MOVE frame does: messages live on in new rows, due at another time.
+"""What a MOVE frame does: messages get new rows, due at another time.
 
-The old row says where to (`forward`), the new one where the message began (`origin`), so that
-every ref that was ever told leads to it.
+The state of the old row points to the new one (`forward`), and the new row names the message's
+first row (`origin`), so that every ref a client was ever given leads to the message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from delaylog.broker.engine.apply.send_frames import expose
 from delaylog.broker.engine.apply.state_frames import leave_leases
-from delaylog.broker.engine.deliver.waking import follow_settings, free_keys
+from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import guests_per_hour, per_hour, some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
@@ -30,7 +30,7 @@ def apply_move(
     end: int,
     old: RowArray | None = None,
 ) -> Int64Array:
-    """Rows live on in new rows; returns the new refs. `old` = the rows, if they are at hand."""
+    """Copy rows to new ones; returns the new refs. `old` = the old rows, if already read."""
     state.before_change(decision.topic)
     refs = decision.refs
     old = state.hours.rows(refs) if old is None else old
@@ -66,8 +66,8 @@ def apply_move(
     fresh["time"] = end - 1
     group = state.group(decision.topic, decision.group)
     state.hours.put_states(new_refs, fresh, decision.group)
-    # An origin that is not the old row moved before. Its whole entry is stored anew, not changed:
-    # a replay reads no state, since a crash may have torn what it is about to repair.
+    # Where the origin is not the old row, the message has moved before. The origin's whole entry is
+    # written anew: a replay must not read states, since a crash may have torn them.
     away = origins != old_refs
     if some(away):
         state.hours.put_states(origins[away], take_rows(moved, away), decision.group)
@@ -81,7 +81,7 @@ def apply_move(
             group.counts.add("dead", -len(refs))
             group.counts.add("living", len(refs))
         state.hours.touch(old_refs, end)
-        # A later message may have had its id meanwhile.
+        # Meanwhile another message may have had the same id.
         state.ids.put_rows(rows, origins)
     else:
         by_hour, guests = per_hour(old_refs), guests_per_hour(old_refs, origins)
@@ -96,16 +96,16 @@ def apply_move(
         topic.last_hour = max((topic.last_hour, *placed.hours))
         if not topic.prioritised and some(rows["priority"]):
             topic.prioritised = True
-            follow_settings(topic)
+            topic.follow_settings()
     keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
-    if group is not None and group.made_gate is not None and group.gate.holding:
+    if group is not None and group.made_gate is not None and group.gate.in_use:
         if decision.cause in _WAITS_FOR_RETRY:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
             if keyed:
-                state.holders.add((decision.topic, group.number))
+                state.marks.blocked.add((decision.topic, group.number))
         else:
-            # Somebody gave it another time: others with its key need not wait for that.
+            # A client rescheduled it: messages with its key do not wait for the new time.
             free_keys(state, state.by_number[decision.topic], group, (), origins, living=True)
     expose(state, placed, new_refs, end)
     return new_refs

@@ -1,7 +1,7 @@
-"""What SEND and PUBLISH frames do: rows come to be.
+"""What SEND and PUBLISH frames do: rows are created.
 
-They get their refs, are counted in each group that sees them and lined up for the wheel. A row of
-a PUBLISH frame was staged before; it counts as sent where its transaction was committed.
+Each row gets its ref, is counted in every group that sees it and waits for the wheel. Rows of a
+PUBLISH frame were staged before; they count as sent at the position of their COMMIT frame.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.deliver.waking import follow_settings
+from delaylog.broker.engine.apply.transaction_frames import uncount_committed
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
-from delaylog.broker.engine.transactions.applying import uncount_committed
 from delaylog.storage.columns.questions import some
 from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
 from delaylog.storage.log.frames import Frame
@@ -27,7 +26,7 @@ from delaylog.wheel import Entries
 
 
 class Logged(NamedTuple):
-    """Where a frame stands in the log, and the leader's time in it."""
+    """Position and end of a frame in the log, and the leader's time in it."""
 
     position: int
     end: int
@@ -41,9 +40,9 @@ def apply_send(
     logged: Logged,
     sent_position: int | None = None,
 ) -> tuple[PlacedRows, Int64Array]:
-    """Rows come to be; returns them with their refs (both ordered by hour).
+    """Create the rows of a batch; returns them and their refs, both ordered by hour.
 
-    `sent_position` = where in the log they count as sent, if not by this frame.
+    `sent_position` = the log position at which they count as sent, if not this frame's.
     """
     position, end, leader_time_ms = logged
     state.producers.expire(leader_time_ms)
@@ -60,7 +59,7 @@ def apply_send(
         topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
         if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
             topic.prioritised = True
-            follow_settings(topic)
+            topic.follow_settings()
         if not topic.own_backoffs and not batch.headers.empty:
             topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
         if decision.successors is not None:
@@ -78,7 +77,7 @@ def apply_publish(
     end: int,
     batch: MessageBatch | None = None,
 ) -> None:
-    """Rows of a committed part come to be, as those of a SEND do. `batch` = them, if at hand."""
+    """Create rows of a committed part, as for a SEND. `batch` = the rows, if already read."""
     send = decision.send
     if send is not None:
         one = state.transactions.unpublished[decision.transaction]
@@ -89,12 +88,12 @@ def apply_publish(
         uncount_committed(state, one, int(one.parts["topic"][one.at]), stop - first)
     state.transactions.published(decision)
     if not state.transactions.unpublished:
-        # Here, since a start and a follower read parts too.
+        # Not in the publisher: a start and a follower read parts too.
         state.staged.drop()
 
 
 def part_needed(state: EngineState, frame: Frame) -> int | None:
-    """Where the part stands that a frame is about, unless it is at hand: applying would read it."""
+    """Position of the part that a PUBLISH frame needs, unless that part is loaded already."""
     if frame.header.kind != FrameKind.PUBLISH:
         return None
     decision = PublishDecision.decode(frame.payload)
@@ -104,7 +103,7 @@ def part_needed(state: EngineState, frame: Frame) -> int | None:
 
 
 def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:
-    """(refs, due times) of accepted rows at their places in the batch; 0 elsewhere."""
+    """(refs, due times) in the order of the batch; 0 for rows that were not accepted."""
     due = placed.rows["deliver_at"]
     if placed.order is None:
         return refs.copy(), due.astype(np.int64)
@@ -115,13 +114,13 @@ def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64A
 
 
 def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -> None:
-    """Line rows up for the wheel; replay leaves that to the opening of hours."""
+    """Queue rows for the wheel. A replay does not: opening the hours finds its rows."""
     rows = placed.rows
     if state.replaying or len(rows) == 0:
         return
     due = rows["deliver_at"].astype(np.int64)
     seconds = due // 1000
-    # A row below the hour floor stands in second 0 of a later hour than its due time.
+    # A row due below the hour floor is stored in second 0 of a later hour.
     first_second, span_ms = placed.hours[0] * HOUR_SECONDS, placed.due_span_ms
     least = int(seconds.min()) if span_ms is None else span_ms[0] // 1000
     if least < first_second:
@@ -138,7 +137,7 @@ def _remember_answer(
     refs: Int64Array,
     logged: Logged,
 ) -> None:
-    """Keep what the first send of (producer, sequence) is answered."""
+    """Store the answer to the first send of (producer, sequence)."""
     assert decision.producer is not None
     assert decision.sequence is not None
     _, due = in_batch_order(placed, refs, batch.n)
@@ -154,16 +153,16 @@ def _line_up(
     refs: Int64Array,
     successors: tuple[Int64Array, Int64Array, Int64Array],
 ) -> None:
-    """Messages whose ids are under lease wait for the end of those."""
+    """Let new messages wait for the end of leased messages with the same ids."""
     order = np.arange(len(refs)) if placed.order is None else placed.order
-    # `placed` is ordered by hour, the decision speaks of rows of the batch.
-    place = {row: at for at, row in enumerate(order.tolist())}
+    # `placed` is ordered by hour, while the decision numbers rows as in the batch.
+    index_of = {row: at for at, row in enumerate(order.tolist())}
     hashes = placed.rows["id_hash"]
     for row, predecessor, number in zip(*(c.tolist() for c in successors), strict=True):
         group = topic.groups.get(number)
         if group is not None:
-            at = place[row]
-            state.holders.add((topic.number, number))
+            at = index_of[row]
+            state.marks.blocked.add((topic.number, number))
             group.gate.wait_for(int(refs[at]), predecessor, int(hashes[at]))
 
 
@@ -174,14 +173,14 @@ def _count_sent(
     placed: PlacedRows,
     sent_position: int | None,
 ) -> None:
-    """Count new rows in each group that sees them; `placed` says how they lie in hours."""
+    """Count new rows in each group that sees them, by hour."""
     state.series.count_sent(topic, len(refs))
     lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
     hours = dict(zip(placed.hours, lengths, strict=True))
     topic.last_hour = max((topic.last_hour, *hours))
     others = -1
     for group in topic.groups.values():
-        # What counts as sent in front of a floor has ended by rule before it came.
+        # Rows that count as sent below a group's floor have ended there already.
         if sent_position is None or sent_position >= group.floor:
             group.counts.add("living", len(refs))
             group.count_living(hours, +1)

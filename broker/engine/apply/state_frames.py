@@ -1,7 +1,7 @@
-"""What LEASE and SETTLE frames do: rows that are there take other states.
+"""What LEASE and SETTLE frames do: existing rows change their state in one group.
 
-A row is leased, given back or ends, for one group; counts, leases, keys and what keeps the row's
-hour follow.
+A row is leased, returned or ended. Counts, leases, key locks and the number of living rows that
+keeps the row's hour follow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.deliver.leases import Keyed
-from delaylog.broker.engine.deliver.waking import free_keys
+from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import (
@@ -36,13 +36,13 @@ from delaylog.storage.messages.batch import Column
 def apply_lease(
     state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
 ) -> Int64Array:
-    """Refs are leased (again, with a new deadline, when the lease is known); their origins.
+    """Lease refs, or extend them if the lease is known; returns their origins.
 
-    Where none has moved, those are the refs themselves, the same array.
+    If no message has moved, that is the same array as the refs.
     """
     state.before_change(decision.topic)
     refs = decision.refs
-    # Attempts are most often alike, and with them all of the entries.
+    # Most often all attempts are equal, and so are all entries.
     alike_all = isinstance(decision.attempts, int) and not decision.counts
     entries = np.zeros(1 if alike_all else len(refs), STATE_ENTRY)
     entries["state"] = MessageState.LEASED
@@ -60,7 +60,7 @@ def apply_lease(
         origins = refs
     if decision.counts:
         for one, mine in decision.apart():
-            # A view would keep all of the column.
+            # Copied, since a view would keep the whole column in memory.
             own = one.refs if origins is refs else origins[mine].copy()
             state.leases.add(one, own, None if keys is None else keys[mine].copy())
     else:
@@ -73,12 +73,12 @@ def apply_lease(
         group.counts.add("leased", len(refs))
         group.counts.add("delivered", len(refs))
         if keys is not None:
-            group.gate.hold(keys[keys != 0])
+            group.gate.lock(keys[keys != 0])
     return origins
 
 
 def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
-    """Rows take the states the frame says."""
+    """Store the states in the frame."""
     state.before_change(decision.topic)
     refs, entries = decision.refs, decision.entries
     state.hours.put_states(refs, entries, decision.group)
@@ -103,7 +103,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         state.hours.touch(refs, end)
         if some(ended):
             _end(state, decision, group, refs[ended], end, ended)
-    if group is not None and group.made_gate is not None and group.gate.holding:
+    if group is not None and group.made_gate is not None and group.gate.in_use:
         if some(ended):
             origins = refs if decision.origins is None else decision.origins
             if not every(ended):
@@ -113,7 +113,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
             if keyed:
-                state.holders.add((decision.topic, group.number))
+                state.marks.blocked.add((decision.topic, group.number))
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)
@@ -126,14 +126,14 @@ def leave_leases(
     refs: Int64Array,
     leases: Column | None,
 ) -> list[Keyed]:
-    """Take rows out of the leases they were under; those of them that have keys."""
+    """Close rows of leases; returns the keys and origins of those that have keys."""
     out: list[Keyed] = []
     if leases is None or len(refs) == 0:
         return out
-    if group is not None and (topic, group.number) in state.full:
-        # There is room again for somebody who was turned away.
-        state.full.discard((topic, group.number))
-        state.woken.add((topic, group.number))
+    if group is not None and (topic, group.number) in state.marks.lease_full:
+        # A consumer that was refused at `leased_max` may receive again.
+        state.marks.lease_full.discard((topic, group.number))
+        state.marks.newly_ready.add((topic, group.number))
     if isinstance(leases, int):
         parts = [(leases, refs)]
     else:
@@ -151,7 +151,7 @@ def leave_leases(
 def _change_ended(
     state: EngineState, decision: SettleDecision, group: Group | None, end: int
 ) -> None:
-    """Rows that had ended take another ended state: nothing that lives is counted."""
+    """Give ended rows another ended state. Counts of living messages do not change."""
     refs, kinds = decision.refs, decision.entries["state"]
     origins = refs if decision.origins is None else decision.origins
     for rows in (refs, origins):
@@ -170,7 +170,7 @@ def _end(
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> None:
     if group is None:
-        # Its rows stopped to live when it went.
+        # The group was dropped, and its living rows were subtracted then.
         state.hours.touch(refs, end)
         return
     by_hour = per_hour(refs)

@@ -1,5 +1,5 @@
-"""Control: cancel, reschedule and replay, of one message, of many, and by jobs.
+"""Control: cancel, reschedule and replay messages that were looked up.
 
-Imports: apply, topics, views, storage.
-Begin with `changing`.
+Imports: apply, lookup, topics, storage.
+Begin with `changes`.
 """

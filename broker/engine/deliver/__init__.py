@@ -1,5 +1,5 @@
-"""Deliver: ready messages are leased, settled, expired or held by claims.
+"""Deliver: ready messages are leased, settled, expired and claimed.
 
-Imports: ready, apply, topics, storage.
+Imports: ready, apply, lookup, topics, storage.
 Begin with `receiving`.
 """

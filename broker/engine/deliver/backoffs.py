@@ -1,7 +1,7 @@
-"""How long what failed waits before it comes again: by its own backoff, else by its topic's.
+"""How long a failed message waits for its retry: by its own backoff, or by that of its topic.
 
-A message's own backoff stands in its record, in front of its headers. Most topics have none, which
-they know, so no record is read for them.
+A message's own backoff is stored in its record, in front of its headers. A topic knows whether any
+of its messages has one; if not, no record is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from delaylog.storage.messages.rows import heads_of
 def retry_delays(
     state: EngineState, topic: Topic, refs: Int64Array, rows: RowArray, attempts: Int64Array
 ) -> Int64Array:
-    """Delays of messages that have had so many attempts."""
+    """Delays of messages before their next attempt."""
     uniform = np.array([state.random.random() for _ in range(len(refs))])
     out = topic.settings.backoff.delay_ms(attempts, uniform)
     if not topic.own_backoffs:
@@ -45,11 +45,11 @@ def retry_delays(
 def _own_delays(
     topic: Topic, records: bytes, starts: Int64Array, attempts: Int64Array, uniform: Int64Array
 ) -> Int64Array:
-    """Delays by backoffs at these places of records; what one does not say its topic does."""
+    """Delays by the backoffs at `starts` in `records`; missing members are the topic's."""
     said, ours = own_backoffs(records, starts), topic.settings.backoff
     first, most = said["first_ms"].astype(np.int64), said["max_ms"].astype(np.int64)
     first = np.where(first == NOT_SAID, ours.first_ms, first)
-    # Who says how long it waits first is not held to less than that by its topic.
+    # A message's own first delay is not limited by the topic's maximum.
     most = np.where(most == NOT_SAID, np.maximum(ours.max_ms, first), most)
     factor = np.where(said["factor"] == NOT_SAID, ours.factor, said["factor"])
     jitter = np.where(said["jitter"] == NOT_SAID, ours.jitter, said["jitter"])

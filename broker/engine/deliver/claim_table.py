@@ -1,9 +1,9 @@
-"""The table of claims: which messages each holds, in which order, and how the last ones ended.
+"""The table of claims: the messages of each, in order, and how the latest claims ended.
 
-A claim is a name under which a consumer holds many messages at once. They are under leases of a
-few thousand each, so that expiry and settling go in slices as they do anyway; the claim remembers
-their refs in order as columns, and one time at which all of it ends. What changes it are frames,
-see claim_frames.py; this is what they say, and what a checkpoint keeps.
+A claim is a name under which a consumer leases up to a million messages at once. They are under
+leases of a few thousand each, so that expiry and settling go in slices, as for other leases. The
+claim stores their refs in order, as columns, and one deadline for all. Frames change the table
+(apply/claim_frames.py), and checkpoints store it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 
 ENDED_KEPT: Final = 10_000
-"""Ended claims of which it is still known how they ended: the newest."""
+"""Ended claims that are remembered: the newest."""
 MAKING: Final = "making"
 OPEN: Final = "open"
 SETTLING: Final = {"acking": "acked", "releasing": "released"}
-"""What a claim is while it is settled, and after that."""
+"""State of a claim while it is being settled, and its state afterwards."""
 EXPIRED: Final = "expired"
 PURGED: Final = "purged"
 ENDINGS: Final = (*SETTLING.values(), EXPIRED, PURGED)
 LIVING: Final = (MAKING, OPEN, *SETTLING)
 FORGOTTEN: Final = "forgotten"
-"""Of one that is in no table any more, for whoever still works on it."""
+"""State of a claim that was removed from the table, for work that still has the object."""
 _SAVED: Final = (
     "number",
     "topic",
@@ -59,29 +59,29 @@ class Claim:
     count_max: int
     lease_ms: int
     deadline_ms: int
-    """When it ends by itself, in leader time; nothing while it is settled."""
+    """When it expires, in leader time; meaningless while it is being settled."""
     state: str = MAKING
     count: int = 0
-    """Messages it was made of."""
+    """Number of its messages."""
     only: dict[str, Any] | None = None
-    """The tags it takes messages by, if it does."""
+    """Its tag filter, if it has one."""
     leases: list[int] = field(default_factory=list)
-    """The leases its messages are under, in their order."""
+    """The leases of its messages, in order."""
     refs: list[Int64Array] = field(default_factory=list)
-    """By lease: where its messages are. Nothing changes an array once it is here."""
+    """By lease: refs of its messages. The arrays are never changed."""
     attempts: list[Attempts] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    """By lease: how many messages it and those before it have."""
+    """By lease: number of messages up to the end of that lease."""
     position: int = 0
-    """End of the frame that changed it last; not state."""
+    """End of the last frame that changed it; not state."""
 
     @property
     def living(self) -> bool:
-        """Whether it holds its messages, or takes them."""
+        """Whether it has not ended."""
         return self.state in LIVING
 
     def part(self, start: int, stop: int) -> tuple[Int64Array, Attempts, list[tuple[int, int]]]:
-        """Messages [start, stop): refs, attempts, and of each lease how many of them it has."""
+        """Messages [start, stop): refs, attempts, and (lease, number of these messages) pairs."""
         stop = min(stop, self.count)
         refs: list[Int64Array] = []
         attempts: list[Attempts] = []
@@ -99,7 +99,7 @@ class Claim:
         return np.concatenate(refs), np.concatenate(attempts), leases
 
     def forget_rows(self) -> None:
-        """It has ended: nobody asks for its messages any more."""
+        """Drop its columns: it has ended, and its messages cannot be read any more."""
         self.leases, self.refs, self.attempts, self.ends = [], [], [], []
 
 
@@ -111,13 +111,13 @@ class ClaimTable:
         self._ended: dict[int, Claim] = {}
         """The oldest first."""
         self._saved_ended: dict[int, list[Any]] = {}
-        """What checkpoints keep of those: nothing changes one that has ended."""
-        self._by_place: dict[tuple[int, int, str], Claim] = {}
+        """What checkpoints store of those; an ended claim does not change."""
+        self._by_name: dict[tuple[int, int, str], Claim] = {}
         self._first_ms: int | None = None
         self._first_known = True
         self.next_number = 1
         self.endings: Counter[str] = Counter()
-        """How claims ended since this state was made; not state."""
+        """Number of claims by how they ended, since this start; not state."""
 
     def __len__(self) -> int:
         return len(self._living)
@@ -133,17 +133,17 @@ class ClaimTable:
 
     def find(self, topic: int, group: int, name: str) -> Claim | None:
         """The claim of this name, ended or not."""
-        return self._by_place.get((topic, group, name))
+        return self._by_name.get((topic, group, name))
 
     def of_groups(self, topic: int, groups: Iterable[int]) -> list[Claim]:
         """Claims of groups of a topic that have not ended."""
         wanted = set(groups)
         return [x for x in self._living.values() if x.topic == topic and x.group in wanted]
 
-    # ------------------------------------------------------------------ what ends by itself
+    # ------------------------------------------------------------------ expiry
 
     def next_expiry_ms(self) -> int | None:
-        """When `past` has something."""
+        """When the next claim expires; None if there is none."""
         if not self._first_known:
             self._first_ms = min(
                 (x.deadline_ms for x in self._living.values() if x.state not in SETTLING),
@@ -153,7 +153,7 @@ class ClaimTable:
         return self._first_ms
 
     def past(self, now_ms: int) -> list[Claim]:
-        """Claims whose time is over."""
+        """Claims past their deadline."""
         first = self.next_expiry_ms()
         if first is None or first > now_ms:
             return []
@@ -163,20 +163,20 @@ class ClaimTable:
             if claim.deadline_ms <= now_ms and claim.state not in SETTLING
         ]
 
-    # ------------------------------------------------------------------ what frames say
+    # ------------------------------------------------------------------ frames
 
     def begin(self, claim: Claim) -> None:
-        """A claim begins to take messages. One of its name that had ended is forgotten."""
-        before = self._by_place.get((claim.topic, claim.group, claim.name))
+        """Add a claim. An ended claim of the same name is forgotten."""
+        before = self._by_name.get((claim.topic, claim.group, claim.name))
         if before is not None:
             self.forget(before)
         self._living[claim.number] = claim
-        self._by_place[claim.topic, claim.group, claim.name] = claim
+        self._by_name[claim.topic, claim.group, claim.name] = claim
         self.next_number = max(self.next_number, claim.number + 1)
         self._first_known = False
 
     def add(self, decision: LeaseDecision) -> None:
-        """Messages were put under a lease for a claim."""
+        """Add the messages of a lease to its claim."""
         claim = self._living.get(decision.claim)
         if claim is None:
             return
@@ -194,12 +194,12 @@ class ClaimTable:
         return self._living.get(number)
 
     def change(self, claim: Claim, state: str, deadline_ms: int) -> None:
-        """A claim that goes on has another state, or another time to end."""
+        """Change the state or the deadline of a living claim."""
         claim.state, claim.deadline_ms = state, deadline_ms
         self._first_known = False
 
     def end(self, claim: Claim, state: str) -> None:
-        """A claim has ended. Its messages are nobody's business any more, its name is."""
+        """End a claim: its messages are dropped, its name and final state are remembered."""
         self._living.pop(claim.number, None)
         claim.state = state
         claim.forget_rows()
@@ -214,30 +214,30 @@ class ClaimTable:
         self._saved_ended[claim.number] = [getattr(claim, name) for name in _SAVED]
 
     def forget(self, claim: Claim) -> None:
-        """Nothing is known of a claim any more; who holds on to a living one sees that."""
+        """Remove a claim. A living one gets the state FORGOTTEN, for work that still has it."""
         if self._living.pop(claim.number, None) is not None:
             claim.state = FORGOTTEN
             claim.forget_rows()
         self._ended.pop(claim.number, None)
         self._saved_ended.pop(claim.number, None)
-        place = (claim.topic, claim.group, claim.name)
-        if self._by_place.get(place) is claim:
-            del self._by_place[place]
+        key = (claim.topic, claim.group, claim.name)
+        if self._by_name.get(key) is claim:
+            del self._by_name[key]
         self._first_known = False
 
     def drop(self, topic: int, group: int) -> None:
-        """A group goes, and its claims with it."""
+        """Forget the claims of a group that is dropped."""
         for claim in [*self._living.values(), *self._ended.values()]:
             if claim.topic == topic and claim.group == group:
                 self.forget(claim)
 
     def purge(self, topic: int, group: int) -> None:
-        """What was under lease in a group has been ended by force."""
+        """End the claims of a group whose leased messages were purged."""
         for claim in self.of_groups(topic, [group]):
             self.end(claim, PURGED)
 
     def shift(self, by_ms: int) -> None:
-        """Leader time jumped by so much."""
+        """Move deadlines: leader time jumped by `by_ms`."""
         for claim in self._living.values():
             claim.deadline_ms += by_ms
         self._first_known = False
@@ -245,7 +245,7 @@ class ClaimTable:
     # ------------------------------------------------------------------ checkpoints
 
     def snapshot(self) -> dict[str, Any]:
-        """For a checkpoint. Columns are lent, not copied: nothing changes them."""
+        """For a checkpoint. Columns are not copied, since they never change."""
         living = [
             {name: getattr(claim, name) for name in _SAVED}
             | {
@@ -264,7 +264,7 @@ class ClaimTable:
         for values in saved["ended"]:
             claim = Claim(**dict(zip(_SAVED, values, strict=True)))
             self._enter_ended(claim)
-            self._by_place[claim.topic, claim.group, claim.name] = claim
+            self._by_name[claim.topic, claim.group, claim.name] = claim
         for item in saved["living"]:
             claim = Claim(**{name: item[name] for name in _SAVED})
             claim.leases, claim.ends = item["leases"], item["ends"]

@@ -1,9 +1,9 @@
-"""Claims: many messages held under a name, made once however often it is asked for.
+"""Claims: up to a million messages leased under one name. Creating one is idempotent.
 
-Making takes ready messages as receive does, a slice at a time, each under a lease of its own and
-with the claim's number in its frame, so a claim that was cut short goes on where it stood. It is
-open, and only then told to anybody, when its last slice is in the log. Settling is decided by one
-frame, which also keeps its leases from ending meanwhile; the slices follow, after a crash too.
+A claim takes ready messages as a receive does, in slices. Each slice has its own lease, whose frame
+contains the claim's number, so a claim that a crash interrupted goes on where it was. It becomes
+open, and is shown to clients, once its last slice is in the log. One frame decides to settle it and
+extends its leases meanwhile; the slices of the settlement follow, after a crash too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 from delaylog.broker.engine.apply.claim_frames import append_claim
 from delaylog.broker.engine.deliver.claim_table import EXPIRED, MAKING, OPEN, SETTLING, Claim
 from delaylog.broker.engine.deliver.deliverable import records_of
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.receiving import receive
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
-from delaylog.broker.engine.deliver.taking import Asked
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -25,6 +24,7 @@ from delaylog.broker.engine.errors import (
     QuotaRefusal,
 )
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import every
@@ -32,13 +32,13 @@ from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.work import Work
 
 SLICE_ROWS: Final = 4_096
-"""Messages of one lease, taken or settled in one slice."""
+"""Messages of one lease, which are taken or settled in one slice."""
 AHEAD_SLICES: Final = 16
-"""So many slices are appended before the log is waited for."""
+"""Slices that may be appended before the log is committed."""
 HOLD_MS: Final = 60_000
-"""What is being made or settled does not end by itself for so long."""
+"""A claim that is being made or settled does not expire for this time."""
 _EMPTY_TRIES: Final = 64
-"""So often is looked again for messages behind those that may not be handed out."""
+"""Receives without a message after which a claim counts as complete."""
 
 
 class ClaimRows(NamedTuple):
@@ -49,7 +49,7 @@ class ClaimRows(NamedTuple):
     records: bytes
     attempts: Int64Array
     leases: list[tuple[int, int]]
-    """Of each lease how many of them it has."""
+    """(lease, number of these messages) pairs."""
 
 
 # --------------------------------------------------------------------------- making
@@ -60,14 +60,11 @@ def begin_claim(
     topic: Topic,
     group: Group,
     name: str,
-    asked: Asked,
+    asked: ReceiveRequest,
     *,
     lease_ms: int,
 ) -> Claim:
-    """The claim of this name: as it stands, or one that has to be made.
-
-    Raises GoneError for one that has ended.
-    """
+    """The claim of this name, begun if there is none. Raises GoneError if it has ended."""
     count_max, now_ms, only = asked.count_max, asked.now_ms, asked.only
     expire_claims(state, now_ms)
     claim = state.claims.find(topic.number, group.number, name)
@@ -100,7 +97,7 @@ def begin_claim(
 
 
 def make_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> Work:
-    """Take messages for a claim until it has what it may have, or nothing is ready; open it."""
+    """Take messages for a claim until it has its maximum or nothing is ready; then open it."""
     empty = slices = 0
     while claim.state == MAKING:
         topic = state.by_number.get(claim.topic)
@@ -108,15 +105,15 @@ def make_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> Wor
         if topic is None or group is None:
             return
         now_ms = clock()
-        place = (topic.number, group.number)
-        state.woken.discard(place)
+        group_key = (topic.number, group.number)
+        state.marks.newly_ready.discard(group_key)
         before = claim.count
         if claim.count < claim.count_max:
             receive(
                 state,
                 topic,
                 group,
-                Asked(
+                ReceiveRequest(
                     count_max=min(claim.count_max - claim.count, SLICE_ROWS),
                     now_ms=now_ms,
                     only=None if claim.only is None else _filter(claim.only),
@@ -125,11 +122,11 @@ def make_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> Wor
                 claim=claim.number,
             )
         if claim.count == before:
-            # There may be more behind what has ended, or waits for its key.
+            # More may be ready behind messages that have ended or whose keys are locked.
             empty += 1
-            if place not in state.woken or empty > _EMPTY_TRIES:
+            if group_key not in state.marks.newly_ready or empty > _EMPTY_TRIES:
                 _go_on(state, claim, "open", OPEN, now_ms + claim.lease_ms, now_ms)
-                state.woken.add(place)
+                state.marks.newly_ready.add(group_key)
                 return
         else:
             empty = 0
@@ -158,12 +155,12 @@ def _end(state: EngineState, claim: Claim, to: str, now_ms: int) -> None:
 
 
 def find_claim(state: EngineState, topic: Topic, group: Group, name: str) -> Claim | None:
-    """The claim of this name, if it is known; it may have ended."""
+    """The claim of this name, which may have ended; None if it is not known."""
     return state.claims.find(topic.number, group.number, name)
 
 
 def check_open(claim: Claim, now_ms: int) -> None:
-    """Refuse a claim that has ended, is settled, or is not whole yet."""
+    """Refuse a claim that has ended, is being settled, or is still being made."""
     if not claim.living or claim.state in SETTLING or claim.deadline_ms <= now_ms:
         raise _gone(claim)
     if claim.state == MAKING:
@@ -171,7 +168,7 @@ def check_open(claim: Claim, now_ms: int) -> None:
 
 
 def claim_rows(state: EngineState, claim: Claim, start: int, stop: int) -> ClaimRows:
-    """Messages [start, stop) of a claim, the same ones however often it is asked."""
+    """Messages [start, stop) of a claim; repeated reads give the same ones."""
     refs, attempts, leases = claim.part(start, stop)
     if len(refs) and not every(state.hours.known(refs)):
         raise GoneError("messages of this claim were settled one by one, and have gone", state=OPEN)
@@ -182,7 +179,7 @@ def claim_rows(state: EngineState, claim: Claim, start: int, stop: int) -> Claim
 
 
 def claim_bytes(state: EngineState, claim: Claim, start: int, stop: int) -> int:
-    """How large their records are."""
+    """Size of the records of messages [start, stop)."""
     refs, _, _ = claim.part(start, stop)
     known = refs[state.hours.known(refs)]
     return int(state.hours.rows(known)["size"].sum(dtype="i8"))
@@ -192,7 +189,7 @@ def claim_bytes(state: EngineState, claim: Claim, start: int, stop: int) -> int:
 
 
 def extend_claim(state: EngineState, claim: Claim, lease_ms: int, now_ms: int) -> None:
-    """Let all of it end `lease_ms` from now."""
+    """Set the deadline of the whole claim to `lease_ms` from now."""
     if not 1 <= lease_ms <= state.limits.lease_ms_max:
         raise BadRequestError(
             f"lease_ms must lie from 1 to {state.limits.lease_ms_max}", field="lease_ms"
@@ -203,9 +200,9 @@ def extend_claim(state: EngineState, claim: Claim, lease_ms: int, now_ms: int) -
 
 
 def decide(state: EngineState, claim: Claim, settling: str, now_ms: int) -> bool:
-    """Decide that all of it is acked ("acking") or given back ("releasing").
+    """Decide to ack ("acking") or to return ("releasing") all its messages.
 
-    False if that was decided before. `settle_work` does the rest.
+    False if the same was decided before. `settle_work` carries it out.
     """
     expire_claims(state, now_ms)
     if claim.state in (settling, SETTLING[settling]):
@@ -219,8 +216,8 @@ def decide(state: EngineState, claim: Claim, settling: str, now_ms: int) -> bool
 
 
 def settle_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> Work:
-    """Settle lease after lease of a claim for which that is decided, and end it."""
-    # What is given back comes first again: the last ones go back before those in front of them.
+    """Settle the leases of a claim one by one, as was decided, and end it."""
+    # Returned messages go to the front of the queue, so the last ones are returned first.
     order = claim.leases[:: -1 if claim.state == "releasing" else 1]
     for slices, lease in enumerate(order):
         topic = state.by_number.get(claim.topic)
@@ -240,23 +237,23 @@ def settle_work(state: EngineState, claim: Claim, clock: Callable[[], int]) -> W
 
 
 def left_over(state: EngineState) -> list[Claim]:
-    """Claims whose settlement has begun, whether or not the call that began it still runs."""
+    """Claims that are being settled, whether or not the call that began it still runs."""
     return [claim for claim in state.claims.living() if claim.state in SETTLING]
 
 
 def settle_left_over(state: EngineState, clock: Callable[[], int]) -> Work:
     """Finish every settlement that has begun, since the call that began it may be gone.
 
-    A call that still runs does no harm: each lease is settled by whichever comes first.
+    If that call still runs, each lease is settled by whichever of the two comes first.
     """
     for claim in left_over(state):
         yield from settle_work(state, claim, clock)
 
 
 def expire_claims(state: EngineState, now_ms: int) -> None:
-    """End claims whose time is over. Their messages come back as those of any lease do.
+    """End claims past their deadline. Their messages return as those of any lease do.
 
-    Of one that nobody was told of, or that held nothing, nothing is remembered.
+    A claim that no client was told of, or without messages, is forgotten.
     """
     for claim in state.claims.past(now_ms):
         if claim.state == MAKING or claim.count == 0:
@@ -271,5 +268,5 @@ def _gone(claim: Claim) -> GoneError:
 
 
 def _ended(claim: Claim) -> str:
-    """How it ended, or will."""
+    """The state in which it ended, or will end."""
     return SETTLING.get(claim.state, claim.state)

@@ -1,6 +1,6 @@
-"""What may be handed out: refs are hints, states and rows decide.
+"""Which refs may be handed out: refs are hints, so their states and rows are checked.
 
-What is met past its ttl is ended here.
+Messages past their ttl are ended here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.model import Topic, blank_entries
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.gather import gather, scatter_back
@@ -32,11 +32,11 @@ from delaylog.storage.log.payloads import SettleDecision
 from delaylog.storage.messages.rows import heads_of
 
 WHOLE_BYTES_MAX: Final = 1 << 20
-"""Records of so many bytes are read whole for a look at their tags."""
+"""Records up to this size in all are read whole to check their tags."""
 
 
 class Part(NamedTuple):
-    """Messages that were found together, in columns; their records, if they have been read."""
+    """Messages as columns, with their records if these have been read."""
 
     refs: Int64Array
     rows: RowArray
@@ -44,11 +44,11 @@ class Part(NamedTuple):
     records: bytes | None = None
 
     def take(self, at: Int64Array | npt.NDArray[np.bool_]) -> Part:
-        """What stands at some places, in their order, without the records."""
+        """The messages at `at`, in that order, without the records."""
         return Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
 
     def first(self, count: int) -> Part:
-        """The first ones."""
+        """The first `count` messages."""
         if count >= len(self.refs):
             return self
         return Part(self.refs[:count], self.rows[:count], self.entries[:count])
@@ -57,9 +57,9 @@ class Part(NamedTuple):
 def deliverable(
     state: EngineState, topic: Topic, group: Group, refs: Int64Array, now_ms: int
 ) -> tuple[Part, int]:
-    """Of refs those that may be handed out, once each; ends those past their ttl.
+    """Those of the refs that may be handed out, each once; ends those past their ttl.
 
-    Also how many refs meant nothing any more: repeated, or ended or moved before.
+    Also returns the number of stale refs: repeated ones, and those that had ended or moved.
     """
     asked = len(refs)
     if len(refs) > 1 and not rising(refs):
@@ -76,7 +76,7 @@ def deliverable(
     if len(refs) == 0:
         return Part(refs, np.zeros(0, INDEX_ENTRY), entries), asked
     part = Part(refs, _rows(state, topic, refs, now_ms), entries)
-    if topic.number in state.special:
+    if topic.number in state.marks.special:
         free = group.free(part.rows, entries)
         if not every(free):
             part = part.take(free)
@@ -89,7 +89,7 @@ def deliverable(
 
 
 def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> RowArray:
-    """Rows of refs, from copies of hot seconds where there are some."""
+    """Rows of refs, from copies of hot seconds where possible."""
     found = state.hot.rows(topic.number, refs, now_ms) if len(state.hot) else None
     if found is None:
         return state.hours.rows(refs)
@@ -103,7 +103,7 @@ def _rows(state: EngineState, topic: Topic, refs: Int64Array, now_ms: int) -> Ro
 
 
 def records_of(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
-    """Records of rows that `deliverable` returned."""
+    """Records of rows that `deliverable` has returned."""
     if len(refs) == 0 or len(state.hot) == 0:
         return state.hours.records(refs, rows)
     copied = state.hot.copied(rows)
@@ -124,8 +124,8 @@ def records_of(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
 def with_tags(
     state: EngineState, refs: Int64Array, rows: RowArray, only: TagFilter
 ) -> tuple[npt.NDArray[np.bool_], bytes | None]:
-    """Which rows match a filter by their stored tags; their records, if they were read whole."""
-    # Who matches is handed out, most often: then its record is needed whole in any case.
+    """Which rows match a filter by their stored tags; also their records, if read whole."""
+    # Most rows that match by mask are handed out, and then their whole records are needed.
     whole = int(rows["size"].sum()) <= WHOLE_BYTES_MAX
     heads = rows if whole else heads_of(rows, "id_size", "key_size", "tags_size")
     records = records_of(state, refs, heads)

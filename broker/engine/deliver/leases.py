@@ -1,8 +1,8 @@
-"""Open leases: which rows a consumer holds, until when, with expiry in buckets.
+"""Open leases: their rows and deadlines, with expiry in buckets.
 
-One lease per receive call; its rows are columns. A receipt names the lease and the message's
-origin ref; whether it is still good is answered here, without reading any state. Deadlines are in
-leader time and come from LEASE frames, so they are the same after a restart.
+Each receive has one lease, whose rows are columns. A receipt names a lease and the origin of a
+message; whether it is still valid follows from this table, without reading a state. Deadlines are
+in leader time and come from LEASE frames, so they survive a restart.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
-from delaylog.broker.engine.upkeep.chain import Chain, Link
+from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
 from delaylog.storage.columns.packing import PackedList
 from delaylog.storage.columns.questions import among, every, rising
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 
 BUCKET_MS: Final = 50
-"""Leases end in buckets of this width, never before their deadline."""
+"""Width of the expiry buckets. No lease ends before its deadline."""
 _PACKER: Final = msgpack.Packer()
 _COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
 
 
 @dataclass(slots=True, eq=False)
-class Lease(Link):
-    """Rows under one lease. `open` marks those that nothing has settled yet."""
+class Lease(SnapshotNode):
+    """Rows under one lease. `open` marks rows that are not settled yet."""
 
     number: int
     topic: int
@@ -44,10 +44,10 @@ class Lease(Link):
     keys: npt.NDArray[np.uint64] | None = None
     """Hashes of the ordering keys, 0 = none; None = no row has one."""
     bucket: int | None = None
-    """The one expiry bucket that lists this lease."""
+    """The expiry bucket that contains this lease."""
 
     def is_all(self, origins: Int64Array) -> bool:
-        """Whether these are all of its origins in their order, each of them once and open."""
+        """Whether these are exactly its origins, in order, all distinct and open."""
         n = len(self.refs)
         return (
             len(origins) == n
@@ -99,14 +99,14 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
-        self.chain: Chain[Lease] = Chain(Lease.pack)
-        """All of them, the oldest first."""
+        self.entries: SnapshotList[Lease] = SnapshotList(Lease.pack)
+        """All leases, the oldest first."""
         self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
-        """By time the numbers of leases, in the order in which they came.
+        """Numbers of leases by bucket, in the order in which they entered it.
 
-        A lease is in one bucket, no later than the first deadline of its open rows. It leaves that
-        bucket when it closes or moves, and the last one out removes the bucket: buckets cost
-        memory and wake-ups for open leases only, however long the settled ones could have lasted.
+        A lease is in one bucket, at or before the first deadline of its open rows. It leaves the
+        bucket when it closes or moves, and an empty bucket is removed. So buckets cost memory and
+        wake-ups for open leases only.
         """
         self._leased: dict[tuple[int, int], int] = {}
 
@@ -114,7 +114,7 @@ class LeaseTable:
         return len(self._leases)
 
     def get(self, number: int) -> Lease | None:
-        """The lease with this number, if any row of it is open."""
+        """The lease with this number, if it has open rows."""
         return self._leases.get(number)
 
     def leased(self, topic: int, group: int) -> int:
@@ -127,15 +127,15 @@ class LeaseTable:
         origins: Int64Array,
         keys: npt.NDArray[np.uint64] | None = None,
     ) -> None:
-        """Apply a LEASE frame: a new lease, or new deadlines for rows of one that is open."""
+        """Apply a LEASE frame: add a lease, or extend rows of one that is open."""
         lease = self._leases.get(decision.lease)
         if lease is not None:
-            self.chain.before_change(lease)
+            self.entries.before_change(lease)
             rows = lease.find(origins)
             lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
             self._file(lease)
             return
-        # A view would keep what it is cut from: a frame of the log, or a queue's refs.
+        # Copied, since a view would keep a frame of the log, or a queue's refs, in memory.
         refs = decision.refs if decision.refs.flags.owndata else decision.refs.astype(np.int64)
         if origins is decision.refs:
             origins = refs
@@ -156,21 +156,21 @@ class LeaseTable:
             keys,
         )
         self._leases[decision.lease] = lease
-        self.chain.append(lease)
+        self.entries.append(lease)
         key = (decision.topic, decision.group)
         self._leased[key] = self._leased.get(key, 0) + n
         self._enter(lease, decision.deadline_ms)
 
     def extend(self, number: int, deadline_ms: int) -> None:
-        """All open rows of a lease end at another time."""
+        """Change the deadline of all open rows of a lease."""
         lease = self._leases.get(number)
         if lease is not None:
-            self.chain.before_change(lease)
+            self.entries.before_change(lease)
             lease.deadlines[:] = deadline_ms
             self._enter(lease, deadline_ms)
 
     def open_rows(self, topic: int, group: int) -> tuple[Int64Array, Int64Array]:
-        """(refs, origins) of all that is under lease in a group."""
+        """(refs, origins) of all messages under lease in a group."""
         mine = self._of(topic, group)
         if not mine:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -178,26 +178,26 @@ class LeaseTable:
         return refs, np.concatenate([lease.origins[lease.open] for lease in mine])
 
     def drop(self, topic: int, group: int) -> None:
-        """Close every lease of a group; who holds one finds it gone."""
+        """Close every lease of a group; its receipts are gone."""
         for lease in self._of(topic, group):
             self._leave(lease)
-            self.chain.remove(lease)
+            self.entries.remove(lease)
             del self._leases[lease.number]
         self._leased.pop((topic, group), None)
 
     def _of(self, topic: int, group: int) -> list[Lease]:
         return [x for x in self._leases.values() if x.topic == topic and x.group == group]
 
-    def held_keys(self) -> Iterator[tuple[int, int, npt.NDArray[np.uint64]]]:
-        """(topic, group, keys) of what is under lease, lease by lease."""
+    def leased_keys(self) -> Iterator[tuple[int, int, npt.NDArray[np.uint64]]]:
+        """(topic, group, keys) of the messages under each lease."""
         for lease in self._leases.values():
             if lease.keys is not None:
-                held = _keyed(lease.keys[lease.open], lease.origins[lease.open])
-                yield lease.topic, lease.group, held.keys
+                open_ = _keyed(lease.keys[lease.open], lease.origins[lease.open])
+                yield lease.topic, lease.group, open_.keys
 
     def shift(self, by_ms: int) -> None:
-        """Move every deadline: leader time jumped by so much."""
-        self.chain.before_changes()
+        """Move every deadline: leader time jumped by `by_ms`."""
+        self.entries.before_changes()
         self._buckets.clear()
         for lease in self._leases.values():
             lease.deadlines = lease.deadlines + by_ms
@@ -205,7 +205,7 @@ class LeaseTable:
             self._file(lease)
 
     def deadline_ms(self, number: int, ref: int) -> int | None:
-        """When the lease of a row ends, None if it is not open."""
+        """The deadline of a row; None if it is not open."""
         lease = self._leases.get(number)
         if lease is None:
             return None
@@ -235,11 +235,11 @@ class LeaseTable:
                 del self._buckets[bucket]
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
-        """Rows `refs` of a lease are settled; those of them that have keys."""
+        """Close rows of a lease; returns the keys of those that have some."""
         lease = self._leases.get(number)
         if lease is None:
             return None
-        self.chain.before_change(lease)
+        self.entries.before_change(lease)
         keyed: Keyed | None = None
         if len(refs) == lease.open_count and len(refs) == len(lease.refs):
             closed = len(refs)
@@ -258,21 +258,21 @@ class LeaseTable:
             del self._leased[key]
         if lease.open_count == 0:
             self._leave(lease)
-            self.chain.remove(lease)
+            self.entries.remove(lease)
             del self._leases[number]
         return keyed
 
     def next_expiry_ms(self) -> int | None:
-        """When `expired` may have something."""
+        """When `expired` may return something; None if no lease is open."""
         return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
 
     def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
-        """(lease, row numbers) whose deadline has passed, about `rows_max` of them.
+        """(lease, row numbers) past their deadlines, about `rows_max` rows.
 
-        The caller settles what it gets in the same turn: a row is returned once.
+        Each row is returned once: the caller must settle it in the same turn.
         """
-        # The bucket of a lease can be too early for its rows, when the first of them were settled:
-        # each row ends with its own deadline, and the lease moves to the bucket of the next one.
+        # A bucket can be too early for a lease whose first rows were settled. Each row expires at
+        # its own deadline, and the lease moves to the bucket of the next one.
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
@@ -280,7 +280,7 @@ class LeaseTable:
             bucket, numbers = self._buckets.peekitem(0)
             if bucket * BUCKET_MS > now_ms:
                 break
-            # The latest goes first: what comes back after it goes back in front of it.
+            # The latest lease first, since each returned message goes to the front of its queue.
             lease = self._leases[numbers.popitem()[0]]
             lease.bucket = None
             if not numbers:
@@ -295,8 +295,8 @@ class LeaseTable:
         return out
 
     def snapshot(self) -> PackedList:
-        """For a checkpoint; `chain.work` fills it in slices."""
-        return self.chain.snapshot(len(self._leases))
+        """For a checkpoint; `entries.work` fills it in slices."""
+        return self.entries.snapshot(len(self._leases))
 
     def restore(self, saved: Iterable[dict[str, Any]]) -> None:
         """Fill the table from a checkpoint."""
@@ -316,7 +316,7 @@ class LeaseTable:
                 np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
             )
             self._leases[lease.number] = lease
-            self.chain.append(lease)
+            self.entries.append(lease)
             key = (lease.topic, lease.group)
             self._leased[key] = self._leased.get(key, 0) + n
             self._file(lease)

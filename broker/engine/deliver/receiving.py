@@ -1,13 +1,13 @@
-"""Receive: take ready refs, look at their state once more, lease what is still good.
+"""Receive: pop ready refs, check their states, and lease the messages that may be handed out.
 
-What turns out to be expired by ttl is ended here, in the same turn. The LEASE frame is appended
-before the delivery is returned; the edge writes it before it answers.
+Messages past their ttl are ended in the same turn. The LEASE frame is appended before the delivery
+is returned, and the host writes it before it answers.
 """
 
 from __future__ import annotations
 
 from delaylog.broker.engine.deliver.deliverable import records_of
-from delaylog.broker.engine.deliver.taking import Asked, Taking
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest, Selection
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -22,15 +22,15 @@ def receive(
     state: EngineState,
     topic: Topic,
     group: Group,
-    asked: Asked,
+    asked: ReceiveRequest,
     *,
     lease_ms: int,
     claim: int = 0,
 ) -> Delivery | None:
-    """Messages that were asked for, or None.
+    """Messages for a request under a new lease, or None.
 
-    They are under a new lease, or under one for each of several consumers. What is taken for a
-    claim comes without records: they are read later, by whoever reads its rows.
+    If several consumers share the request, each has its own lease. Messages for a claim come
+    without records, which are read with the claim's rows later.
     """
     now_ms = asked.now_ms
     topic.used_ms = group.used_ms = now_ms
@@ -38,7 +38,7 @@ def receive(
     room = state.limits.leased_max - state.leases.leased(topic.number, group.number)
     count_max = min(asked.count_max, room)
     if count_max <= 0:
-        state.full.add((topic.number, group.number))
+        state.marks.lease_full.add((topic.number, group.number))
         return None
     if topic.paused:
         return None
@@ -46,14 +46,14 @@ def receive(
     if bucket is not None:
         count_max = bucket.take(now_ms, count_max)
         if count_max == 0:
-            state.paced[topic.number, group.number] = bucket.ready_at_ms(now_ms)
+            state.marks.rate_limited[topic.number, group.number] = bucket.ready_at_ms(now_ms)
             return None
-    taking = Taking(state, topic, group, asked, count_max, claim)
+    selection = Selection(state, topic, group, asked, count_max, claim)
     if asked.chosen is None:
-        taking.run()
+        selection.run()
     else:
-        taking.choose(asked.chosen)
-    delivery = taking.lease(lease_ms)
+        selection.choose(asked.chosen)
+    delivery = selection.lease(lease_ms)
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
     return delivery
@@ -63,14 +63,14 @@ def peek(
     state: EngineState,
     topic: Topic,
     group: Group,
-    asked: Asked,
+    asked: ReceiveRequest,
 ) -> tuple[Int64Array, RowArray, StateArray, bytes]:
-    """Look at what is ready without leasing: the refs go straight back to the front."""
-    taking = Taking(state, topic, group, asked, asked.count_max)
+    """Read ready messages without leasing them: their refs go back to the front."""
+    selection = Selection(state, topic, group, asked, asked.count_max)
     if asked.chosen is None:
-        taking.look_through()
+        selection.look_through()
     else:
-        taking.look_for(asked.chosen)
-    part = taking.joined()
-    part = part.first(taking.fitting(part.rows))
+        selection.look_for(asked.chosen)
+    part = selection.joined()
+    part = part.first(selection.fitting(part.rows))
     return part.refs, part.rows, part.entries, records_of(state, part.refs, part.rows)

@@ -1,8 +1,8 @@
 """Settle: ack, nack, extend and expiry of leases.
 
-A receipt is good while its lease holds the message open; anything else settles nothing and is
-`gone`. Nack and expiry send a message back at once, after its backoff (a MOVE to a new row), or
-to the dead once its retries or its ttl are used up.
+A receipt is valid while its message is open in its lease; any other is reported as `gone`. A nack
+or an expiry makes a message ready again at once, or after its backoff (by a MOVE to a new row). A
+message whose retries or ttl have run out becomes dead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
 from delaylog.broker.engine.deliver.backoffs import retry_delays
 from delaylog.broker.engine.deliver.leases import Lease
-from delaylog.broker.engine.deliver.waking import put_back
+from delaylog.broker.engine.deliver.ready_again import make_ready_again
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
 from delaylog.broker.engine.state import EngineState
@@ -27,41 +27,41 @@ from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDec
 from delaylog.storage.messages.batch import Column
 
 EXPIRE_ROWS_MAX = 4_096
-"""Rows of expired leases settled in one slice."""
+"""Rows of expired leases that are settled in one slice."""
 
 
 class Receipts(NamedTuple):
-    """Messages under one lease, by the refs that they were handed out with."""
+    """Messages under one lease, by their origins."""
 
     lease: int
     origins: Int64Array | None = None
-    """None: all that are open, but `except_`."""
+    """None = all open messages except `except_`."""
     except_: Int64Array | None = None
 
 
 class _Settled(NamedTuple):
-    """What a settled message becomes; the times follow from `now_ms` and the topic."""
+    """The state that settled messages get; times follow from `now_ms` and the topic."""
 
     kind: MessageState
-    """NONE: it comes back."""
+    """NONE = the message returns."""
     cause: Cause
     now_ms: int
 
 
 class _Return(NamedTuple):
-    """How messages come back from a lease."""
+    """How messages return from a lease."""
 
     cause: Cause
     delay_ms: int | None = None
-    """None: the topic's backoff."""
+    """None = by the backoff."""
     tried: bool = True
-    """What a consumer has not tried has lost none of its deliveries, and cannot be dead of them."""
+    """False = the consumer has not tried the messages: the attempt does not count."""
 
 
 def _open_rows(
     state: EngineState, topic: Topic, receipts: Receipts
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
-    """(lease, its open rows that are meant in their order, origins that are gone)."""
+    """(lease, its open rows that the receipts name, in order; origins that are gone)."""
     number, origins, except_ = receipts
     lease = state.leases.get(number)
     if lease is None or lease.topic != topic.number:
@@ -81,18 +81,18 @@ def _open_rows(
 
 
 def ack(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
-    """End messages of a lease as done."""
+    """Ack messages of a lease."""
     return ack_each(state, topic, [receipts], now_ms)[0]
 
 
 def ack_each(
     state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
 ) -> list[Settlement]:
-    """End messages of several leases as done: an outcome for each, a frame for each group."""
+    """Ack messages of several leases: one outcome for each, one frame for each group."""
     outcomes: list[tuple[int, Int64Array]] = []
     parts: dict[int, list[_Leased]] = {}
     settled: dict[int, Int64Array] = {}
-    """By lease the rows that an earlier one of `wanted` has."""
+    """By lease: rows that an earlier item of `wanted` has acked."""
     for receipts in wanted:
         lease, rows, gone = _open_rows(state, topic, receipts)
         if lease is not None and len(rows):
@@ -151,7 +151,7 @@ def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled
     entries["state"] = kind
     entries["cause"] = cause
     entries["attempts"] = tried[:1] if same else tried
-    # One that comes back says where in the log it did: a purge before that does not end it.
+    # A returned message stores the log position of its return: only a later purge ends it.
     entries["time"] = now_ms if kind is not MessageState.NONE else state.log.end_position
     keep_ms = (
         topic.settings.dead_keep_ms if kind is MessageState.DEAD else topic.settings.ended_keep_ms
@@ -177,7 +177,7 @@ def nack(
     *,
     delay_ms: int | None = None,
 ) -> Settlement:
-    """Give messages back: after `delay_ms`, or the topic's backoff when None."""
+    """Return messages after `delay_ms`, or after their backoff if None."""
     lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
@@ -188,7 +188,7 @@ def nack(
 def _give_back(
     state: EngineState, topic: Topic, lease: Lease, rows: Int64Array, now_ms: int, how: _Return
 ) -> None:
-    """Retry, or end as dead, what a consumer did not finish."""
+    """Return messages for a retry, or end them as dead."""
     kept = state.hours.rows(lease.refs[rows])
     attempts = lease.attempts[rows] - (0 if how.tried else 1)
     dead = attempts > kept["max_retry"]
@@ -208,13 +208,13 @@ def _give_back(
         delay = retry_delays(state, topic, lease.refs[rows], kept, attempts)
     else:
         delay = np.full(len(rows), how.delay_ms, np.int64)
-    # After the clock was set back a message may be out before its time: it waits for it.
+    # If the clock was set back, the due time may lie ahead: the retry waits for it.
     delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
     now = delay == 0
     if some(now):
         leased = _leased(lease, rows[now])._replace(attempts=attempts[now])
         _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms))
-        put_back(state, topic, topic.groups[lease.group], leased.refs, failed=True)
+        make_ready_again(state, topic, topic.groups[lease.group], leased.refs, failed=True)
     if not every(now):
         later = ~now
         refs = lease.refs[rows[later]]
@@ -239,7 +239,7 @@ def _give_back(
 def extend(
     state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
 ) -> Settlement:
-    """Let a lease end `lease_ms` from now; 0 gives the messages back, as if never handed out."""
+    """Set the deadline to `lease_ms` from now; 0 returns the messages as never attempted."""
     if lease_ms > state.limits.lease_ms_max:
         raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
     lease, rows, gone = _open_rows(state, topic, receipts)
@@ -263,7 +263,7 @@ def extend(
 
 
 def expire_leases(state: EngineState, now_ms: int) -> int:
-    """Take back what consumers held past their deadline; returns how many rows."""
+    """Return messages whose leases have expired; returns the number of rows."""
     total = 0
     for lease, rows in state.leases.expired(now_ms, EXPIRE_ROWS_MAX):
         topic = state.by_number.get(lease.topic)

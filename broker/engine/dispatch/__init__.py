@@ -1,5 +1,5 @@
-"""Dispatch: durable rows of hours come to the wheel, and from there to the ready queues.
+"""Dispatch: from committed rows through the timing wheel to the ready queues.
 
-Imports: ready, storage, wheel.
+Imports: deliver/ready_again, ready, topics, storage, wheel.
 Begin with `dispatching`.
 """

@@ -1,7 +1,8 @@
-"""Dispatch: from durable rows to ready queues, through the wheel.
+"""Dispatch: from committed rows to ready queues, through the wheel.
 
-`commit` shows durable rows to the wheel; `dispatch` turns it and moves what is due into the ready
-queues. What the wheel asks for meanwhile is loaded in the background (loading.py).
+`commit` shows committed rows to the wheel. `dispatch` turns the wheel and moves due refs into the
+ready queues. The hours and seconds that the wheel requests are loaded in the background
+(loading.py).
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from delaylog.broker.engine.deliver.waking import known_rows
+from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.dispatch.loading import Loader
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.ready.held_back import HeldBack
+from delaylog.broker.engine.ready.deferred import DeferredMessages
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
@@ -26,8 +27,8 @@ from delaylog.wheel import Entries, join_entries
 
 RELEASE_MAX: Final = 16_384
 DUE_SECONDS: Final = 1.0
-"""Who does not wait still waits that long for what was due when it asked: older messages of other
-topics may have to be released first, or loaded."""
+"""A receive without a wait still waits this long for messages that were due when it was called:
+older messages of other topics may have to be released, or loaded, first."""
 LOADING_SECONDS: Final = 0.002
 """Poll interval while messages are being loaded."""
 
@@ -39,16 +40,16 @@ class Dispatcher:
         self._state = state
         self._wheel = state.wheel
         self.loader = Loader(state, state.wheel)
-        """What is to be run in the background."""
-        self._held = HeldBack(partial(state.make_run, 0), partial(known_rows, state))
+        """Its work must be run in the background."""
+        self._deferred = DeferredMessages(partial(state.make_run, 0), partial(known_rows, state))
         self._near_hour = -1
 
     # ------------------------------------------------------------------ on the loop
 
     def start(self, now_ms: int, *, shown_position: int = 0) -> None:
-        """After recovery: every hour with living rows enters the wheel.
+        """After recovery: tell the wheel of every hour with living rows.
 
-        `shown_position` = up to where rows were shown before, to one who drove until now.
+        `shown_position` = up to where an earlier dispatcher of this state has shown rows.
         """
         state = self._state
         self._wheel.note_hours(state.hours.counts.living_hours().tolist())
@@ -57,17 +58,17 @@ class Dispatcher:
         self._move_near(now_ms // HOUR_MS)
 
     def retire(self) -> int:
-        """Another one takes over: what still runs in the background finds nothing to do.
+        """Stop: background work that still runs finds nothing to do.
 
-        Returns up to where rows were shown; with the lax fsync dial that is ahead of the disk,
-        and they are not shown again.
+        Returns up to where rows were shown. Without fsync on commit that is ahead of the disk, and
+        these rows must not be shown again.
         """
         self.loader.retire()
-        self._held.clear()
+        self._deferred.clear()
         return self.loader.shown_position
 
     def commit(self, position: int, now_ms: int) -> None:
-        """Rows of frames below `position` become visible to the wheel."""
+        """Show the rows of frames below `position` to the wheel."""
         state = self._state
         while state.exposures and state.exposures[0].end_position <= position:
             exposure = state.exposures.popleft()
@@ -77,8 +78,8 @@ class Dispatcher:
             )
 
     def next_wake_ms(self) -> int | None:
-        """When `dispatch` has something to do."""
-        if len(self._held) and self._held.frees_some(self._line_ms()):
+        """When `dispatch` has something to do next; None if nothing is known to come."""
+        if len(self._deferred) and self._deferred.frees_some(self._line_ms()):
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
@@ -87,14 +88,14 @@ class Dispatcher:
         return self._wheel.unloaded_ms()
 
     def _line_ms(self) -> int | None:
-        """Everything due before it has been released; None if that is all there is."""
+        """Everything due before this time has been released; None = everything there is."""
         wake_ms, unloaded_ms = self._wheel.next_wake_ms(), self._wheel.unloaded_ms()
         if wake_ms is None or wake_ms > self.loader.now_ms:
             return unloaded_ms
         return wake_ms if unloaded_ms is None else min(wake_ms, unloaded_ms)
 
     def dispatch(self, now_ms: int) -> int:
-        """Turn the wheel once: release what is due (a bounded slice); returns how many."""
+        """Turn the wheel once: release due messages, a bounded number; returns how many."""
         state = self._state
         self.loader.now_ms = max(now_ms, self.loader.now_ms)
         self._move_near(self.loader.now_ms // HOUR_MS)
@@ -107,27 +108,27 @@ class Dispatcher:
         if released.count:
             assert int(released.due_ms.max()) <= self.loader.now_ms, "never early"
         count = released.count
-        if count or len(self._held):
+        if count or len(self._deferred):
             self._release(released)
         if count < RELEASE_MAX:
-            state.dispatched = (self.loader.now_ms, self.loader.shown_position)
+            state.released_upto = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.committed())
         return count
 
     def _release(self, released: Entries) -> None:
-        """What is due becomes ready, but for what has a key while older ones are being loaded."""
+        """Make due messages ready, or defer keyed ones while older ones are being loaded."""
         unloaded_ms = self._wheel.unloaded_ms()
-        if released.count and (len(self._held) or unloaded_ms is not None):
-            released = self._held.sift(released, unloaded_ms)
-        if len(self._held):
-            freed = self._held.take(self._line_ms(), RELEASE_MAX - released.count)
+        if released.count and (len(self._deferred) or unloaded_ms is not None):
+            released = self._deferred.sift(released, unloaded_ms)
+        if len(self._deferred):
+            freed = self._deferred.take(self._line_ms(), RELEASE_MAX - released.count)
             released = join_entries([released, freed])
         if released.count:
             self._make_ready(released)
 
     def _move_near(self, hour: int) -> None:
-        """The hours now and next are read through maps."""
+        """Map the files of this hour and the next into memory."""
         if hour != self._near_hour:
             self._near_hour = hour
             self._state.hours.set_near((hour, hour + 1))
@@ -136,8 +137,8 @@ class Dispatcher:
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
         refs, lanes = entries.refs, entries.lanes
-        if state.special:
-            special = state.special_mask(lanes)
+        if state.marks.special:
+            special = state.marks.special_among(lanes)
             if some(special):
                 self._make_special_ready(Entries(*(column[special] for column in entries)))
                 entries = Entries(*(column[~special] for column in entries))
@@ -163,10 +164,10 @@ class Dispatcher:
     def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
         rows = None if group.ready.order is None else self._state.hours.rows(refs)
         group.ready.push(refs, rows)
-        self._state.woken.add((topic.number, group.number))
+        self._state.marks.newly_ready.add((topic.number, group.number))
 
     def _make_special_ready(self, entries: Entries) -> None:
-        """Messages of topics with several groups or a floor: each group takes what is its own."""
+        """Make messages of special topics ready in each group in which they live."""
         state = self._state
         for number, mine in grouped(entries.lanes):
             topic = state.by_number.get(number)
@@ -174,8 +175,8 @@ class Dispatcher:
                 continue
             refs, due_ms = entries.refs[mine], entries.due_ms[mine]
             suspect = topic.default.suspect_until_ms
-            # Behind the last purge's reach all that was loaded was looked at as it was loaded; but
-            # rows of a group that is gone may have come live.
+            # Later than `suspect`, loading has already left out what the last purge ended. But rows
+            # of a dropped group may have come straight from a send.
             plain = topic.plain and not topic.had_groups and int(due_ms.min()) > suspect
             rows = None if plain else state.hours.rows(refs)
             for group in topic.groups.values():

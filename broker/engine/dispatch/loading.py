@@ -1,8 +1,8 @@
-"""Loading: the background part of dispatch, from hours on disk to the wheel.
+"""Loading: the background part of dispatch, from the files of hours to the wheel.
 
-Loading the seconds that are due soon; beside it, opening hours and loading past seconds (a backlog
-after an outage), oldest first and many at a time; and copying loaded seconds of many messages in
-dispatch order. What reads files is a job.
+Three kinds of work run beside each other: load seconds that are due soon; open hours and load past
+seconds (a backlog after an outage), oldest first and many at a time; and copy loaded seconds with
+many messages to scratch files in dispatch order. Everything that reads files is a job.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from delaylog.wheel import Entries, TimingWheel, join_entries, no_entries, sort_
 
 SORT_INLINE_MAX: Final = 16_384
 PAST_ROWS_MAX: Final = 16_384
-"""Messages of past seconds that are loaded together."""
+"""Messages of past seconds that are loaded together, at most."""
 NEAR_SECONDS: Final = 60
-"""Seconds that are overdue by no more are loaded in order with those that come; older ones are a
-backlog, and what is due now does not wait for it."""
+"""Seconds that are overdue by at most this are loaded in order with coming ones. Older ones are a
+backlog, for which messages due now do not wait."""
 
 
 class Loader:
-    """What one wheel asked to be opened and loaded."""
+    """The hours and seconds that one wheel has requested."""
 
     def __init__(self, state: EngineState, wheel: TimingWheel) -> None:
         self._state = state
@@ -56,31 +56,31 @@ class Loader:
         self.now_ms = 0
         """The dispatcher's time."""
         self.shown_position = 0
-        """Up to where rows were shown to the wheel."""
+        """Log position up to which rows were shown to the wheel."""
 
     def retire(self) -> None:
-        """What still runs in the background finds nothing to do."""
+        """Stop: background work that still runs finds nothing to do."""
         for queue in (self._opens, self._past_opens, self._loads, self._past_loads, self._hot):
             queue.clear()
         self.now_ms = 1 << 62
 
     def open_hours(self, hours: list[int], now_ms: int) -> None:
-        """The wheel asks for these hours."""
+        """Request hours, for the wheel."""
         frontier = self._wheel.frontier()
         for hour in hours:
             self._open_mark[hour] = (frontier, self._state.exposed_rows(hour))
             (self._opens if hour >= now_ms // HOUR_MS else self._past_opens).append(hour)
 
     def load_seconds(self, seconds: list[int], now_ms: int) -> None:
-        """The wheel asks for these seconds."""
+        """Request seconds, for the wheel."""
         line = now_ms // 1000 - NEAR_SECONDS
         past = [second for second in seconds if second < line]
         near = [second for second in seconds if second >= line]
         if near:
-            # What a short stall has left behind goes out in the order of its due times.
+            # After a short stall messages are still released in order of due time.
             self._loads = deque(sorted([*self._loads, *near]))
         if past:
-            # The present hour is opened before older ones; its past waits for theirs all the same.
+            # The present hour is opened first, but its past seconds follow those of older hours.
             waiting = sorted([*self._past_loads, *past])
             self._past_loads.clear()
             self._past_loads.extend(waiting)
@@ -101,21 +101,21 @@ class Loader:
         return bool(self._opens or self._past_loads or self._past_opens)
 
     def load_work(self) -> Work:
-        """Open hours and load seconds until nothing is asked for, near ones first: for a host that
-        does one after the other.
+        """Open hours and load seconds, near ones first, until nothing is requested: for a host that
+        runs one work at a time.
         """
         while self.loading:
             yield from self.near_work() if self.near else self._far_step()
             yield None
 
     def near_work(self) -> Work:
-        """Load seconds that are due soon, or were a moment ago, in order."""
+        """Load seconds that are due soon, or have been due for a moment, in order."""
         while self._loads:
             yield from self._kept(self._load, self._loads, self._take_near())
             yield None
 
     def far_work(self) -> Work:
-        """Open hours and load past seconds; `near_work` may run beside it and waits for none."""
+        """Open hours and load past seconds. `near_work` may run beside it."""
         while self.far:
             yield from self._far_step()
             yield None
@@ -133,12 +133,12 @@ class Loader:
             yield from self._kept(self._open, self._past_opens, [self._past_opens.popleft()])
 
     def _load_heads(self, hour: int) -> Work:
-        """The heads of an hour's chains, which many hours of the past may have dropped again."""
+        """Read the heads of an hour's chains, which may have been dropped to open other hours."""
         if hour in self._state.hours.counts:
             yield self._state.hours.folders.hour(hour).heads.load
 
     def _older_hours(self) -> bool:
-        """Whether hours wait to be opened that are older than the oldest past second."""
+        """Whether hours older than the oldest past second are still to be opened."""
         opens, loads = self._past_opens, self._past_loads
         return bool(opens) and opens[0] < loads[0] // HOUR_SECONDS
 
@@ -148,7 +148,7 @@ class Loader:
         return bool(self._hot)
 
     def lay_out_work(self) -> Work:
-        """Copy loaded seconds of many messages in dispatch order, until they are due."""
+        """Copy loaded seconds with many messages in dispatch order, unless they are due."""
         state = self._state
         while self._hot:
             second, refs, lanes = self._hot.popleft()
@@ -166,7 +166,7 @@ class Loader:
                     in_time=partial(self._ahead, second),
                 )
             except DiskFullError:
-                # They are served from the hour then.
+                # Their messages are read from the hour's files instead.
                 state.hot.clear()
 
     def _ahead(self, second: int) -> bool:
@@ -174,7 +174,7 @@ class Loader:
 
     @staticmethod
     def _kept(work: Callable[[list[int]], Work], queue: deque[int], items: list[int]) -> Work:
-        """Work through `items`; what a fault (a full disk) leaves of them goes back in front."""
+        """Work through `items`; those left by an error, such as a full disk, are queued again."""
         try:
             yield from work(items)
         except BaseException:
@@ -182,7 +182,7 @@ class Loader:
             raise
 
     def _take_near(self) -> list[int]:
-        """Waiting seconds of one hour, so that one flush of its tail serves them all."""
+        """Take requested seconds of one hour, so that one flush of its tail serves them all."""
         first = self._loads.popleft()
         out = [first]
         while self._loads and self._loads[0] // HOUR_SECONDS == first // HOUR_SECONDS:
@@ -190,7 +190,7 @@ class Loader:
         return out
 
     def _take_past(self) -> list[int]:
-        """Past seconds of one hour that together are worth one read."""
+        """Take past seconds of one hour that are read together."""
         waiting = self._past_loads
         out = [waiting.popleft()]
         hour = out[0] // HOUR_SECONDS
@@ -206,9 +206,9 @@ class Loader:
         return out
 
     def _drain_tail(self, hour: int) -> Work:
-        """Bring every row of an hour that the wheel has seen into its files.
+        """Flush every row of an hour that the wheel has seen to its files.
 
-        With the lax fsync dial rows are shown before they are durable, and files wait for that.
+        Without fsync on commit, rows are shown before they are durable; a flush waits for that.
         """
         while self._state.committed() < self.shown_position:
             yield 0.001
@@ -227,8 +227,8 @@ class Loader:
             self._wheel.hour_opened(hour, ())
             return
         folder = state.hours.folders.hour(hour)
-        # Every row is checked before the hour is walked. Ahead of time there is time to check the
-        # records too, which also warms the page cache; else each second checks what it needs.
+        # Every row is verified before chains are walked. If the hour is ahead, its records are
+        # verified too, which warms the page cache; otherwise each second verifies its own.
         checks: Iterator[None] = folder.verify(records=hour > now_hour)
         done = False
 
@@ -271,11 +271,11 @@ class Loader:
             yield None
 
     def _load_past(self, seconds: list[int]) -> Work:
-        """Load many past seconds of one hour at once: all of it is due, in order of due time.
+        """Load many past seconds of one hour at once, in order of due time: all of it is due.
 
-        None of them took live entries before; what comes live from now on lies behind `last`.
-
-        After days away there are hundreds of thousands of seconds with a message or two each.
+        After days of downtime there are hundreds of thousands of seconds with one or two messages.
+        None of these seconds took live entries before, and live entries of later sends have row
+        numbers above `last`.
         """
         state = self._state
         hour = seconds[0] // HOUR_SECONDS
@@ -285,7 +285,7 @@ class Loader:
         yield from self._load_heads(hour)
         chains = [(s, min(last, marked) if s < frontier else last) for s in seconds]
         entries = yield from self._read(hour, chains)
-        # The first slot holds them all; the others are loaded and empty.
+        # The slot of the first second gets all entries; the others are loaded and empty.
         self._wheel.second_loaded(seconds[0], sort_entries(entries))
         for second in seconds[1:]:
             self._wheel.second_loaded(second, no_entries())
@@ -293,7 +293,7 @@ class Loader:
     def _read(
         self, hour: int, seconds: list[tuple[int, int]]
     ) -> Generator[IoJob | float | None, None, Entries]:
-        """Living entries of the chains of some seconds of an hour, of each up to a row."""
+        """Entries of living rows in chains of an hour: (second, last row number) each."""
         state = self._state
         if hour not in state.hours.counts:
             return no_entries()
@@ -314,7 +314,7 @@ class Loader:
     def _living(
         self, folder: DelayHour, part: ChainSlice
     ) -> Generator[IoJob | float | None, None, Entries]:
-        """Entries of rows that live, once every byte that will be served of them was checked."""
+        """Entries of living rows, after every byte of their records was verified."""
         index, rows = part.index, part.rows
         for number in part.unchecked:
             yield ReadJob(partial(folder.check_records, number))
@@ -325,18 +325,18 @@ class Loader:
         living = folder.states().get(index)["state"] == STATE_NONE
         # Compaction may have removed a row since its chain was walked.
         living &= rows["global_index"] != 0
-        if self._state.special:
+        if self._state.marks.special:
             self._look_closer(folder, index, rows, living)
         return entries if every(living) else Entries(*(column[living] for column in entries))
 
     def _look_closer(
         self, folder: DelayHour, index: Int64Array, rows: RowArray, living: npt.NDArray[np.bool_]
     ) -> None:
-        """Judge the rows of special topics: one lives if it does in any of the topic's groups."""
+        """Correct `living` for rows of special topics: a row lives if it does in any group."""
         topics = rows["topic"].astype(np.int64)
-        at = np.flatnonzero(self._state.special_mask(topics))
-        for number, places in grouped(topics[at]):
-            mine = at[places]
+        at = np.flatnonzero(self._state.marks.special_among(topics))
+        for number, of_topic in grouped(topics[at]):
+            mine = at[of_topic]
             topic = self._state.by_number.get(number)
             living[mine] = False
             for group in topic.groups.values() if topic is not None else ():

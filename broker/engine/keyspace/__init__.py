@@ -1,4 +1,4 @@
-"""The keyspace of Redis commands in the log: frames of effects, and snapshots.
+"""The Redis keyspace in the log and in files: frames with effects, and snapshots.
 
 Imports: broker.keyspace, storage.
 Begin with `keyspace_log`.

@@ -1,8 +1,8 @@
-"""Snapshots of the keyspace as files: made from what is durable, loaded at a start, removed.
+"""Snapshots of the keyspace as files: made from durable data, loaded at a start, removed.
 
 A snapshot is made from the one before it and the KEYSPACE frames of the log since, never from the
-keyspace that serves: whoever makes one needs the folder only, so it can be another process. A file
-is seen under its name only when all of it is durable.
+keyspace in memory. So another process can make it, which needs only the folder. A file gets its
+name only when all of it is durable.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SUFFIX: Final = ".snapshot"
 _ASIDE: Final = ".tmp"
 _WRITE_BYTES: Final = 1 << 20
 _SYNC_BYTES: Final = 32 << 20
-"""So much is synced at once: a large file leaves no gigabytes to write back in the end."""
+"""Bytes written between two syncs, so that no gigabytes are left to write at the end."""
 _READ_BYTES: Final = 1 << 20
 _FRAMES_A_SLICE: Final = 1_000
 
 
 def snapshot_name(position: int) -> str:
-    """File name of the snapshot that holds all in front of `position`."""
+    """File name of the snapshot of everything before `position`."""
     return f"{position:020d}{_SUFFIX}"
 
 
@@ -48,7 +48,7 @@ def position_of_name(name: str) -> int | None:
 
 
 def base_of(members: dict[str, Any]) -> KeyspaceBase:
-    """What a checkpoint says of the keyspace."""
+    """The base of the keyspace in a checkpoint."""
     return KeyspaceBase(**members["keyspace"])
 
 
@@ -56,7 +56,7 @@ def base_of(members: dict[str, Any]) -> KeyspaceBase:
 
 
 class Reader:
-    """A file from its beginning, read ahead."""
+    """Reads a file from its beginning, with read-ahead."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -66,7 +66,7 @@ class Reader:
 
     def __call__(self, size: int) -> bytes:
         if self._used + size > len(self._window):
-            # A size that has rotted asks for more than there is.
+            # A corrupt size may ask for more than there is.
             wanted = min(max(size, _READ_BYTES), self._size - self._at)
             self._window = self._file.pread(wanted, self._at)
             self._used = 0
@@ -136,11 +136,10 @@ def replay_keyspace(
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pieces:
-    """Apply the KEYSPACE frames between a base and `upto`, which are as many as it counts; returns
-    what they have begun and not made whole.
+    """Apply the KEYSPACE frames between a base and `upto`; returns unfinished pieces of effects.
 
-    Other frames are not read, so one whose kind had rotted would be passed over: by the count it
-    is missed. Raises CorruptionError.
+    Other frames are not read, so a frame with a corrupt kind would be skipped. It is missed by the
+    number of frames that the base has counted. Raises CorruptionError.
     """
     pieces = Pieces()
     if not base.frames:
@@ -176,13 +175,13 @@ def replay_keyspace(
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeyspace:
-    """The keyspace as of a checkpoint, for an engine that begins there."""
+    """The keyspace as of a checkpoint, for an engine that starts from it."""
 
     keyspace: Keyspace
     base: KeyspaceBase
     pieces: Pieces
     position: int
-    """Of the checkpoint."""
+    """Position of the checkpoint."""
 
 
 def load_keyspace(
@@ -193,9 +192,9 @@ def load_keyspace(
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
 ) -> LoadedKeyspace:
-    """Fill an empty keyspace as of a checkpoint: a snapshot, and frames up to there.
+    """Fill an empty keyspace as of a checkpoint: from a snapshot, and frames up to there.
 
-    Looks at files only, so any thread may call it. Raises CorruptionError.
+    Reads files only, so any thread may call it. Raises CorruptionError.
     """
     members, position = saved
     base = base_of(members)
@@ -207,10 +206,10 @@ def load_keyspace(
 def reload_keyspace(
     fs: FileSystem, folder: str, base: KeyspaceBase, upto: int, random: Random
 ) -> Keyspace:
-    """The keyspace as the log has it up to `upto`, which is durable; no key of it expires yet.
+    """The keyspace as of `upto`, a durable position; no key of it expires yet.
 
-    Looks at files only, so any thread may call it. Raises CorruptionError, also where a snapshot
-    was made meanwhile and what `base` names is gone.
+    Reads files only, so any thread may call it. Raises CorruptionError, also if the snapshot of
+    `base` was replaced and removed meanwhile.
     """
     keyspace = Keyspace(random)
     keyspace.stop_expiring()
@@ -224,80 +223,80 @@ def reload_keyspace(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTask:
-    """A snapshot that is to be made; plain values only."""
+    """A snapshot to make; plain values only, for another process."""
 
     folder: str
     """The data folder."""
     base_file: str
     base_position: int
     position: int
-    """Where it is to stand: committed and durable."""
+    """The log position of the snapshot: committed and durable."""
     frames: int
-    """KEYSPACE frames between the two."""
+    """KEYSPACE frames between the two positions."""
     bytes: int
     token: str
-    """Of the file while it is written: no other try has the same."""
+    """Part of the file name while it is written; different for each attempt."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For another process."""
+        """As members, for another process."""
         return asdict(self)
 
     @property
     def name(self) -> str:
-        """Of the file when it is there."""
+        """Name of the finished file."""
         return snapshot_name(self.position)
 
     @property
     def aside_name(self) -> str:
-        """Of the file until then."""
+        """Name of the file while it is written."""
         return f"{self.name}.{self.token}{_ASIDE}"
 
     @property
     def aside(self) -> str:
-        """Path of the file until then."""
+        """Path of the file while it is written."""
         return f"{self.folder}/{FOLDER}/{self.aside_name}"
 
 
 def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
-    """Make a snapshot file, durable when this returns. Raises StorageError."""
+    """Make a snapshot file, which is durable when this returns. Raises StorageError."""
     keyspace = Keyspace(Random(0))
     keyspace.stop_expiring()
     base = KeyspaceBase(task.base_file, 0, task.base_position, task.frames, task.bytes)
     load_base(fs, task.folder, base, keyspace)
     replay_keyspace(fs, task.folder, base, keyspace, task.position)
-    place = f"{task.folder}/{FOLDER}"
-    if not fs.exists(place):
-        fs.mkdir(place)
+    path = f"{task.folder}/{FOLDER}"
+    if not fs.exists(path):
+        fs.mkdir(path)
         fs.sync_folder(task.folder)
     with closing(fs.open(task.aside, create=True)) as file:
         write = _Appender(file)
         summary = write_snapshot(keyspace, task.position, write)
         write.flush()
         file.fdatasync()
-    fs.rename(task.aside, f"{place}/{task.name}")
-    fs.sync_folder(place)
+    fs.rename(task.aside, f"{path}/{task.name}")
+    fs.sync_folder(path)
     return summary
 
 
 def forget_task(fs: FileSystem, task: SnapshotTask) -> None:
-    """Remove what a try has left that came to no end."""
+    """Remove the file of an attempt that was not finished."""
     with suppress(FileNotFoundError):
         fs.unlink(task.aside)
 
 
 def drop_snapshots(fs: FileSystem, folder: str, keep: set[str] | None) -> int:
-    """Remove all snapshots but some (None = but the finished ones); returns how many went."""
-    place = f"{folder}/{FOLDER}"
-    if not fs.exists(place):
+    """Remove all snapshots except `keep` (None = all finished ones); returns how many."""
+    path = f"{folder}/{FOLDER}"
+    if not fs.exists(path):
         return 0
     dropped = 0
-    for name in fs.listdir(place):
+    for name in fs.listdir(path):
         if keep is None:
             over = name.endswith(_ASIDE)
         else:
             ours = name.endswith(_ASIDE) or position_of_name(name) is not None
             over = ours and name not in keep
         if over:
-            fs.unlink(f"{place}/{name}")
+            fs.unlink(f"{path}/{name}")
             dropped += 1
     return dropped

@@ -1,13 +1,13 @@
-"""Effects that are too many for one frame: their bytes come in several, and count only together.
+"""Effects that do not fit into one frame: their bytes are split into pieces, one frame each.
 
-What a turn, a transaction or a script changed is there whole after a crash or not at all, also
-when it is more than a frame holds; a single effect may be (SORT STORE makes large lists of small
-commands). So each of those frames says which piece of how many it is, and nothing is applied before
-the last. They stand behind each other in one leadership: where it ends before the last of them,
-they are never made whole, and forgotten. The payload of such a frame, little-endian:
+The changes of a turn, a transaction or a script are atomic: after a crash all of them exist or
+none. They may exceed a frame, and so may a single effect (SORT STORE makes large lists from small
+commands). Each of these frames says which piece of how many it is, and nothing is applied before
+the last piece. Pieces follow each other within one epoch. If the epoch ends before the last piece,
+they are discarded. The payload of such a frame, little-endian:
 
     0  mark u8 (0xC1, which begins nothing in msgpack) | 1 zero 3 bytes | 4 index u32 | 8 count u32
-    12 bytes of the msgpack list of all effects, which go on in the next piece
+    12 bytes of the msgpack list of all effects, continued in the next piece
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MARK: Final = 0xC1
 
 
 def cut(packed: bytes, payload_bytes_max: int) -> Iterator[list[Block]]:
-    """Payloads of frames that hold `packed`, each at most so large."""
+    """Payloads of the frames for `packed`, each of at most `payload_bytes_max`."""
     if len(packed) <= payload_bytes_max:
         yield [packed]
         return
@@ -40,7 +40,7 @@ def cut(packed: bytes, payload_bytes_max: int) -> Iterator[list[Block]]:
 
 
 def piece_of(payload: Block) -> tuple[int, int] | None:
-    """Which piece of how many a payload is; None if it is whole."""
+    """(index, count) of a payload that is a piece; None if it is not split."""
     if len(payload) < PIECE_SIZE or payload[0] != MARK:
         return None
     _, index, count = PIECE.unpack_from(payload)
@@ -48,7 +48,7 @@ def piece_of(payload: Block) -> tuple[int, int] | None:
 
 
 class Pieces:
-    """Puts the effects of frames together, in the order of the log."""
+    """Joins the pieces of effects, in the order of the log."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -56,18 +56,18 @@ class Pieces:
 
     @property
     def begun(self) -> bool:
-        """Whether there are pieces without the last of them."""
+        """Whether pieces wait for their last one."""
         return bool(self._parts)
 
     def begin_epoch(self, epoch: int) -> None:
-        """A leadership began, this one or one before: what others began is never made whole."""
+        """An epoch begins: pieces of another epoch are never completed."""
         if epoch != self._epoch:
             self._parts = []
 
     def take(self, payload: Block, epoch: int, *, path: str, position: int) -> list[list[bytes]]:
-        """The effects that the frame at `position` completes; none if it does not.
+        """The effects that the frame at `position` completes; an empty list if it completes none.
 
-        Raises CorruptionError for a piece whose place is not behind the one before it.
+        Raises CorruptionError for a piece that does not follow the one before it.
         """
         self.begin_epoch(epoch)
         piece = piece_of(payload)

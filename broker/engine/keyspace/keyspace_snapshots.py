@@ -1,8 +1,8 @@
-"""When the keyspace gets a new snapshot, and the work that has one made beside everything else.
+"""Decides when the keyspace gets a new snapshot, and has it made in the background.
 
-The work only starts whoever makes it and looks now and then whether that has ended: a checkpoint
-never waits for it, and names the result once it is there. Until then the log is kept from the old
-snapshot on. A try that fails is told and made again later.
+The work starts a runner, usually another process, and polls for its end. A checkpoint never waits
+for it, and names the new snapshot once it exists. Until then the log is kept from the old snapshot
+on. A failed attempt is reported and repeated later.
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.work import Work
 
 LOOK_SECONDS: Final = 0.25
-"""A snapshot takes seconds, and each look has the log synced."""
+"""Poll interval: a snapshot takes seconds, and each poll has the log synced."""
 SMALL_BYTES: Final = 4 << 20
-"""While space is short, a keyspace of this size is written here: with the reserve behind it."""
+"""While space is short, a keyspace up to this size is written by this process, which may use the
+reserve."""
 
 
 class SnapshotRun(Protocol):
-    """One snapshot that is being made."""
+    """A snapshot that is being made."""
 
     def size(self) -> int | None:
-        """Bytes of the file once it is there, None until then.
+        """Bytes of the finished file; None until then.
 
-        Raises SnapshotFailed, and StorageError for what ends a broker.
+        Raises SnapshotFailed, or StorageError for an error that must stop the broker.
         """
 
     def stop(self) -> None:
-        """Make it no further, if it goes on. When this returns it writes nothing any more."""
+        """Stop the attempt if it is running. When this returns, nothing is written any more."""
 
 
 SnapshotRunner = Callable[[SnapshotTask], SnapshotRun]
-"""Begins to make a snapshot. Called from a thread that may wait."""
+"""Begins to make a snapshot. Called from a thread that may block."""
 
 
 class SnapshotFailed(Exception):
-    """It was not made; the text says why. What was there is still there."""
+    """The snapshot was not made; the text says why. The old one is still there."""
 
 
 class MadeHere:
-    """A snapshot that was made at once, by whoever asked for it."""
+    """A snapshot that was made by the calling thread."""
 
     def __init__(self, fs: FileSystem, task: SnapshotTask) -> None:
         try:
@@ -60,31 +61,31 @@ class MadeHere:
             self._failure = str(error)
 
     def size(self) -> int | None:
-        """It is there, or was not to be."""
+        """The size of the file. Raises SnapshotFailed."""
         if self._failure:
             raise SnapshotFailed(self._failure)
         return self._size
 
     def stop(self) -> None:
-        """It has ended."""
+        """Nothing is running."""
 
 
 class KeyspaceSnapshots:
     """Snapshots of one engine."""
 
     def __init__(self, state: EngineState, *, lean_bytes: int, run: SnapshotRunner | None) -> None:
-        """`run` makes them; without it they are made in the thread for jobs."""
+        """`run` makes them; None = the thread for jobs does."""
         self._state = state
         self._lean_bytes = lean_bytes
         self._run = run or self._here
         self._task: SnapshotTask | None = None
         self.wanted_position = 0
-        """Up to where the log is to go, however little it is."""
+        """Position below which the log is to be removed, even without other need of a snapshot."""
         self._not_before_ms = 0
         self.made = 0
         self.failed = 0
         self.on_failure: Callable[[str], None] = lambda why: None
-        """Told why one was not made."""
+        """Called with the reason of a failure."""
 
     def _here(self, task: SnapshotTask) -> SnapshotRun:
         return MadeHere(self._state.fs, task)
@@ -95,27 +96,27 @@ class KeyspaceSnapshots:
         return self._task is not None
 
     def set_back(self, now_ms: int) -> None:
-        """The clock went back."""
+        """The clock went back: do not wait longer than the retry interval."""
         soon = now_ms + self._state.limits.keyspace_retry_ms
         self._not_before_ms = min(self._not_before_ms, soon)
 
     def due(self, now_ms: int, *, short_of_space: bool) -> bool:
-        """Whether one is to be made now."""
+        """Whether a snapshot is to be made now."""
         state, base, limits = self._state, self._state.keyspace_base, self._state.limits
         if not self._may_begin() or now_ms < self._not_before_ms:
             return False
         if base.position < self.wanted_position:
             return True
-        held = state.position - base.position
+        log_bytes = state.position - base.position
         if short_of_space:
-            # It takes space before it gives some back.
-            return held >= max(self._lean_bytes, 2 * (base.size + base.bytes))
-        return base.bytes >= max(limits.keyspace_bytes, base.size) or held >= max(
+            # A snapshot takes space before it frees log.
+            return log_bytes >= max(self._lean_bytes, 2 * (base.size + base.bytes))
+        return base.bytes >= max(limits.keyspace_bytes, base.size) or log_bytes >= max(
             limits.keyspace_log_bytes, 8 * base.size
         )
 
     def _may_begin(self) -> bool:
-        """Not in the middle of effects in pieces either: a snapshot holds whole ones only."""
+        """Whether none is running, and no pieces are open: a snapshot has whole effects only."""
         state = self._state
         return not (
             self._task is not None or not state.keyspace_base.frames or state.keyspace_pieces.begun
@@ -128,7 +129,7 @@ class KeyspaceSnapshots:
         short_of_space: bool = False,
         stopping: Callable[[], bool] = lambda: False,
     ) -> Work:
-        """Have a snapshot made of the log as it is now; it is given up when `stopping` says so."""
+        """Have a snapshot made as of the present end of the log; abandoned once `stopping()`."""
         state, base = self._state, self._state.keyspace_base
         if not self._may_begin():
             return
@@ -160,13 +161,13 @@ class KeyspaceSnapshots:
             self.on_failure(str(error))
             yield lambda: forget_task(state.fs, task)
         finally:
-            # What is left of one that was given up goes with the next checkpoint.
+            # Files of an abandoned attempt are removed by the next checkpoint.
             for run in runs:
                 run.stop()
             self._task = None
 
     def drop(self, kept: set[str]) -> int:
-        """Remove the files that neither a kept checkpoint nor the state names. Any thread."""
+        """Remove files that neither a kept checkpoint nor the state names. Any thread."""
         task = self._task
         names = kept | {self._state.keyspace_base.file}
         if task is not None:

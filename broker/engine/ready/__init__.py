@@ -1,5 +1,5 @@
-"""Ready queues of groups: what may be handed out, in which order, and what waits for its key.
+"""Ready queues of groups: which messages may be handed out, in which order, and key locks.
 
-Imports: storage. Nothing of the engine but errors and limits.
-Begin with `ready_lanes`.
+Imports: storage. Nothing of the engine but errors.
+Begin with `ready_queues`.
 """

@@ -1,8 +1,8 @@
-"""A set of 64-bit key hashes in columns: a thousand keys go in, out or are looked up at once.
+"""A set of 64-bit key hashes in columns: a thousand keys are added, removed or found at once.
 
-Open slots in pairs, found by a key's upper bits: a key stands in one of its pair, and where both
-are taken (few, the table is kept sparse) a dictionary has it. Sets of Python integers cost several
-times as much a key, most of it in fetching the integers from memory.
+An open hash table with slots in pairs, found by a key's upper bits. A key is in one slot of its
+pair; if both are taken, which is rare as the table is kept sparse, it is in a dictionary. A set of
+Python integers costs several times as much per key, mostly for fetching the integers from memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Keys = npt.NDArray[np.uint64]
 
 SLOT_BITS_MIN: Final = 8
 SPARSE: Final = 8
-"""At least so many slots a key."""
+"""Slots per key, at least."""
 _GROWTH_BITS: Final = 2
 SLOTS_KEPT: Final = 1 << 14
 """Tables up to this size (147 KB) keep their slots when their keys go."""
@@ -29,11 +29,11 @@ _EMPTY_SHARE: Final = 16
 _NO_KEYS: Final = np.zeros(0, np.uint64)
 _NO_MASK: Final = np.zeros(0, np.bool_)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-"""Odd: whatever bits of the keys differ, the upper ones of the product do."""
+"""An odd multiplier: if any bits of two keys differ, the upper bits of the products differ."""
 
 
 def member_mask(keys: list[int], found_among: Callable[[list[int]], set[int]]) -> Mask:
-    """Which of the keys are among those that a few dictionaries have."""
+    """Which of the keys are members of dictionaries, which `found_among` looks up."""
     found = found_among(keys)
     out = np.zeros(len(keys), np.bool_)
     if found:
@@ -42,7 +42,7 @@ def member_mask(keys: list[int], found_among: Callable[[list[int]], set[int]]) -
 
 
 def repeated(keys: Keys) -> Mask:
-    """Which keys stand further in front as well; 0 is no key."""
+    """Which keys also occur earlier in the column; 0 is no key."""
     ordered = np.sort(keys)
     same = ordered[1:] == ordered[:-1]
     same &= ordered[1:] != 0
@@ -53,8 +53,8 @@ def repeated(keys: Keys) -> Mask:
     return out
 
 
-class Claims:
-    """Keys that one call hands out: noted in passing, and looked up by few calls only."""
+class TakenKeys:
+    """Keys that one receive hands out: cheap to add, as only few receives look them up."""
 
     __slots__ = ("_parts",)
 
@@ -62,17 +62,17 @@ class Claims:
         self._parts: list[Keys] = []
 
     def add(self, keys: Keys) -> None:
-        """Claim keys."""
+        """Note keys that this call hands out."""
         if len(keys):
             self._parts.append(keys)
 
     def find(self, keys: Keys) -> Mask:
-        """Which of the keys are claimed; 0 is no key."""
+        """Which of the keys this call hands out already; 0 is no key."""
         if not self._parts:
             return np.zeros(len(keys), np.bool_)
-        claimed = np.concatenate(self._parts)
-        self._parts = [claimed]
-        found: Mask = among(keys.view(np.int64), claimed.view(np.int64)) & (keys != 0)
+        taken = np.concatenate(self._parts)
+        self._parts = [taken]
+        found: Mask = among(keys.view(np.int64), taken.view(np.int64)) & (keys != 0)
         return found
 
 
@@ -87,7 +87,7 @@ class KeyTable:
     def _begin(self, bits: int) -> None:
         self._shift = np.uint64(64 - bits)
         self._keys = np.zeros(1 << bits, np.uint64)
-        # Of each slot: whether `_more` has keys that belong there.
+        # For each slot: whether `_more` contains keys that belong there.
         self._crowded = np.zeros(1 << bits, np.bool_)
         # By the pair's first slot.
         self._more: dict[int, set[int]] = {}
@@ -118,7 +118,7 @@ class KeyTable:
         return found
 
     def add(self, keys: Keys) -> None:
-        """Put keys in, none of them twice; those that are here stay."""
+        """Add distinct keys; keys that are here already stay."""
         self._make_room(len(keys))
         if self._count:
             here = self.find(keys)
@@ -126,7 +126,7 @@ class KeyTable:
         slots = self._slots(keys)
         for _ in range(2):
             free = self._keys[slots] == 0
-            # Of several keys for one free slot the last is written.
+            # If several keys have the same free slot, the last one is written.
             self._keys[slots[free]] = keys[free]
             there = self._keys[slots] == keys
             self._count += int(np.count_nonzero(there))
@@ -139,7 +139,7 @@ class KeyTable:
         self._count += len(keys)
 
     def remove(self, keys: Keys) -> None:
-        """Take keys out, none of them twice; those that are not here do not matter."""
+        """Remove distinct keys; keys that are not here are ignored."""
         if not self._count:
             return
         slots = self._slots(keys)
@@ -182,7 +182,7 @@ class KeyTable:
         return np.concatenate([self._keys[self._keys != 0], np.array(more, np.uint64)])
 
     def clear(self) -> None:
-        """Take all out. A table without keys takes no memory for slots: most groups have none."""
+        """Remove all keys, and free the slots: most groups have no locked keys."""
         self._shift = np.uint64(64)
         self._keys, self._crowded = _NO_KEYS, _NO_MASK
         self._more = {}

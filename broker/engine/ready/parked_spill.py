@@ -1,10 +1,10 @@
-"""Parked refs beyond what memory holds: (key, ref) pairs on disk, in order inside each key.
+"""Parked refs that do not fit into memory: (key, ref) pairs on disk, in order within each key.
 
-What is wanted back is found by reading all of it once, in slices: pairs of wanted keys come out,
-the others are written to a second file, behind which stands what was parked meanwhile. A key of
-which one pair was passed on is left alone until the next reading, or its order would be lost; so
-is one that is wanted once a reading goes on: to know of which it has passed pairs would take most
-of the time.
+Pairs of wanted keys are found by one pass over everything, in slices. Pairs of wanted keys come
+out; all others are copied to a second file, followed by what is parked meanwhile. If a pass copied
+one pair of a key, it copies all further pairs of the key, to keep their order. A key that is first
+wanted during a pass waits for the next one, since remembering which keys were copied would take
+most of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from delaylog.storage.layout import Int64Array
 BUFFER_PAIRS: Final = 4_096
 SLICE_PAIRS: Final = 32_768
 PER_KEY_MAX: Final = 65_536
-"""Pairs of one key that one reading brings back."""
+"""Pairs of one key that one pass returns, at most."""
 
 
 class ParkedSpill:
@@ -42,40 +42,40 @@ class ParkedSpill:
         self._per_key_max = per_key_max
         self._counts: dict[int, int] = {}
         self._count = 0
-        """All together: it is asked for with each call, and there may be millions of keys."""
+        """Sum of `_counts`: read at each call, while there may be millions of keys."""
         self._runs: list[RunFile] = []
-        """Oldest first; the last takes what is pushed."""
+        """Oldest first; `push` appends to the last one."""
         self._buffer: list[tuple[int, int]] = []
         self._flush_at = BUFFER_PAIRS
-        """So many in the buffer are worth a write; a full disk is not tried with each pair."""
+        """Buffered pairs at which to write; raised while the disk is full."""
         self._stuck = False
-        """The disk was full when it was last read: others are not to wait for that."""
+        """Whether the disk was full at the last read: callers must not wait for this pass."""
         self._wanted: set[int] = set()
         self._again: set[int] = set()
-        """Wanted since the reading that goes on began: for the next."""
+        """Keys wanted since the current pass began: for the next pass."""
         self._kept: RunFile | None = None
-        """While a reading goes on: what it passed on."""
+        """During a pass: the file with the copied pairs."""
         self._left = 0
-        """Pairs that the reading has still to look at."""
+        """Pairs that the pass has still to read."""
         self._passed: set[int] = set()
-        """Wanted ones of which it brought so many that it passed others on."""
+        """Wanted keys of which the pass has copied pairs, after it returned `per_key_max`."""
         self._brought: dict[int, int] = {}
         self._unwritten: deque[Int64Array] = deque()
-        """What the reading passed on and a full disk did not take yet."""
+        """Copied pairs that a full disk has not taken yet."""
 
     def __len__(self) -> int:
         return self._count
 
     def keys(self) -> Collection[int]:
-        """The keys of which pairs are here."""
+        """The keys of all pairs here."""
         return self._counts.keys()
 
     def holds(self, key: int) -> bool:
-        """Whether pairs of a key are here."""
+        """Whether there are pairs of a key."""
         return key in self._counts
 
-    def held(self, keys: list[int]) -> set[int]:
-        """Those of the keys of which pairs are here."""
+    def spilled_among(self, keys: list[int]) -> set[int]:
+        """Those of the keys that have pairs here."""
         return self._counts.keys() & keys
 
     @property
@@ -85,16 +85,16 @@ class ParkedSpill:
 
     @property
     def reading(self) -> bool:
-        """Whether another `read` may give what this one did not: not on a full disk."""
+        """Whether another `read` may return more; not while the disk is full."""
         return self.wanted and not self._stuck
 
     def want(self, key: int) -> None:
-        """Bring pairs of a key back at the next reading."""
+        """Return pairs of a key in the next pass."""
         if key in self._counts:
             (self._wanted if self._kept is None else self._again).add(key)
 
     def push(self, key: int, ref: int) -> None:
-        """Put a pair behind all others of its key."""
+        """Append a pair behind all others of its key."""
         self._counts[key] = self._counts.get(key, 0) + 1
         self._count += 1
         self._buffer.append((key, ref))
@@ -115,7 +115,7 @@ class ParkedSpill:
         self._flush_at = BUFFER_PAIRS
 
     def read(self, free: Callable[[int], bool]) -> list[tuple[int, int]]:
-        """Go on reading, one slice; pairs of wanted keys that are free."""
+        """Read one slice of the pass; returns pairs of wanted keys that are `free`."""
         self._wanted = {key for key in self._wanted if key in self._counts and free(key)}
         self._again = {key for key in self._again if key in self._counts and free(key)}
         if not self.wanted:
@@ -131,7 +131,7 @@ class ParkedSpill:
             return []
 
     def _read_buffer(self) -> list[tuple[int, int]]:
-        """The disk is full, but all that is here is in memory still."""
+        """Read pairs that are all in memory because the disk is full."""
         out: list[tuple[int, int]] = []
         left: list[tuple[int, int]] = []
         brought: dict[int, int] = {}
@@ -182,14 +182,14 @@ class ParkedSpill:
         return out
 
     def pop(self, count: int) -> Int64Array:
-        """Take the first refs, whatever their keys. Nothing is pushed or wanted after that."""
+        """Take the first refs, whatever their keys. Nothing may be pushed or wanted after that."""
         pairs = self._pop_pairs(count)
         for key in pairs[:, 0].view(np.uint64).tolist():
             self._forget(key)
         return np.ascontiguousarray(pairs[:, 1])
 
     def _pop_pairs(self, count: int) -> Int64Array:
-        # What a reading has passed on came before what it has not looked at.
+        # Pairs that a pass has copied came before those that it has not read.
         if self._kept is not None and len(self._kept):
             return self._kept.pop(2 * count).reshape(-1, 2)
         while self._unwritten:
@@ -228,7 +228,7 @@ class ParkedSpill:
         self._runs = [run for run in runs if len(run)]
         for run in runs:
             if not len(run):
-                # Each reading begins two, or they would pile up.
+                # Each pass begins two files, so empty ones would pile up.
                 run.close()
         self._kept = None
         self._wanted = (self._wanted - self._brought.keys()) | self._again

@@ -1,8 +1,8 @@
 """Sorted runs of (first, second, ref) entries, in memory or in a scratch file, and their merge.
 
-A list of runs is kept in the order of their age: of equal keys those of an earlier run came first,
-so no entry carries its arrival and every merge takes neighbours only. All work is on whole arrays.
-Runs know nothing of queues; what a full disk refuses stays in memory, in order.
+Runs are listed by age: with equal ranks, entries of an earlier run came first. So no entry needs an
+arrival number, and only neighbours may be merged. All work is on whole arrays. What a full disk
+refuses stays in memory, in order.
 """
 
 from __future__ import annotations
@@ -18,49 +18,50 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
 
-Entries: TypeAlias = Int64Array
-"""Shape (3, n): first keys, second keys, refs."""
-Key: TypeAlias = tuple[int, int]
+RankedRefs: TypeAlias = Int64Array
+"""Shape (3, n): first sort keys, second sort keys, refs."""
+Rank: TypeAlias = tuple[int, int]
 
-NO_ENTRIES: Entries = np.zeros((3, 0), np.int64)
+NO_RANKED: RankedRefs = np.zeros((3, 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How much of a run is read at a time: at least so many entries of each, as far as it goes."""
+    """How much of a run is read at a time."""
 
     share_min: int
-    """Entries of each run that a merge looks at."""
+    """Entries of each run that a merge examines first, at least."""
     read_min: int
-    """Entries taken from a file at once: a read sums up whole blocks."""
+    """Entries read from a file at once, at least: a read verifies whole blocks."""
 
 
-def order_of(entries: Entries) -> Int64Array:
+def rank_order(entries: RankedRefs) -> Int64Array:
     """The stable order by (first, second).
 
-    Keys and place are packed in one integer where they fit: sorting those is several times
-    cheaper than sorting places by two columns. Columns too wide are replaced by their ranks.
+    Both keys and the index of an entry are packed into one integer where they fit: sorting those
+    is several times cheaper than an argsort by two columns. Columns that
+    are too wide are replaced by their ranks.
     """
     count = entries.shape[1]
-    place_bits = max(count - 1, 0).bit_length()
+    arrival_bits = max(count - 1, 0).bit_length()
     if count < 2:
         return np.arange(count)
-    if place_bits > 21:
+    if arrival_bits > 21:
         return np.lexsort((entries[1], entries[0]))
     first, first_bits = _from_zero(entries[0])
     second, second_bits = _from_zero(entries[1])
-    if first_bits + second_bits + place_bits > 63:
+    if first_bits + second_bits + arrival_bits > 63:
         second, second_bits = _ranks(entries[1])
-    if first_bits + second_bits + place_bits > 63:
+    if first_bits + second_bits + arrival_bits > 63:
         first, first_bits = _ranks(entries[0])
-    packed = (((first << second_bits) | second) << place_bits) | np.arange(count)
+    packed = (((first << second_bits) | second) << arrival_bits) | np.arange(count)
     packed.sort()
-    out: Int64Array = packed & ((1 << place_bits) - 1)
+    out: Int64Array = packed & ((1 << arrival_bits) - 1)
     return out
 
 
 def _from_zero(column: Int64Array) -> tuple[Int64Array, int]:
-    """A column less its least value, and the bits that takes; of use up to 63 bits only."""
+    """A column minus its least value, and its width in bits; unchanged if above 63 bits."""
     low = int(column.min())
     bits = (int(column.max()) - low).bit_length()
     return (column - low if bits <= 63 else column), bits
@@ -76,23 +77,23 @@ def _ranks(column: Int64Array) -> tuple[Int64Array, int]:
     return ranks, int(steps[-1]).bit_length()
 
 
-def sort_entries(entries: Entries) -> Entries:
-    """Entries in order; equal keys stay as they stood."""
-    return np.take(entries, order_of(entries), axis=1)
+def sort_ranked(entries: RankedRefs) -> RankedRefs:
+    """Entries in order of rank; equal ranks keep their order."""
+    return np.take(entries, rank_order(entries), axis=1)
 
 
-def join(parts: Sequence[Entries]) -> Entries:
-    """Entries one after another."""
+def join(parts: Sequence[RankedRefs]) -> RankedRefs:
+    """Concatenate entries."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def key_at(entries: Entries, place: int) -> Key:
-    """The two keys of one entry."""
-    return int(entries[0, place]), int(entries[1, place])
+def rank_at(entries: RankedRefs, at: int) -> Rank:
+    """The rank of one entry."""
+    return int(entries[0, at]), int(entries[1, at])
 
 
-def count_below(entries: Entries, key: Key, *, equal: bool) -> int:
-    """How many of sorted entries are below a key, those equal to it counted or not."""
+def count_below(entries: RankedRefs, key: Rank, *, equal: bool) -> int:
+    """How many of sorted entries rank below a key, or with `equal` at or below it."""
     first, second = entries[0], entries[1]
     low = int(first.searchsorted(key[0], "left"))
     high = int(first.searchsorted(key[0], "right"))
@@ -100,14 +101,14 @@ def count_below(entries: Entries, key: Key, *, equal: bool) -> int:
 
 
 class SortedRun:
-    """Entries in order: `head` in memory, then a file, then what is still to be merged into it."""
+    """Entries in order: a head in memory, then a file, then sources still to be merged into it."""
 
-    def __init__(self, entries: Entries, sources: Sequence[SortedRun] = ()) -> None:
-        """Sources are neighbours, oldest first, and above the entries."""
+    def __init__(self, entries: RankedRefs, sources: Sequence[SortedRun] = ()) -> None:
+        """`sources` are neighbours, oldest first, and rank above `entries`."""
         self._head = entries
         self._file: RunFile | None = None
-        self._behind = NO_ENTRIES
-        """What a full disk kept out of the file: it comes after it."""
+        self._behind = NO_RANKED
+        """Entries behind the file that a full disk has not taken yet."""
         self._sources = list(sources)
         self._count = int(entries.shape[1]) + sum(len(source) for source in sources)
 
@@ -116,24 +117,24 @@ class SortedRun:
 
     @property
     def in_memory(self) -> bool:
-        """Whether nothing of it is on disk, nor about to be."""
+        """Whether no entry is on disk, or about to be."""
         return self._file is None and not self._sources and self._behind.shape[1] == 0
 
     @property
     def merged(self) -> bool:
-        """Whether it is one run, not several that are being merged."""
+        """Whether no sources are left to merge."""
         return not self._sources
 
     @property
-    def entries(self) -> Entries:
-        """All of a run in memory."""
-        assert self.in_memory, "only a run in memory is looked at whole"
+    def entries(self) -> RankedRefs:
+        """All entries of a run in memory."""
+        assert self.in_memory, "a run on disk is not read as a whole"
         return self._head
 
     @property
-    def held(self) -> int:
+    def in_memory_count(self) -> int:
         """Entries in memory."""
-        inner = sum(source.held for source in self._sources)
+        inner = sum(source.in_memory_count for source in self._sources)
         return int(self._head.shape[1] + self._behind.shape[1] + inner)
 
     @property
@@ -142,7 +143,7 @@ class SortedRun:
         return (self._file is not None) + sum(source.files for source in self._sources)
 
     def write(self, make_run: Callable[[], RunFile]) -> None:
-        """Put a run from memory into a file. Raises DiskFullError; then it is as it was."""
+        """Move a run from memory to a file. Raises DiskFullError; then nothing has changed."""
         assert self.in_memory, "a run is written once"
         file = make_run()
         try:
@@ -151,42 +152,42 @@ class SortedRun:
             file.close()
             raise
         self._file = file
-        self._head = NO_ENTRIES
+        self._head = NO_RANKED
 
-    def peek(self, count: int, reading: Reading) -> Entries:
-        """The first entries, `count` of them; they stay. At most `len(self)` may be asked for."""
-        assert count <= self._count, "a run has as many entries as it says"
+    def peek(self, count: int, reading: Reading) -> RankedRefs:
+        """The first `count` entries, at most `len(self)`, without removing them."""
+        assert count <= self._count, "no more than there are"
         while self._head.shape[1] < count:
             self._head = join([self._head, self._next(count - self._head.shape[1], reading)])
         return self._head[:, :count]
 
-    def _next(self, count: int, reading: Reading) -> Entries:
-        """Entries behind the head, at least one; they are not here any more."""
+    def _next(self, count: int, reading: Reading) -> RankedRefs:
+        """Remove and return entries behind the head, at least one."""
         if self._file is not None and len(self._file):
             values = self._file.pop(3 * max(count, reading.read_min))
             if len(self._file) == 0 and not self._sources:
                 self._close()
             return np.ascontiguousarray(values.reshape(-1, 3).T)
         if self._behind.shape[1]:
-            entries, self._behind = self._behind, NO_ENTRIES
+            entries, self._behind = self._behind, NO_RANKED
             return entries
         return self._merge(max(count, reading.read_min), reading)
 
-    def _merge(self, count: int, reading: Reading) -> Entries:
+    def _merge(self, count: int, reading: Reading) -> RankedRefs:
         entries = take_lowest(self._sources, count, reading)
         self._sources = [source for source in self._sources if len(source)]
         return entries
 
     def drop(self, count: int) -> None:
-        """Take off entries that were looked at."""
-        assert count <= self._head.shape[1], "what was not looked at is not dropped"
+        """Remove the first entries, which `peek` has returned."""
+        assert count <= self._head.shape[1], "only entries that `peek` returned"
         self._head = self._head[:, count:]
         self._count -= count
         if self._count == 0:
             self._close()
 
     def merge_some(self, count: int, reading: Reading, make_run: Callable[[], RunFile]) -> None:
-        """Merge about so many entries of the sources into the file, unless the disk is full."""
+        """Merge about `count` entries of the sources into the file, unless the disk is full."""
         if self._behind.shape[1] == 0 and self._sources:
             self._behind = self._merge(count, reading)
         if self._file is None:
@@ -194,9 +195,9 @@ class SortedRun:
         try:
             self._file.push(_interleaved(self._behind))
         except DiskFullError:
-            # About one step stays in memory until space returns; the sources are as good to read.
+            # About one step stays in memory until space returns; sources can be read meanwhile.
             return
-        self._behind = NO_ENTRIES
+        self._behind = NO_RANKED
 
     def _close(self) -> None:
         if self._file is not None:
@@ -210,24 +211,24 @@ class SortedRun:
             source.close()
 
 
-def _interleaved(entries: Entries) -> Int64Array:
+def _interleaved(entries: RankedRefs) -> Int64Array:
     return np.ascontiguousarray(entries.T).reshape(-1)
 
 
-def take_lowest(runs: Sequence[SortedRun], count: int, reading: Reading) -> Entries:
-    """Take about `count` of the lowest entries (to twice as many), in order, if there are any.
+def take_lowest(runs: Sequence[SortedRun], count: int, reading: Reading) -> RankedRefs:
+    """Remove and return the lowest entries in order: about `count`, at most twice as many.
 
-    Of each run a block is looked at; the block with the lowest end is doubled until so many
-    entries lie in blocks that were overtaken. The lowest end is then the cut: everything below it
-    is in some block, and it is the last that is taken. No run changes unless all can be read.
+    A block of each run is examined. The block with the lowest end is doubled until about `count`
+    entries lie below the lowest end. That end is the cut: every entry below it is in some block,
+    and it is the last one taken. No run changes unless all blocks could be read.
     """
     blocks = []
-    ends: list[tuple[Key, int]] = []
+    ends: list[tuple[Rank, int]] = []
     for at, run in enumerate(runs):
         size = min(len(run), reading.share_min)
         blocks.append(run.peek(size, reading))
         if size < len(run):
-            ends.append((key_at(blocks[at], -1), at))
+            ends.append((rank_at(blocks[at], -1), at))
     heapify(ends)
     overtaken = [0] * len(runs)
     while ends and count > 0:
@@ -240,20 +241,20 @@ def take_lowest(runs: Sequence[SortedRun], count: int, reading: Reading) -> Entr
         size = min(2 * size, len(runs[at]))
         blocks[at] = runs[at].peek(size, reading)
         if size < len(runs[at]):
-            heapreplace(ends, (key_at(blocks[at], -1), at))
+            heapreplace(ends, (rank_at(blocks[at], -1), at))
         else:
             heappop(ends)
-    # Of equal keys the earliest run cuts: its others, behind the block, go before later ones.
+    # With equal ends the earliest run cuts: its further entries go before those of later runs.
     cut, cut_at = ends[0] if ends else (None, -1)
     parts = []
     for at, (run, block) in enumerate(zip(runs, blocks, strict=True)):
         if cut is not None and at != cut_at:
-            if key_at(block, 0) > cut:
+            if rank_at(block, 0) > cut:
                 continue
             block = block[:, : count_below(block, cut, equal=at < cut_at)]
         if block.shape[1]:
             parts.append(block)
             run.drop(block.shape[1])
     if not parts:
-        return NO_ENTRIES
-    return sort_entries(join(parts)) if len(parts) > 1 else parts[0]
+        return NO_RANKED
+    return sort_ranked(join(parts)) if len(parts) > 1 else parts[0]

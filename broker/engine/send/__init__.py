@@ -1,5 +1,5 @@
-"""Send: a batch is judged, its ids are looked up, and one frame says what was decided.
+"""Send: check a batch, merge its ids, check quotas, and append one SEND frame with the decision.
 
-Imports: apply, topics, storage.
+Imports: apply, lookup, topics, transactions/outstanding, storage.
 Begin with `sending`.
 """

@@ -1,8 +1,9 @@
-"""Merge: what a repeated id does to a living message, and to a batch that holds it twice.
+"""Merge: what a repeated id does to a living message, and to a batch that contains it twice.
 
-A message is living if it is in any group. One that waits or is ready is kept, or replaced, in each
-group where it does. One under lease counts as living or gets a successor, which is handed out
-after the leased one has ended, so that a change during processing is never swallowed.
+A message is living if it lives in any group. In each group where it waits or is ready it is kept or
+replaced. In a group where it is under lease it is kept, or the new message becomes its successor: a
+successor is handed out after the leased message has ended, so that a change made during processing
+is never lost.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.control.finding import find_living, find_origins
-from delaylog.broker.engine.control.found import FoundColumns
+from delaylog.broker.engine.lookup.find_messages import find_living, find_origins
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -41,20 +42,20 @@ _LEASED: Final = int(MessageState.LEASED)
 
 @dataclass(slots=True)
 class Merge:
-    """Outcome of ids against living messages; rows are those of the batch."""
+    """The result of merging the ids of a batch; rows are row numbers of the batch."""
 
     accepted: Int64Array | None = None
     """Rows that become messages; None = all."""
     kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
     replaced_rows: Int64Array | None = None
     replaced: list[tuple[Group, Int64Array]] = field(default_factory=list)
-    """What has to end, group by group."""
+    """Refs of the messages to end, by group."""
     successors: tuple[Int64Array, Int64Array, Int64Array] | None = None
 
 
 @dataclass(slots=True)
 class _Living:
-    """What lives of the batch's ids, over all groups; one slot for each row with an id."""
+    """Living messages with the ids of the batch, in any group; one slot for each row with an id."""
 
     origins: Int64Array
     due: Int64Array
@@ -73,7 +74,7 @@ class _Ids(NamedTuple):
 
     hashes: npt.NDArray[np.uint64]
     origins: Int64Array
-    """What the id index says of them."""
+    """Their entries in the id index; 0 = none."""
     sizes: Int64Array
 
 
@@ -88,7 +89,7 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
     origins = state.ids.get_column(topic.number, hashes)
     repeated = _has_repeats(hashes)
     if not (repeated or some(origins) or _expecting(topic)):
-        # Nobody has any of these ids.
+        # No message has any of these ids.
         return Merge()
     ids = _Ids(hashes, origins, batch.id.sizes(batch.n)[rows])
     living = _find(state, topic, batch, ids)
@@ -97,7 +98,7 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
     merge = Merge()
     counts = living.free | living.leased
     if mode == "replace":
-        # The last of a repeated id counts; it takes the place of the living one.
+        # The last row with an id counts; it replaces the living message.
         once = last == rows
         answers, due = -(last + 1), np.zeros(len(rows), np.int64)
         codes = np.full(len(rows), REPLACED)
@@ -115,7 +116,7 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
                 if some(mine):
                     merge.replaced.append((group, refs[mine]))
     else:
-        # The living one counts, else the first of a repeated id.
+        # The living message counts, otherwise the first row with the id.
         answers, due = -(first + 1), np.zeros(len(rows), np.int64)
         stays = living.free if succeed else counts
         answers[stays], due[stays] = living.origins[stays], living.due[stays]
@@ -153,7 +154,8 @@ def _find(
     left = np.flatnonzero(~(out.free | out.leased))
     for group in topic.groups.values() if len(left) else ():
         if group.made_gate is not None and group.gate.expecting:
-            # The id may be that of one whose successor has gone: the index led to that.
+            # The index names the newest message with an id. If that was a successor which ended,
+            # its predecessor may still live.
             heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in ids.hashes[left]]
             found = find_origins(state, np.array(heirs, np.int64), topic, group=group)
             alive = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
@@ -169,8 +171,8 @@ def _expecting(topic: Topic) -> bool:
     )
 
 
-def _note(out: _Living, group: Group, at: Int64Array, found: FoundColumns) -> None:
-    """Messages of a group that live have the ids at these slots."""
+def _note(out: _Living, group: Group, at: Int64Array, found: FoundMessages) -> None:
+    """Note that these living messages of a group have the ids at these slots."""
     out.origins[at], out.due[at] = found.origins, found.rows["deliver_at"]
     leased = found.states == _LEASED
     out.leased[at] |= leased
@@ -188,14 +190,14 @@ def _successors(
     made: npt.NDArray[np.bool_],
     living: _Living,
 ) -> tuple[Int64Array, Int64Array, Int64Array] | None:
-    """(rows, origins they wait for, groups) of new messages whose ids are under lease."""
+    """(rows, origins they wait for, groups) of new messages whose ids leased messages have."""
     found: dict[tuple[int, int], int] = {}
     for group, slots in living.leases:
         for slot in slots[made[slots]].tolist():
             found[slot, group.number] = int(living.origins[slot])
     for group in topic.groups.values():
         if group.made_gate is not None and group.gate.expecting:
-            # The leased one is behind a successor that waits, or has ended meanwhile.
+            # A successor of the leased message exists already, or has ended meanwhile.
             for slot in np.flatnonzero(made).tolist():
                 predecessor = group.gate.predecessor(int(hashes[slot]))
                 if predecessor is not None:
@@ -210,7 +212,7 @@ def _successors(
 def end_replaced(
     state: EngineState, topic: Topic, group: Group, refs: Int64Array, now_ms: int
 ) -> None:
-    """End messages that others took the place of."""
+    """End messages that were replaced."""
     entries = np.zeros(len(refs), STATE_ENTRY)
     entries["state"] = MessageState.DELETED
     entries["cause"] = Cause.REPLACED
@@ -238,7 +240,7 @@ def _repeats(
 ) -> tuple[Int64Array, Int64Array]:
     """The first and the last row with the same id, for each row that has an id."""
     first, last = rows.copy(), rows.copy()
-    # Equal hashes are looked at one by one: they may be those of different ids.
+    # Rows with equal hashes are compared by their ids, which may differ.
     _, which, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     again = np.flatnonzero(counts[which] > 1).tolist()
     values = batch.id.values(batch.n)

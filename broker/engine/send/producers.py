@@ -1,10 +1,10 @@
-"""Idempotent producers: the answer to a repeated (producer, sequence).
+"""Idempotent producers: the stored answers to repeated (producer, sequence) pairs.
 
-Each producer has a window of its last 64 sequences, in any order. The first answer of each is
-packed: due times as offsets in the narrowest type that holds them, refs as the first one of each
-hour, since the rows of a batch are numbered hour by hour. Producers are forgotten ten minutes after
-their last send, in leader time; a million of them are kept, and a fixed total of answers, the
-oldest being dropped first. All of this follows from frames alone, so it is the same on every node.
+Each producer has a window of its last 64 sequences, in any order. The first answer to each is
+packed: due times as offsets in the narrowest type that fits, refs as the first one of each hour,
+since the rows of a batch are numbered hour by hour. A producer is forgotten ten minutes after its
+last send, in leader time. At most a million producers and a fixed total of answers are kept; the
+oldest go first. All of this follows from frames alone, so it is the same on every node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.broker.engine.errors import ConflictError
-from delaylog.broker.engine.upkeep.chain import Chain, Link
+from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
 from delaylog.storage.columns.packing import PackedList
 from delaylog.storage.columns.questions import alike
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, Int64Array
@@ -31,17 +31,17 @@ KEEP_MS: Final = 600_000
 PRODUCERS_MAX: Final = 1_000_000
 ANSWER_BYTES_MAX: Final = 256 << 20
 """Memory for the answers of all producers: 60 million rows with spread due times, or 590,000 sends
-of one message. Every node must drop the same answers, so this is no option."""
+of one message. Every node must drop the same answers, so this is not configurable."""
 ANSWER_COST: Final = 400
 """Bytes of one answer besides its packed columns: objects and entries of two dictionaries."""
 DIGEST_SIZE: Final = 4
 _DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
 _DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
-"""It is the first member of a packed answer; those of 0.1.0 have none, and 0.1.0 skips it."""
+"""Offset of the digest, the first member of a packed answer. Answers of release 0.1.0 have none."""
 _PACKER: Final = msgpack.Packer()
 _OFFSET_TYPES: Final = ("<u1", "<u2", "<u4", "<i8")
 _ZLIB_FIRST: Final = 0x78
-"""First byte of an answer packed by 0.1.0; that of a msgpack map with up to 15 members differs."""
+"""First byte of an answer packed by release 0.1.0. A small msgpack map never begins with it."""
 
 Kept = tuple[Int64Array, Int64Array, Int64Array, Int64Array]
 """Rows of a batch that did not become messages: (row, ref answered, due answered, result)."""
@@ -58,16 +58,16 @@ class FirstAnswer:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         results = self.results
         packed = len(self.packed)
         if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] == _DIGEST_HEAD:
-            # Not counted: a node of 0.1.0 keeps none, and drops the same answers.
+            # Not counted: a node of 0.1.0 stores none, and must drop the same answers.
             packed -= len(_DIGEST_HEAD) + DIGEST_SIZE
         return ANSWER_COST + packed + (0 if isinstance(results, int) else len(results))
 
     def was_of(self, batch: MessageBatch) -> bool:
-        """Whether the batch holds the messages that were answered, as far as that is known."""
+        """Whether the batch has the messages of the first send; True if no digest was stored."""
         if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] != _DIGEST_HEAD:
             return True
         return self.packed[_DIGEST_AT : _DIGEST_AT + DIGEST_SIZE] == digest_of(batch)
@@ -84,9 +84,9 @@ class FirstAnswer:
 
 
 def digest_of(batch: MessageBatch) -> bytes:
-    """Four bytes that follow from the bodies, ids, keys, tags and headers of a batch.
+    """A checksum of the bodies, ids, keys, tags and headers of a batch.
 
-    Times are left out: a delay in a JSON body becomes another time whenever it is sent.
+    Times are left out, since a delay in a JSON body gives another due time at each send.
     """
     crc = 0
     for number, column in enumerate((batch.body, batch.id, batch.key, batch.tags, batch.headers)):
@@ -105,9 +105,9 @@ def digest_of(batch: MessageBatch) -> bytes:
 def pack_answer(
     due: Int64Array, firsts: Int64Array, kept: Kept | None, position: int, digest: bytes = b""
 ) -> FirstAnswer:
-    """Pack an answer: the due times of a whole batch, the first ref that it got in each hour.
+    """Pack an answer: the due times of a batch, and its first ref in each hour.
 
-    `due` of rows that did not become messages does not matter.
+    `due` is ignored for rows that did not become messages.
     """
     n = len(due)
     members: dict[str, Any] = {"digest": digest} if digest else {}
@@ -163,7 +163,7 @@ def _unpack_due(members: dict[str, Any], n: int) -> Int64Array:
 
 
 def _number(due: Int64Array, firsts: Int64Array) -> Int64Array:
-    """Refs of rows by their due times: in each hour they follow one another from its first ref.
+    """Refs of rows from their due times: in each hour they are numbered from its first ref on.
 
     Rows due before the hour floor are in the first of the hours.
     """
@@ -182,7 +182,7 @@ def _number(due: Int64Array, firsts: Int64Array) -> Int64Array:
 def fill_kept(
     refs: Int64Array, due: Int64Array, rows: Int64Array, kept: Int64Array, kept_due: Int64Array
 ) -> None:
-    """Put answers of kept rows in; a negative ref -(r + 1) means "the same as row r"."""
+    """Fill in the answers of kept rows; a ref -(r + 1) means "the same as row r"."""
     same = kept < 0
     refs[rows[~same]], due[rows[~same]] = kept[~same], kept_due[~same]
     source = -(kept[same] + 1)
@@ -190,16 +190,16 @@ def fill_kept(
 
 
 @dataclass(slots=True, eq=False)
-class _Producer(Link):
+class _Producer(SnapshotNode):
     name: str
     used_ms: int
     top: int
     answers: dict[int, FirstAnswer] = field(default_factory=dict)
     dropped: int | None = None
-    """The highest sequence whose answer was dropped for lack of room."""
+    """The highest sequence whose answer was dropped to save memory."""
 
     def pack(self) -> bytes:
-        """For a checkpoint."""
+        """Pack for a checkpoint."""
         answers = [[s, a.rows, a.packed, a.results, a.position] for s, a in self.answers.items()]
         members: list[Any] = [self.name, self.used_ms, self.top, answers]
         if self.dropped is not None:
@@ -214,8 +214,8 @@ class ProducerTable:
         self, producers_max: int = PRODUCERS_MAX, answer_bytes_max: int = ANSWER_BYTES_MAX
     ) -> None:
         self._producers: dict[str, _Producer] = {}
-        self.chain: Chain[_Producer] = Chain(_Producer.pack)
-        """All of them, the least recently used first."""
+        self.entries: SnapshotList[_Producer] = SnapshotList(_Producer.pack)
+        """All producers, the least recently used first."""
         self._producers_max = producers_max
         self._answers: OrderedDict[int, tuple[_Producer, int]] = OrderedDict()
         """All answers by log position, the oldest first: (producer, sequence)."""
@@ -228,7 +228,7 @@ class ProducerTable:
         return len(self._producers)
 
     def seen(self, producer: str, sequence: int, rows: int) -> FirstAnswer | None:
-        """The first answer, or None for a new sequence. ConflictError below the window."""
+        """The first answer, or None for a new sequence. Raises ConflictError below the window."""
         known = self._producers.get(producer)
         if known is None:
             return None
@@ -244,7 +244,7 @@ class ProducerTable:
         if known.dropped is not None and sequence <= known.dropped:
             raise ConflictError(
                 f"the answer to sequence {sequence} of this producer is no longer kept: the send "
-                "was accepted unless it was never made; look its messages up, or send them anew "
+                "was accepted unless it was never made; look its messages up, or send them again "
                 "with a higher sequence",
                 field="sequence",
             )
@@ -263,20 +263,20 @@ class ProducerTable:
         if known is None:
             known = self._producers[producer] = _Producer(producer, now_ms, sequence)
         else:
-            self.chain.remove(known)
-        self.chain.append(known)
+            self.entries.remove(known)
+        self.entries.append(known)
         known.used_ms = now_ms
         known.top = max(known.top, sequence)
         self._keep(known, sequence, answer)
         for old in [s for s in known.answers if s <= known.top - WINDOW]:
             self._forget(known, old)
         while len(self._producers) > self._producers_max:
-            self._drop(self.chain.first)
+            self._drop(self.entries.first)
             self.dropped += 1
         # An answer is kept at least until the next send, however large it is.
         while self.answer_bytes > self._answer_bytes_max and len(self._answers) > 1:
             one, number = next(iter(self._answers.values()))
-            self.chain.before_change(one)
+            self.entries.before_change(one)
             self._forget(one, number)
             one.dropped = number if one.dropped is None else max(one.dropped, number)
             self.answers_dropped += 1
@@ -296,41 +296,41 @@ class ProducerTable:
     def _drop(self, known: _Producer | None) -> None:
         assert known is not None
         del self._producers[known.name]
-        self.chain.remove(known)
+        self.entries.remove(known)
         for sequence in list(known.answers):
             self._forget(known, sequence)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether `expire` would forget somebody."""
-        first = self.chain.first
+        """Whether `expire` would forget a producer."""
+        first = self.entries.first
         return first is not None and first.used_ms + KEEP_MS <= now_ms
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that were silent for ten minutes. `now_ms` = leader time of a frame."""
+        """Forget producers without a send for ten minutes. `now_ms` = leader time of a frame."""
         while self.has_expired(now_ms):
-            self._drop(self.chain.first)
+            self._drop(self.entries.first)
 
     def set_back(self, now_ms: int) -> None:
-        """The clock went back: what was used later than now was used just now."""
-        self.chain.before_changes()
+        """The clock went back: no producer was used later than now."""
+        self.entries.before_changes()
         for known in self._producers.values():
             known.used_ms = min(known.used_ms, now_ms)
 
     def jump_ahead(self, by_ms: int) -> None:
-        """The clock was set ahead: what is left of the ten minutes stays."""
-        self.chain.before_changes()
+        """The clock jumped ahead: producers keep what is left of their ten minutes."""
+        self.entries.before_changes()
         for known in self._producers.values():
             known.used_ms += by_ms
 
     def snapshot(self) -> PackedList:
-        """For a checkpoint; `chain.work` fills it in slices."""
-        return self.chain.snapshot(len(self._producers))
+        """For a checkpoint; `entries.work` fills it in slices."""
+        return self.entries.snapshot(len(self._producers))
 
     def restore(self, saved: Iterable[Any]) -> None:
-        """Fill the table from a checkpoint. Few have a fifth member."""
+        """Fill the table from a checkpoint. The member `dropped` is optional."""
         for name, used_ms, top, answers, *more in saved:
             known = self._producers[name] = _Producer(name, used_ms, top)
-            self.chain.append(known)
+            self.entries.append(known)
             known.dropped = more[0] if more else None
             for sequence, *rest in answers:
                 self._keep(known, sequence, FirstAnswer(*rest))

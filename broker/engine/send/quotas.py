@@ -1,4 +1,4 @@
-"""Quotas of a topic: how fast it may be sent to, how much may wait in it, how far ahead."""
+"""Quotas of a topic: send rate, number and bytes of living messages, and how far ahead."""
 
 from __future__ import annotations
 
@@ -12,33 +12,39 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.merging import Merge
 from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.broker.engine.transactions.held import NOTHING_HELD, Held
+from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, column_max
 
 RATE_SECONDS: Final = 10
-"""A rate is an average over so long: that much may come at once."""
+"""A rate is an average over this time, so a burst may be as large as that."""
 _RETRY_S: Final = 5
-"""When to ask again where only consumers can make room."""
+"""Retry-After where only consumers can make room."""
 
 
 class QuotaError(EngineError):
-    """A quota is used up: nothing was done; ask again after `facts["retry_after_s"]`."""
+    """A quota is used up; nothing was done. Try again after `facts["retry_after_s"]`."""
 
     code = "quota"
     fresh: Int64Array | None = None
-    """Rows of the batch that were to be new messages; None = all. The others need no quota."""
+    """Rows of the batch that would have become new messages; None = all. Others need no quota."""
 
 
 def check_quota(
-    topic: Topic, batch: MessageBatch, merge: Merge, now_ms: int, *, held: Held | None = None
+    topic: Topic,
+    batch: MessageBatch,
+    merge: Merge,
+    now_ms: int,
+    *,
+    outstanding: Outstanding | None = None,
 ) -> None:
-    """Refuse a batch that would go over a quota. What it takes of the rate is taken.
+    """Refuse a batch that would exceed a quota; take its rows from the rate's tokens.
 
-    `held` = by transactions. What is staged may come to live beside what does: it has been let in.
+    `outstanding` = rows that transactions have staged or committed and not published yet. They
+    count against the quota, since a later commit or publication must not exceed it.
 
-    A row that only repeats a living id takes nothing, whatever its answer is; one that takes the
-    place of a living message has to be near enough, but is no new message.
+    A row that repeats the id of a living message needs no quota. If it replaces that message, only
+    the limit of how far ahead it may be due applies.
     """
     quota = topic.settings.quota
     if quota is None:
@@ -49,7 +55,7 @@ def check_quota(
             _check_horizon(quota, batch, merge.accepted, now_ms)
         n = batch.n if fresh is None else len(fresh)
         if n:
-            _check_room(topic, quota, batch, fresh, n, held or NOTHING_HELD)
+            _check_room(topic, quota, batch, fresh, n, outstanding or NOTHING_OUTSTANDING)
             if quota.rate:
                 _take_rate(topic, quota, n, now_ms)
     except QuotaError as error:
@@ -58,7 +64,7 @@ def check_quota(
 
 
 def _fresh(batch: MessageBatch, merge: Merge) -> Int64Array | None:
-    """Rows that become messages where none was; None = all."""
+    """Rows that become new messages rather than replacements; None = all."""
     if merge.replaced_rows is None:
         return merge.accepted
     stored = np.arange(batch.n) if merge.accepted is None else merge.accepted
@@ -76,7 +82,7 @@ def _check_horizon(
         column = column if isinstance(column, int) else column[stored]
     ahead_ms = column_max(column) - (now_ms if batch.delay_ms is None else 0)
     if ahead_ms > quota.horizon_ms:
-        # It comes within the quota as time goes by.
+        # Waiting helps: the due time comes nearer.
         wait_s = math.ceil((ahead_ms - quota.horizon_ms) / 1000)
         raise QuotaError(
             f"this topic takes messages at most {quota.horizon_ms} ms ahead",
@@ -91,9 +97,9 @@ def _check_room(
     batch: MessageBatch,
     fresh: Int64Array | None,
     n: int,
-    held: Held,
+    outstanding: Outstanding,
 ) -> None:
-    pending = topic.pending + held.staged_rows
+    pending = topic.pending + outstanding.staged_rows
     if quota.pending and pending + n > quota.pending:
         raise QuotaError(
             f"{pending} messages live in this topic, its quota is {quota.pending}",
@@ -101,9 +107,9 @@ def _check_room(
             retry_after_s=_RETRY_S,
         )
     if quota.bytes:
-        # What is held was not sent yet: the mean size says nothing about it.
-        sent = max(pending - held.rows, 0) * topic.bytes_sent // max(topic.sent, 1)
-        size = sent + held.bytes
+        # Outstanding rows are not in `bytes_sent` yet, so their exact bytes are added instead.
+        sent = max(pending - outstanding.rows, 0) * topic.bytes_sent // max(topic.sent, 1)
+        size = sent + outstanding.bytes
         if size + batch.bytes_of(fresh) > quota.bytes:
             raise QuotaError(
                 f"about {size} bytes live in this topic, its quota is {quota.bytes}",

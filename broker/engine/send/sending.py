@@ -1,8 +1,8 @@
-"""Send: judge a batch, decide, append one frame, answer with refs.
+"""Send: check a batch, decide, append one frame, answer with refs.
 
-A batch is judged whole for syntax and limits before anything is decided. Ids are merged against
-living messages (applied state, so frames in flight count); rows that only repeat a living id do
-not become messages. What is decided goes into the frame; apply does the rest.
+The whole batch is checked against syntax and limits before anything is decided. Ids are merged with
+those of living messages, by applied state, so that frames in flight count. The frame contains the
+decision, and `apply_send` does the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delaylog.broker.engine.send.merging import CREATED, REPLACED, Merge, end_re
 from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.send.quotas import check_quota
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.topics.changing import get_or_make_topic
+from delaylog.broker.engine.topics.commands import get_or_make_topic
 from delaylog.storage.columns.questions import some
 from delaylog.storage.layout import (
     FrameKind,
@@ -47,12 +47,12 @@ from delaylog.storage.messages.message_fields import (
 
 
 def _clean_ids(column: TextColumn, n: int) -> bool:
-    """Whether all ids of a column are legal; `check_packed` says what is wrong with one."""
+    """Whether all ids of a column are valid; `check_packed` then names what is wrong with one."""
     if column_max(column.size) > ID_BYTES_MAX:
         return False
     raw = np.frombuffer(column.block, np.uint8)
     if raw.min() >= ord(" ") and raw.max() < ord("~"):
-        # Nothing but ASCII, no control letter, and no id of the broker's own.
+        # Printable ASCII without `~`, with which the broker's own ids begin.
         return True
     if not all_utf8(column, n):
         return False
@@ -68,7 +68,7 @@ def _clean_keys(column: TextColumn, n: int) -> bool:
 
 
 _ALL_CLEAN: Final = {"id": _clean_ids, "key": _clean_keys}
-"""Quick looks at whole columns."""
+"""Fast checks of whole columns."""
 
 
 def _check_texts(batch: MessageBatch) -> None:
@@ -84,7 +84,7 @@ def _check_texts(batch: MessageBatch) -> None:
 
 
 def all_utf8(column: TextColumn, n: int) -> bool:
-    """Whether each value is UTF-8: the block is, and no value begins inside a letter."""
+    """Whether each value is UTF-8: the whole block is, and no value begins inside a character."""
     raw = bytes(column.block)
     if raw.isascii():
         return True
@@ -98,7 +98,7 @@ def all_utf8(column: TextColumn, n: int) -> bool:
 
 
 def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
-    """Refuse what breaks a limit, naming the column. Nothing has been done yet."""
+    """Refuse a batch that exceeds a limit, naming the column."""
     limits = state.limits
     if column_max(batch.body.size) > limits.body_bytes_max:
         raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
@@ -129,7 +129,7 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
 def topic_of_send(
     state: EngineState, key: tuple[str, str], batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> Topic:
-    """The topic (namespace, name) of a send. A send that is refused creates none."""
+    """The topic of a send, by (namespace, name); created only if the send is not refused."""
     topic = state.topics.get(key)
     if topic is None:
         check_batch(state, batch, now_ms)
@@ -144,7 +144,7 @@ def _check_room(state: EngineState, free_bytes: int) -> None:
 
 
 def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> SendDecision:
-    """The decision about a batch whose ids were looked up, by the topic's present settings."""
+    """The decision about a batch whose ids were merged, by the topic's current settings."""
     topic.used_ms = now_ms
     topic.sent_rate.look(now_ms, topic.sent)
     return SendDecision(
@@ -161,12 +161,12 @@ def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> 
 def send(
     state: EngineState, topic: Topic, batch: MessageBatch, now_ms: int, *, free_bytes: int
 ) -> SendResult:
-    """One topic's batch. Raises EngineError, MemberError; then nothing was done."""
+    """Send a batch to a topic. Raises EngineError or MemberError; then nothing was done."""
     check_batch(state, batch, now_ms)
     seen: FirstAnswer | None = None
     producer = None if batch.producer is None else f"{topic.number}/{batch.producer}"
     if producer is not None and batch.sequence is not None:
-        # Sequences count per topic: a producer of two topics may number each by itself.
+        # Sequences are per topic: a producer may number its sends to two topics independently.
         seen = state.producers.seen(producer, batch.sequence, batch.n)
         if seen is not None:
             if not seen.was_of(batch):
@@ -177,7 +177,7 @@ def send(
                 )
             refs, due, results = seen.unpack()
             return SendResult(refs, due, results, state.log.end_position)
-    # After the look at what was accepted before: a repeat is answered whatever the disk says.
+    # Checked after repeated sends, which are answered even when the disk is full.
     _check_room(state, free_bytes)
     merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
     check_quota(topic, batch, merge, now_ms)
@@ -186,8 +186,8 @@ def send(
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)
     placed, refs = apply_send(state, batch, decision, Logged(position, end, now_ms))
     for group, old in merge.replaced:
-        # The new messages stand in the log before the old ones end: a torn tail in between
-        # leaves both, never none.
+        # The frame of the new messages comes before the one that ends the old: if the log is torn
+        # between the two, both exist rather than none.
         end_replaced(state, topic, group, old, now_ms)
         end = state.log.end_position
     out, due = in_batch_order(placed, refs, batch.n)

@@ -1,5 +1,5 @@
-"""Topics and their groups: what they are, their settings, how they come and go.
+"""Topics and their groups: settings, counts, rate limits, metrics, and commands that change them.
 
-Imports: ready, storage.
+Imports: ready, storage; `commands` and `idle` also apply and deliver.
 Begin with `groups`.
 """

@@ -1,10 +1,10 @@
-"""Consumer groups: who sees a topic's messages, with one state and one ready queue each.
+"""Consumer groups: each sees a topic's messages with its own states and its own ready queue.
 
-A message is one row and one body whatever the number of groups. A group sees what was sent after
-it was born; what was sent below its floor has ended by rule (a purge is one frame, it touches no
-row). So the living rows of a group are counted by hour: when a group goes, or is purged, its
-counts leave the hours' in one step. A row that comes back from a lease, moves or is replayed
-stores where in the log it did, so that only a purge after that ends it.
+A message is one row and one body, however many groups there are. A group sees what was sent at or
+behind `born`. What was sent below its `floor` has ended: a purge is one frame that raises the floor
+and touches no row. Therefore a group counts its living rows by hour, and a drop or a purge
+subtracts them from the hours' counts in one step. A row that returns from a lease, moves or is
+replayed stores the log position where it did, so that only a later purge ends it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.ready.key_gate import KeyGate
-from delaylog.broker.engine.ready.ready_lanes import Order, ReadyLanes
+from delaylog.broker.engine.ready.ready_queues import ReadyOrder, ReadyQueues
 from delaylog.broker.engine.topics.rate_meter import RateMeter
 from delaylog.broker.engine.topics.settings import RateLimit
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
@@ -37,7 +37,7 @@ DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""
 DEFAULT_NAME: Final = "default"
 MakeRun: TypeAlias = Callable[[int], RunFile]
-"""Makes a file for what does not fit into memory, by the number of its topic."""
+"""Creates a file for refs that do not fit into memory; its argument is the topic's number."""
 
 _ENDED_NAMES: Final[dict[int, str]] = {
     MessageState.ACKED: "acked",
@@ -49,7 +49,7 @@ _ENDED_NAMES: Final[dict[int, str]] = {
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Living messages and, since the group was made, ended ones."""
+    """Living messages, and messages that ended since the group was created."""
 
     living: int = 0
     leased: int = 0
@@ -59,7 +59,7 @@ class GroupCounts:
     deleted: int = 0
     delivered: int = 0
     sums: GroupCounts | None = None
-    """What is counted here counts there as well; not state (see `Series`)."""
+    """Sums that every change here is added to as well; not state (see `Series`)."""
 
     def add(self, name: str, n: int) -> None:
         """Raise one of the counts by n."""
@@ -73,7 +73,7 @@ class GroupCounts:
         self.add(_ENDED_NAMES[state], n)
 
     def changed(self, before: int, after: int, n: int) -> None:
-        """Count n ended messages that went from one ended state to another."""
+        """Count n messages that changed from one ended state to another."""
         self.add(_ENDED_NAMES[before], -n)
         self.add(_ENDED_NAMES[after], n)
 
@@ -86,60 +86,60 @@ class Group:
     name: str
     make_run: MakeRun
     topic: int = 0
-    """The topic's number: names the files of what is ready."""
+    """The topic's number, which names the files of its ready queues."""
     born: int = 0
-    """Log position of its making: what was sent before does not exist for it."""
+    """Log position of its creation: what was sent before does not exist for it."""
     ephemeral: bool = False
-    """It goes when nobody has asked for its messages for a while."""
+    """Whether it is dropped after some time without a receive."""
     floor: int = 0
     """Log position of its last purge (at least `born`): what was sent before has ended."""
     counts: GroupCounts = field(default_factory=GroupCounts)
     hours: CountColumns = field(default_factory=CountColumns)
-    """Living rows by the hour they stand in; hours without any are absent."""
+    """Living rows by their hour; hours without any are absent."""
     guests: CountColumns = field(default_factory=CountColumns)
-    """Living rows that stand elsewhere, by the hour of their origin."""
+    """Living rows in another hour than their origin, by the hour of the origin."""
     purged_ms: int = 0
     """When its last purge was."""
     bucket: TokenBucket | None = None
-    """What may be handed out by the topic's rate limit; not state."""
+    """Tokens for deliveries, by the topic's rate limit; not state."""
     pace: RateLimit | None = None
-    """The limit that the bucket was made for."""
+    """The limit of that bucket."""
     made_rates: tuple[RateMeter, RateMeter] | None = None
-    """Of the counts of deliveries and acks, if something has needed them yet; not state."""
+    """Meters of deliveries and acks, once they are needed; not state."""
     used_ms: int = 0
-    """When somebody last asked for its messages; not state."""
+    """Time of the last receive; not state."""
     suspect_until_ms: int = 0
-    """Rows below the floor may still come out of the wheel up to this due time; not state."""
-    order: Order | None = None
+    """Due time up to which the wheel may still release rows below the floor; not state."""
+    order: ReadyOrder | None = None
     """How ready messages are ordered, as the topic's settings say."""
-    made_ready: ReadyLanes | None = None
-    """`ready`, if something has needed it yet."""
+    made_ready: ReadyQueues | None = None
+    """`ready`, once it is needed."""
     made_gate: KeyGate | None = None
-    """`gate`, if something has needed it yet."""
+    """`gate`, once it is needed."""
 
     @property
-    def ready(self) -> ReadyLanes:
-        """What is ready. Most of many groups have nothing, so it is made when it is needed."""
+    def ready(self) -> ReadyQueues:
+        """Its ready queues. Created on demand, since most of many groups have nothing ready."""
         if self.made_ready is None:
             make_run = partial(self.make_run, self.topic)
-            self.made_ready = ReadyLanes(make_run, self.gate, self.order)
+            self.made_ready = ReadyQueues(make_run, self.gate, self.order)
         return self.made_ready
 
     @property
     def gate(self) -> KeyGate:
-        """Who holds which key; made when it is needed."""
+        """Its key locks, created on demand."""
         if self.made_gate is None:
             self.made_gate = KeyGate(partial(self.make_run, self.topic))
         return self.made_gate
 
     @property
     def delivered_rate(self) -> RateMeter:
-        """Of the count of deliveries."""
+        """The rate of deliveries."""
         return self._rates()[0]
 
     @property
     def acked_rate(self) -> RateMeter:
-        """Of the count of acks."""
+        """The rate of acks."""
         return self._rates()[1]
 
     def _rates(self) -> tuple[RateMeter, RateMeter]:
@@ -149,42 +149,42 @@ class Group:
 
     @property
     def has_ready(self) -> bool:
-        """Whether a receive may find something."""
-        lanes, gate = self.made_ready, self.made_gate
-        return (lanes is not None and len(lanes) > 0) or (gate is not None and gate.freed)
+        """Whether a receive may find a message."""
+        ready, gate = self.made_ready, self.made_gate
+        return (ready is not None and len(ready) > 0) or (gate is not None and gate.freed)
 
     @property
     def free_count(self) -> int:
-        """How many messages consumers may be woken for: at least 1, and no more than that while
-        keys or a rate limit hold messages back.
+        """For how many messages consumers may be woken: at least 1, and exactly 1 while locked keys
+        or a rate limit may keep messages from being handed out.
         """
-        lanes, gate = self.made_ready, self.made_gate
-        if lanes is None or self.bucket is not None or (gate is not None and gate.holding):
+        ready, gate = self.made_ready, self.made_gate
+        if ready is None or self.bucket is not None or (gate is not None and gate.in_use):
             return 1
-        return max(len(lanes), 1)
+        return max(len(ready), 1)
 
     @property
     def ready_count(self) -> int:
-        """Ready messages, approximately; those parked behind a held key are included."""
+        """Approximate number of ready messages, including parked ones."""
         return 0 if self.made_ready is None else self.made_ready.living
 
-    def set_order(self, order: Order | None) -> None:
-        """Order what becomes ready from now on."""
+    def set_order(self, order: ReadyOrder | None) -> None:
+        """Set the order of messages that become ready from now on."""
         self.order = order
         if self.made_ready is not None:
             self.made_ready.set_order(order)
 
     def forget_ready(self) -> None:
-        """Drop the hints to what is ready: it will come up again, or has ended."""
+        """Drop the hints in the ready queues: each message is released again, or has ended."""
         if self.made_ready is not None:
             self.made_ready.clear()
 
     def count_living(self, by_hour: Mapping[int, int], times: int) -> None:
-        """Rows of hours begin (`times` > 0) or stop to live."""
+        """Count rows, by hour, that begin (`times` > 0) or cease to live."""
         self.hours.add(by_hour, times)
 
     def count_guests(self, by_hour: Mapping[int, int], times: int) -> None:
-        """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere."""
+        """Count guests, by the hour of their origin, that begin (`times` > 0) or cease to live."""
         self.guests.add(by_hour, times)
 
     def has(self, rows: RowArray) -> npt.NDArray[np.bool_]:
@@ -193,19 +193,19 @@ class Group:
         return np.asarray(mine & (rows["sent_position"] >= self.born), np.bool_)
 
     def purged(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
-        """Which rows, of those that exist for it, a purge has ended (no state says so)."""
+        """Which rows, of those that exist for it, a purge has ended; no state records that."""
         return self.purged_of(rows["sent_position"], entries)
 
     def purged_of(
         self, sent_position: npt.NDArray[np.uint64], entries: StateArray
     ) -> npt.NDArray[np.bool_]:
-        """The same by where in the log the rows were sent."""
-        # The time of an entry that is in no state is where in the log it came back.
+        """The same, given the log positions at which the rows were sent."""
+        # In an entry without a state, `time` is the log position at which the row returned.
         below = (sent_position < self.floor) & (entries["time"] < self.floor)
         return np.asarray(below & (entries["state"] == STATE_NONE), np.bool_)
 
     def show_purged(self, sent_position: npt.NDArray[np.uint64], entries: StateArray) -> None:
-        """Make entries (copies) say what no state says: that a purge has ended their rows."""
+        """Change `entries`, which must be copies, so that they show rows ended by a purge."""
         if self.floor:
             purged = self.purged_of(sent_position, entries)
             if some(purged):

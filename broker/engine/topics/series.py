@@ -1,8 +1,9 @@
-"""Which topics and groups have metrics of their own; all others are summed.
+"""Which topics and groups have their own metrics; all others are summed under one label.
 
-A topic takes a place when it is created and keeps it until it is dropped. A topic that was created
-while no place was free stays among the others, also across restarts (checkpoints record it), so
-the counters of the others never fall. Living and leased messages leave the sums with their group.
+A topic gets its own series when it is created, if one is free, and keeps it until it is dropped. A
+topic created while none was free stays among the others, also across restarts (checkpoints record
+it), so that the counters of the others never fall. When a group is dropped, its living and leased
+messages are subtracted from the sums.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import Group, GroupCounts
 
 GROUPS_PER_TOPIC: Final = 4
-"""Places for groups, for each place of a topic."""
+"""Series for groups, for each series of a topic."""
 _FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
 
 
 class Series:
-    """Places of topics, and the sums over those without one."""
+    """Topics with their own metrics, and the sums over all others."""
 
     def __init__(self, topics_max: int) -> None:
         self.topics_max = topics_max
         self.topics: dict[int, Topic] = {}
-        """Topics with metrics of their own, by number."""
+        """Topics with their own metrics, by number."""
         self.groups = 0
-        """Groups with metrics of their own."""
+        """Number of groups with their own metrics."""
         self.sent = 0
-        """Messages sent to all other topics, dropped ones too."""
+        """Messages sent to all other topics, including dropped ones."""
         self.counts = GroupCounts()
-        """Sums over all other groups; of dropped ones only what had ended."""
+        """Sums over all other groups; of dropped groups only ended messages."""
 
     def enter(self, topic: Topic, *, other: bool = False) -> None:
-        """A topic exists from now on; `other` = it had no place before a restart."""
+        """A topic was created or restored; `other` = it had no series before the restart."""
         if not other and len(self.topics) < self.topics_max:
             self.topics[topic.number] = topic
         elif not other:
             self.sent += topic.sent
 
     def leave(self, topic: Topic) -> None:
-        """A topic was dropped; its place is free for a new one."""
+        """A topic was dropped; its series is free for a new one."""
         self.topics.pop(topic.number, None)
 
     def count_sent(self, topic: Topic, count: int) -> None:
@@ -49,7 +50,7 @@ class Series:
             self.sent += count
 
     def enter_group(self, topic: Topic, group: Group, *, other: bool = False) -> None:
-        """A group exists from now on, or comes back from a checkpoint that named its sums."""
+        """A group was created or restored; `other` = it was part of the sums before the restart."""
         room = self.groups < self.topics_max * GROUPS_PER_TOPIC
         if not other and room and topic.number in self.topics:
             self.groups += 1
@@ -60,7 +61,7 @@ class Series:
                 self.counts.add(name, getattr(group.counts, name))
 
     def leave_group(self, group: Group) -> None:
-        """A group goes: what lived in it lives no more."""
+        """A group was dropped: nothing lives in it any more."""
         if group.counts.sums is None:
             self.groups -= 1
             return
@@ -73,7 +74,7 @@ class Series:
         return [self.sent, *(getattr(self.counts, name) for name in _FIELDS)]
 
     def restore(self, saved: list[Any]) -> None:
-        """Sums of a checkpoint; topics and groups that were part of them enter as `other`."""
+        """Restore sums; topics and groups that are part of them enter as `other`."""
         self.sent = saved[0]
         for name, value in zip(_FIELDS, saved[1:], strict=True):
             setattr(self.counts, name, value)

@@ -1,4 +1,4 @@
-"""Settings of a topic: their types and defaults, their bounds, and how a request gives them.
+"""Settings of a topic: types, defaults and bounds, and how a request is parsed.
 
 `SETTINGS` declares names, bounds and documentation; `TopicSettings` is what the engine uses.
 """
@@ -99,14 +99,14 @@ class TopicSettings:
         return asdict(self)
 
     def succeeds_leased(self, merge: str) -> bool:
-        """Whether a new message, whose id a leased message has, becomes its successor."""
+        """Whether a new message with the id of a leased message becomes its successor."""
         if self.merge_leased is None:
             return merge == "replace"
         return self.merge_leased == "successor"
 
     @classmethod
     def from_dict(cls, members: dict[str, Any]) -> TopicSettings:
-        """Settings from members that `parse_settings` checked (or a frame holds).
+        """Settings from members that `parse_settings` has checked, or that a frame contains.
 
         Equal settings share one object, since most topics have the same.
         """
@@ -128,7 +128,7 @@ class TopicSettings:
 
 
 _KNOWN: Final[dict[bytes, TopicSettings]] = {}
-"""Settings by the packed members they were made from."""
+"""Settings by the packed members they were created from."""
 _KNOWN_MAX: Final = 4_096
 _OBJECTS: Final[dict[str, Callable[..., Any]]] = {
     "backoff": Backoff,

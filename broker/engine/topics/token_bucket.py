@@ -1,7 +1,7 @@
-"""Token bucket: how many deliveries may go now, at a rate per second with a burst.
+"""Token bucket: how many deliveries, or sends, a rate per second with a burst allows now.
 
-All in integers, so nothing is lost to rounding however long it runs and however often it is asked:
-a token is 10^9 parts, and a rate of r millionths of a token per second adds r parts a millisecond.
+All in integers, so that rounding loses nothing however long it runs: a token is 10^9 parts, and a
+rate of r millionths of a token per second adds r parts a millisecond.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ TOKEN_PARTS: Final = 1_000_000_000
 PER_SECOND_MAX: Final = 1e9
 """More than any machine delivers; a float keeps millionths of it."""
 HOLD_MS_MAX: Final = 1_000
-"""A clock that goes back by at most this gives nothing until it has caught up, so jitter earns no
-tokens. From further back it counts anew: nobody waits out an hour that was set back."""
+"""If the clock goes back by at most this, no token is earned until it has caught up, so that jitter
+earns none. If it goes back further, counting starts over from the new time."""
 
 
 class TokenBucket:
@@ -31,29 +31,29 @@ class TokenBucket:
         self._parts_max = burst * TOKEN_PARTS
         self._parts = self._parts_max
         self._at_ms: int | None = None
-        """Up to where time has been counted; None = not asked yet."""
+        """Time up to which tokens were earned; None = never used."""
 
     def take(self, now_ms: int, wanted: int) -> int:
-        """Take up to `wanted` tokens; how many there were."""
+        """Take up to `wanted` tokens; returns how many were taken."""
         self._earn(now_ms)
         taken = min(max(wanted, 0), self._parts // TOKEN_PARTS)
         self._parts -= taken * TOKEN_PARTS
         return taken
 
     def give_back(self, count: int) -> None:
-        """Return tokens that were taken and not used. The bucket overflows as ever."""
+        """Return tokens that were not used; those above the burst are lost."""
         assert count >= 0, "tokens are given back, not taken"
         self._parts = min(self._parts + count * TOKEN_PARTS, self._parts_max)
 
     def ready_at_ms(self, now_ms: int) -> int:
-        """When at least one token is there, `now_ms` included; NEVER_MS if it never will be."""
+        """Earliest time, from `now_ms` on, with at least one token; NEVER_MS if there is none."""
         self._earn(now_ms)
         missing = TOKEN_PARTS - self._parts
         if missing <= 0:
             return now_ms
         if self._parts_per_ms == 0:
             return NEVER_MS
-        assert self._at_ms is not None, "time was counted just now"
+        assert self._at_ms is not None, "`_earn` sets the time"
         return self._at_ms - (-missing // self._parts_per_ms)
 
     def _earn(self, now_ms: int) -> None:

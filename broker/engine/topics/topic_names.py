@@ -1,4 +1,4 @@
-"""Names of topics, sorted in each namespace: what a page of the list is cut from."""
+"""Names of topics, sorted in each namespace, for the pages of a list of topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sortedcontainers import SortedList
 
 
 class TopicNames:
-    """Kept beside the topics, so that a page costs what is on it."""
+    """Sorted names, so that the cost of a page depends on its length only."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, SortedList[str]] = {}
@@ -30,7 +30,7 @@ class TopicNames:
     def page(
         self, namespace: str, limit: int, *, after: str = "", prefix: str = ""
     ) -> tuple[list[str], str | None]:
-        """Up to `limit` names behind `after`; the cursor of the next page, None on the last."""
+        """Up to `limit` names behind `after`, and the cursor of the next page; None on the last."""
         first = max(after, prefix)
         names = self._spaces.get(namespace)
         if names is None:

@@ -1,8 +1,9 @@
-"""What checkpoints say of topics: packed in slices while the broker goes on.
+"""Packs topics for checkpoints, in slices, while the broker goes on.
 
 A checkpoint is of one log position. A topic that is about to change while others are still being
-packed is packed first (copy-on-write), so each is packed as it was at that position. What was
-packed is kept until the topic changes: of many topics few change between two checkpoints.
+packed is packed before the change (copy-on-write), so that each is packed as it was at that
+position. Packed topics are cached until they change: of many topics few change between two
+checkpoints.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ TOPIC: Final = NamedFields(
     last_hour="last_hour",
     next_group="next_group",
 )
-"""What a checkpoint says of a topic that exists."""
+"""Fields of a topic in a checkpoint."""
 GROUP: Final = NamedFields(born="born", ephemeral="ephemeral", floor="floor", purged_ms="purged_ms")
 
 
 class PackedTopics:
-    """Topics as checkpoints have them. Whatever changes one calls `before_change` first."""
+    """Packed topics. `before_change` must be called before any change to a topic."""
 
     def __init__(self, topics: Mapping[int, Topic], series: Series) -> None:
         self.topics = topics
@@ -52,26 +53,26 @@ class PackedTopics:
         """Topics that have not changed since they were packed."""
         self._packing: TopicPacking | None = None
         self.settings: list[dict[str, Any]] = []
-        """What packed topics name by its place: those of nearly all are the same object."""
+        """Distinct settings; packed topics contain an index into it."""
         self._known: dict[int, tuple[TopicSettings, int]] = {}
-        """Places in `settings` by the identity of the object, which is kept for that."""
+        """Indexes into `settings` by the identity of the object, which is kept alive here."""
 
     def begin(self) -> TopicPacking:
-        """Pack the topics that there are now, by `work`."""
+        """Begin to pack the topics that exist now; `work` does it."""
         if len(self.settings) > _SETTINGS_MIN + 2 * len(self.topics):
-            # Most of them are those of topics that have others by now.
+            # Most of them belong to topics whose settings have changed since.
             self._packed, self._known, self.settings = {}, {}, []
         self._packing = TopicPacking(self)
         return self._packing
 
     def work(self) -> Iterator[None]:
-        """Pack what `begin` found and has not been packed yet."""
+        """Pack the topics that existed at `begin`."""
         if self._packing is not None:
             yield from self._packing.work()
             self._packing = None
 
     def give_up(self) -> None:
-        """Nobody needs the packing any more."""
+        """Abandon the packing that is under way."""
         self._packing = None
 
     def before_change(self, number: int) -> None:
@@ -81,7 +82,7 @@ class PackedTopics:
         self._packed.pop(number, None)
 
     def of(self, topic: Topic) -> bytes:
-        """A topic as it is now."""
+        """A topic as it is now, packed."""
         found = self._packed.get(topic.number)
         if found is None:
             found = self._packed[topic.number] = self._pack(topic)
@@ -111,7 +112,7 @@ class PackedTopics:
 
 
 class TopicPacking:
-    """Packs the topics that exist when it is made."""
+    """Packs the topics that exist when it is created."""
 
     def __init__(self, packed: PackedTopics) -> None:
         self._packed = packed

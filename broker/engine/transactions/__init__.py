@@ -1,7 +1,8 @@
-"""Transactions: parts are staged in the log, one frame decides, a publisher brings the rows in.
+"""Transactions: parts are staged in the log, a COMMIT frame decides, a publisher creates the rows.
 
-`parts` and `table` are what frames say; `deciding` judges calls and appends frames; `staged` reads
-parts back from the log; `publishing` appends PUBLISH frames until a decided transaction is done.
+Imports: apply, send, topics, storage. Begin with `commands`, which checks calls and appends frames.
+`table` and `parts` are the state; `winners` compares row counts at a commit; `staged` reads parts
+back from the log; `publishing` appends PUBLISH frames until a committed transaction is done.
 """
 
 from delaylog.broker.engine.transactions.open_transaction import Unpublished

@@ -1,4 +1,4 @@
-"""A transaction that is open, and one that is committed and not published."""
+"""An open transaction, and one that is committed and not published yet."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from delaylog.storage.log.transaction_frames import (
 )
 
 ROW_BYTES: Final = 112 + 32
-"""What a row takes in its hour beside its record: index entry and state."""
+"""Bytes of a row in its hour besides its record: index entry and state."""
 
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """One that has not been decided."""
+    """A transaction that is not decided."""
 
     number: int
     id: str
     began_ms: int
     ttl_ms: int
-    """So long it stays open after each call about it."""
+    """How long it stays open after each call about it."""
     expires_ms: int
     parts: PartTable = field(default_factory=PartTable)
     rows: int = 0
@@ -32,38 +32,38 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class Unpublished:
-    """One that was committed and whose rows are on their way into their hours."""
+    """A committed transaction whose rows are being published."""
 
     number: int
     id: str
     decided_ms: int
     position: int
-    """Of the COMMIT frame: where in the log its messages count as sent."""
+    """Position of the COMMIT frame, at which its messages count as sent."""
     parts: PartArray
-    """Those that won, in the order they are published in."""
+    """The parts that won, in the order of publication."""
     rows: int
     bytes: int
     discarded_rows: int
     published: int = 0
-    """Rows that are through."""
+    """Rows published so far."""
     at: int = 0
-    """The part that is next, or half done."""
+    """Index of the next part, or the one that is partly published."""
     row: int = 0
     """Its next row."""
     counts: list[int] = field(default_factory=lambda: [0] * len(RESULTS))
 
     @property
     def done(self) -> bool:
-        """Whether all rows are through."""
+        """Whether all rows are published."""
         return self.at == len(self.parts)
 
     @property
     def log_from(self) -> int:
-        """Where the first part stands that is still needed."""
+        """Log position of the first part that is still needed."""
         return int(self.parts["position"][self.at])
 
     @property
     def debt_bytes(self) -> int:
-        """About what its rows will still take on disk."""
+        """Approximate disk space that its rows will still take."""
         left = self.rows - self.published
         return self.bytes * left // max(self.rows, 1) + left * ROW_BYTES

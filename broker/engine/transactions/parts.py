@@ -1,6 +1,6 @@
-"""The parts of one open transaction: a growing column each, and where to find a part again.
+"""The parts of one open transaction: a growing array, and an index by the identity of a part.
 
-A part is known by (producer, part, attempt, number). 10 M rows are some thousand parts.
+A part is identified by (producer, part, attempt, number). Ten million rows are some thousand parts.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from delaylog.storage.log.transaction_frames import PART, PartArray, PlaceArray, StagedPart
+from delaylog.storage.log.transaction_frames import PART, PartArray, PartIndexes, StagedPart
 
 _FIRST_PARTS: Final = 16
 
 
-class Staged(NamedTuple):
-    """What a part holds."""
+class PartSummary(NamedTuple):
+    """Topic, size and checksum of a part."""
 
     topic: int
     rows: int
@@ -38,26 +38,26 @@ class PartTable:
 
     @property
     def producers(self) -> list[str]:
-        """Names of all that staged something, in the order they came."""
+        """Names of the producers, in the order of their first parts."""
         return self._producers
 
     @property
     def columns(self) -> PartArray:
-        """The parts as they stand."""
+        """All parts, in the order they were staged."""
         return self._parts[: self._count]
 
-    def find(self, producer: str, part: int, attempt: int, number: int) -> Staged | None:
-        """What was staged under this name."""
-        place = self._known.get((producer, part, attempt, number))
-        if place is None:
+    def find(self, producer: str, part: int, attempt: int, number: int) -> PartSummary | None:
+        """The part with this identity; None if there is none."""
+        at = self._known.get((producer, part, attempt, number))
+        if at is None:
             return None
-        known = self._parts[place]
-        return Staged(
+        known = self._parts[at]
+        return PartSummary(
             int(known["topic"]), int(known["rows"]), int(known["bytes"]), int(known["crc"])
         )
 
     def add(self, part: StagedPart, position: int, size: int) -> None:
-        """A frame at `position` holds one more, of so many bytes."""
+        """Add a part of `size` bytes, staged by the frame at `position`."""
         producer = self._numbers.get(part.producer)
         if producer is None:
             producer = self._numbers[part.producer] = len(self._producers)
@@ -90,7 +90,7 @@ class PartTable:
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> PartTable:
-        """Of a checkpoint."""
+        """A table from a checkpoint."""
         out = cls()
         parts = np.frombuffer(saved["parts"], PART)
         out._parts = np.concatenate([parts, np.zeros(_FIRST_PARTS, PART)])
@@ -107,6 +107,6 @@ class PartTable:
             out._note(out._producers[producer], part, attempt, number)
         return out
 
-    def take(self, places: PlaceArray) -> PartArray:
-        """Copies of the parts at these places, in this order."""
-        return self.columns[places]
+    def take(self, indexes: PartIndexes) -> PartArray:
+        """Copies of the parts at these indexes, in this order."""
+        return self.columns[indexes]

@@ -1,9 +1,9 @@
-"""The publisher: brings committed rows into their hours, slice by slice, wherever it leads.
+"""The publisher creates the rows of committed transactions, slice by slice, on the leader.
 
-A slice appends one PUBLISH frame, whose rows are decided and applied as those of a SEND are: what
-stands in the log says how far it has got, so a new leader goes on with the next row. A slice takes
-about two milliseconds of the loop whatever its rows cost, then pauses as long; no more than a few
-run ahead of the commit.
+A slice appends one PUBLISH frame, whose rows are decided and applied like those of a SEND. The
+frames in the log tell how far publication has got, so a new leader continues with the next row. A
+slice takes about two milliseconds of the loop, whatever its rows cost, and is followed by a pause
+of the same length. At most a few slices are uncommitted.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from delaylog.storage.work import Work
 
 SLICE_SECONDS: Final = 0.002
 PAUSE_SECONDS_MAX: Final = 0.005
-"""A slice is followed by a pause as long as itself, up to this: a delivery takes several turns of
-the loop, and meets a slice in half of them at most."""
+"""A slice is followed by a pause of its own length, up to this: a delivery takes several turns of
+the loop, and should meet a slice in at most half of them."""
 SLICE_ROWS_MIN: Final = 512
 SLICE_ROWS_MAX: Final = 16_384
 SLICE_ROWS_FIRST: Final = 2_048
 SLICES_AHEAD: Final = 4
-"""Slices that need not be committed yet: their rows wait in memory for the wheel."""
+"""Slices that may be uncommitted: their rows wait in memory for the wheel."""
 LATE_MS: Final = 60_000
-"""Rows that were due longer ago than this, since nobody led or nothing could be published, are due
-then: the wheel takes nothing much older as live."""
+"""Rows that were due longer ago than this, because no node led or the disk was full, get this due
+time instead, since the wheel does not take much older rows from sends."""
 
 
 class Publisher:
     """Publishes the transactions of one engine."""
 
     def __init__(self, state: EngineState, flush: Callable[[], Work]) -> None:
-        """`flush` drains the tails when what is published fills them."""
+        """`flush` drains the tails when published rows fill them."""
         self._state = state
         self._flush = flush
         self._rows = SLICE_ROWS_FIRST
         self.longest_seconds = 0.0
-        """Of all slices so far."""
+        """Duration of the longest slice so far."""
 
     @property
     def due(self) -> bool:
@@ -69,7 +69,7 @@ class Publisher:
         timer: Callable[[], float],
         stopping: Callable[[], bool] = lambda: False,
     ) -> Work:
-        """Publish until all is through. `timer` counts seconds of CPU."""
+        """Publish until all rows are published. `timer` returns seconds of CPU time."""
         state, table = self._state, self._state.transactions
         ahead: deque[int] = deque()
         while table.unpublished and not stopping():
@@ -87,7 +87,7 @@ class Publisher:
             took = timer() - began
             self._pace(took)
             ahead.append(state.position)
-            # It is on its way before this waits for anything, or ends.
+            # Yield before anything else, so that the host commits the frame now.
             yield min(took, PAUSE_SECONDS_MAX)
             while len(ahead) > SLICES_AHEAD and state.committed() < ahead[0]:
                 yield 0.001
@@ -97,13 +97,13 @@ class Publisher:
                 yield from self._flush()
 
     def _pace(self, seconds: float) -> None:
-        """Take so many rows next time that a slice lasts as long as it should."""
+        """Adapt the number of rows of the next slice to the duration of this one."""
         self.longest_seconds = max(self.longest_seconds, seconds)
         wanted = int(self._rows * SLICE_SECONDS / max(seconds, 1e-6))
         self._rows = min(max(wanted, SLICE_ROWS_MIN), 2 * self._rows, SLICE_ROWS_MAX)
 
     def _topic(self, one: Unpublished) -> Topic | None:
-        """Whose rows come next; None if nobody is to see them: it was dropped or purged since."""
+        """The topic of the next rows; None if no group sees them after a drop or a purge."""
         topic = self._state.by_number.get(int(one.parts["topic"][one.at]))
         if topic is None:
             return None
@@ -111,7 +111,7 @@ class Publisher:
         return topic if seen else None
 
     def _slice(self, one: Unpublished, topic: Topic | None, now_ms: int) -> None:
-        """Publish the next rows of a part, or pass over what is left of it."""
+        """Publish the next rows of a part, or skip the rest of it."""
         state = self._state
         part, first = one.parts[one.at], one.row
         position, rows = int(part["position"]), int(part["rows"])
@@ -130,7 +130,7 @@ class Publisher:
         decision = PublishDecision(one.number, position, first, stop, at_ms, counts, send)
         self._append(decision, now_ms, batch)
         for group, old in merge.replaced:
-            # As in a send: the new messages stand in the log before the old ones end.
+            # As in a send: the frame of the new messages comes before the one that ends the old.
             end_replaced(state, topic, group, old, now_ms)
 
     def _append(

@@ -1,7 +1,7 @@
-"""Staged parts read back from the log: the last one stays at hand while its ranges are taken.
+"""Reads staged parts back from the log, and caches the last one while its ranges are published.
 
-The bytes of a frame never change, so what is remembered is what would be read. Reading and
-decoding a part is work for a thread that may wait; taking a range of it is not.
+The bytes of a frame never change, so the cache is always valid. Reading and decoding a part may
+block and belongs into a job; taking a range of it does not block.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _ROWS_MAX = 2**31
 
 
 class StagedParts:
-    """The parts in one log."""
+    """The staged parts in one log."""
 
     def __init__(self, log: PhysicalLog) -> None:
         self._log = log
         self._loaded: tuple[int, BatchRanges] | None = None
 
     def has(self, position: int) -> bool:
-        """Whether a part is at hand."""
+        """Whether a part is cached."""
         return self._loaded is not None and self._loaded[0] == position
 
     def load(self, position: int) -> None:
-        """Read the part whose frame stands there. Any thread; raises CorruptionError."""
+        """Read the part of the frame at `position`. Any thread. Raises CorruptionError."""
         frame = self._log.frame_at(position)
         if frame.header.kind != FrameKind.TXN:
             raise CorruptionError("a part is missing", path="log", position=position)
@@ -36,15 +36,15 @@ class StagedParts:
         self._loaded = position, BatchRanges(batch)
 
     def rows(self, position: int, first: int, stop: int, decided_ms: int) -> MessageBatch:
-        """Rows [first, stop) of a part. A delay counts from the decision."""
+        """Rows [first, stop) of a part. Delays count from the commit."""
         if not self.has(position):
             self.load(position)
-        assert self._loaded is not None, "it is at hand"
+        assert self._loaded is not None, "loaded above"
         batch = self._loaded[1].take(first, stop)
         if batch.delay_ms is not None:
             batch.deliver_at_ms, batch.delay_ms = batch.delay_ms + decided_ms, None
         return batch
 
     def drop(self) -> None:
-        """Nothing is published just now."""
+        """Empty the cache: nothing is being published."""
         self._loaded = None

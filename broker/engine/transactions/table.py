@@ -1,8 +1,8 @@
-"""The table of transactions: what frames say about each, and what a checkpoint keeps.
+"""The table of transactions. Frames change it, and checkpoints store it.
 
-A transaction is open, then decided. One that was committed stays `Unpublished` until all its rows
-stand in their hours; then it is remembered like the others that ended, for seven days. Nothing
-here judges a call or touches a message.
+A transaction is open until it is decided. A committed one is `Unpublished` until all its rows are
+in their hours; then it is remembered for seven days, like aborted and expired ones. Nothing here
+checks a call or touches a message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.transactions.held import Held, HeldTable, bytes_below
 from delaylog.broker.engine.transactions.open_transaction import (
     ROW_BYTES,
     OpenTransaction,
     Unpublished,
+)
+from delaylog.broker.engine.transactions.outstanding import (
+    Outstanding,
+    OutstandingTable,
+    bytes_below,
 )
 from delaylog.broker.engine.transactions.parts import PartTable
 from delaylog.storage.log.transaction_frames import (
@@ -29,9 +33,9 @@ from delaylog.storage.log.transaction_frames import (
 )
 
 ENDED_KEPT_MS: Final = 7 * 86_400_000
-"""So long it can be asked what became of a transaction."""
+"""How long the outcome of a transaction is remembered."""
 ENDED_KEPT_MAX: Final = 100_000
-"""Ended ones that are remembered: about 200 bytes each. The oldest go first, and are counted."""
+"""Ended transactions that are remembered: about 200 bytes each. The oldest are forgotten first."""
 
 
 class TransactionTable:
@@ -40,44 +44,44 @@ class TransactionTable:
     def __init__(self) -> None:
         self.open: dict[str, OpenTransaction] = {}
         self.unpublished: dict[int, Unpublished] = {}
-        """By number, in the order they were committed and are published in."""
+        """By number, in the order of commit and publication."""
         self._publishing: dict[str, Unpublished] = {}
         self._by_number: dict[int, OpenTransaction] = {}
         self._ended: dict[str, bytes] = {}
         self._ended_names: deque[str] = deque()
-        """The oldest first. A checkpoint takes this and the next in one go, so they are no dict."""
+        """The oldest first. Not a dict, so that a checkpoint copies this and the next at once."""
         self._ended_saved: deque[bytes] = deque()
-        self._held = HeldTable()
+        self._outstanding = OutstandingTable()
         self._shifted_ms = 0
         self.next_number = 1
         self.staged_bytes = 0
-        """Of the parts of open transactions."""
+        """Bytes of the parts of open transactions."""
         self.staged_rows = 0
         self.staged_parts = 0
         self.discarded_rows = 0
-        """Rows that were staged and never committed, since the folder's birth."""
+        """Rows that were staged and never committed, since the folder was created."""
         self.published_rows = 0
         self.published_bytes = 0
-        """Of the parts they were in, since this start: what PUBLISH frames stand for."""
+        """Bytes of the parts of published rows, since this start."""
         self.dropped = 0
-        """Ended ones that were forgotten for lack of room."""
+        """Ended transactions that were forgotten because of `ENDED_KEPT_MAX`."""
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ look-ups
 
     def __len__(self) -> int:
         return len(self.open) + len(self.unpublished) + len(self._ended)
 
     def publishing(self, name: str) -> Unpublished | None:
-        """A committed one that is not all through yet, by id."""
+        """A committed transaction that is not published completely, by id."""
         return self._publishing.get(name)
 
     def ended(self, name: str) -> EndedTransaction | None:
-        """One that has ended, by id."""
+        """A transaction that has ended, by id."""
         raw = self._ended.get(name)
         return None if raw is None else EndedTransaction.decode(raw)
 
     def newest_ended(self, count: int) -> list[tuple[str, EndedTransaction]]:
-        """The ones that ended last, newest first."""
+        """The transactions that ended last, newest first."""
         newest = itertools.islice(
             zip(reversed(self._ended_names), reversed(self._ended_saved), strict=True), count
         )
@@ -85,19 +89,19 @@ class TransactionTable:
 
     @property
     def ended_count(self) -> int:
-        """How many ended ones are remembered."""
+        """Number of ended transactions that are remembered."""
         return len(self._ended)
 
-    def holds(self, topic: int) -> bool:
-        """Whether rows of a topic are staged or on their way: it is in use."""
-        return topic in self._held
+    def has_rows_of(self, topic: int) -> bool:
+        """Whether a topic has outstanding rows, so that it is in use."""
+        return topic in self._outstanding
 
-    def held_for(self, topic: int) -> Held:
-        """What is staged or on its way of a topic; not to be changed."""
-        return self._held.of(topic)
+    def outstanding_of(self, topic: int) -> Outstanding:
+        """Outstanding rows of a topic. The caller must not change the result."""
+        return self._outstanding.of(topic)
 
     def on_way(self, topic: int, position: int) -> bool:
-        """Whether rows of a topic that were committed in front of `position` are not through."""
+        """Whether rows of a topic that were committed before `position` are unpublished."""
         return any(
             one.position < position and bool((one.parts["topic"][one.at :] == topic).any())
             for one in self.unpublished.values()
@@ -109,36 +113,36 @@ class TransactionTable:
         return sum(one.rows - one.published for one in self.unpublished.values())
 
     def lag_ms(self, now_ms: int) -> int:
-        """Since when the oldest of them waits."""
+        """How long the oldest unpublished transaction has been waiting."""
         first = next(iter(self.unpublished.values()), None)
         return 0 if first is None else max(now_ms - first.decided_ms, 0)
 
     @property
     def debt_bytes(self) -> int:
-        """About what committed rows will still take on disk."""
+        """Approximate disk space that committed rows will still take."""
         return sum(one.debt_bytes for one in self.unpublished.values())
 
     @property
     def staged_debt_bytes(self) -> int:
-        """About what open transactions would take if all of them were committed."""
+        """Approximate disk space that open transactions would take if all were committed."""
         return self.staged_bytes + self.staged_rows * ROW_BYTES
 
     def log_from(self, position: int) -> int:
-        """From where on the log is needed: the first part that may still be read."""
+        """Position from which the log is needed: that of the first part that may still be read."""
         opened = [int(one.parts.columns["position"][0]) for one in self.open.values() if one.rows]
         return min([position, *opened, *(one.log_from for one in self.unpublished.values())])
 
     def oldest_open(self) -> OpenTransaction | None:
-        """The one whose parts hold the oldest log."""
+        """The open transaction with the oldest part in the log."""
         staged = [one for one in self.open.values() if len(one.parts)]
         return min(staged, key=lambda one: int(one.parts.columns["position"][0]), default=None)
 
     def overdue(self, now_ms: int) -> list[OpenTransaction]:
-        """Open ones whose time is over."""
+        """Open transactions past their expiry time."""
         return [one for one in self.open.values() if one.expires_ms <= now_ms]
 
     def forgets(self, before_ms: int) -> bool:
-        """Whether one ended before a time."""
+        """Whether a remembered transaction ended before `before_ms`."""
         return bool(self._ended) and self._kept_from(self._ended_saved[0]) < before_ms
 
     def _kept_from(self, raw: bytes) -> int:
@@ -149,7 +153,7 @@ class TransactionTable:
     def begin(
         self, number: int, name: str, *, ttl_ms: int, expires_ms: int, leader_time_ms: int
     ) -> None:
-        """A transaction begins, or gets more time."""
+        """Begin a transaction, or give it more time."""
         known = self._by_number.get(number)
         if known is not None:
             known.ttl_ms, known.expires_ms = ttl_ms, expires_ms
@@ -159,7 +163,7 @@ class TransactionTable:
         self.open[name] = self._by_number[number] = made
 
     def stage(self, part: StagedPart, position: int, size: int) -> None:
-        """A part is staged by the frame at `position`."""
+        """Add a part that the frame at `position` has staged."""
         one = self._by_number[part.transaction]
         one.parts.add(part, position, size)
         one.expires_ms = part.expires_ms
@@ -168,16 +172,16 @@ class TransactionTable:
         self.staged_rows += part.rows
         self.staged_bytes += size
         self.staged_parts += 1
-        self._held.add(part.topic, part.rows, size, staged=part.rows)
+        self._outstanding.add(part.topic, part.rows, size, staged=part.rows)
 
     def commit(
-        self, number: int, places: np.ndarray[Any, Any], leader_time_ms: int, position: int
+        self, number: int, indexes: np.ndarray[Any, Any], leader_time_ms: int, position: int
     ) -> Unpublished:
-        """A transaction is decided: these parts have won."""
+        """Commit a transaction: the parts at `indexes` have won."""
         one = self._leave(number)
-        parts = one.parts.take(places)
+        parts = one.parts.take(indexes)
         rows = int(parts["rows"].sum())
-        self._held.add_parts(parts)
+        self._outstanding.add_parts(parts)
         lost = one.rows - rows
         self.discarded_rows += lost
         decided = Unpublished(
@@ -197,7 +201,7 @@ class TransactionTable:
         return decided
 
     def end(self, number: int, state: str, leader_time_ms: int) -> None:
-        """A transaction is aborted, or has expired."""
+        """End a transaction that was aborted or has expired."""
         one = self._leave(number)
         self.discarded_rows += one.rows
         none = (0,) * len(RESULTS)
@@ -217,12 +221,12 @@ class TransactionTable:
         )
 
     def forget(self, before_ms: int) -> None:
-        """What ended before that is not remembered any more."""
+        """Forget transactions that ended before `before_ms`."""
         while self.forgets(before_ms):
             self._forget_first()
 
     def published(self, decision: PublishDecision) -> None:
-        """A range of rows is through."""
+        """Note that a range of rows was published."""
         one = self.unpublished[decision.transaction]
         part = one.parts[one.at]
         assert decision.part == int(part["position"]), "parts are published in order"
@@ -234,7 +238,7 @@ class TransactionTable:
         self.published_bytes += size
         one.row = decision.stop
         one.counts = [a + b for a, b in zip(one.counts, decision.counts, strict=True)]
-        self._held.add(int(part["topic"]), -n, -size)
+        self._outstanding.add(int(part["topic"]), -n, -size)
         if one.row == int(part["rows"]):
             one.at, one.row = one.at + 1, 0
         if one.done:
@@ -242,13 +246,13 @@ class TransactionTable:
             self._end_published(one)
 
     def _leave(self, number: int) -> OpenTransaction:
-        """It is open no more."""
+        """Remove a transaction from the open ones."""
         one = self._by_number.pop(number)
         del self.open[one.id]
         self.staged_bytes -= one.bytes
         self.staged_rows -= one.rows
         self.staged_parts -= len(one.parts)
-        self._held.remove_staged(one.parts.columns)
+        self._outstanding.remove_staged(one.parts.columns)
         return one
 
     def _end_published(self, one: Unpublished) -> None:
@@ -284,13 +288,14 @@ class TransactionTable:
         self._ended_saved.popleft()
 
     def shift(self, step_ms: int) -> None:
-        """The clock made a step: what is left of each transaction's time stays."""
+        """The clock jumped: open transactions keep their remaining time."""
         self._shifted_ms += step_ms
         for one in self.open.values():
             one.began_ms += step_ms
             one.expires_ms += step_ms
         for decided in self.unpublished.values():
-            # Set back, it would be decided in a time to come, and its rows due then.
+            # Otherwise, after a step back, its time of decision would lie in the future, and delays
+            # count from it.
             decided.decided_ms += min(step_ms, 0)
 
     # ------------------------------------------------------------------ checkpoints
@@ -335,7 +340,7 @@ class TransactionTable:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Of a checkpoint, into an empty table."""
+        """Fill an empty table from a checkpoint."""
         self.next_number, self._shifted_ms = saved["next"], saved["shifted"]
         self.discarded_rows, self.published_rows = saved["discarded"], saved["published"]
         self.dropped = saved["dropped"]
@@ -375,10 +380,10 @@ class TransactionTable:
         self.staged_bytes += one.bytes
         self.staged_rows += one.rows
         self.staged_parts += len(parts)
-        self._held.add_parts(parts, staged=True)
+        self._outstanding.add_parts(parts, staged=True)
 
     def _restore_unpublished(self, one: Unpublished) -> None:
         left = one.parts[one.at :]
-        self._held.add_parts(left)
-        self._held.add(int(left["topic"][0]), -one.row, -bytes_below(left[0], one.row))
+        self._outstanding.add_parts(left)
+        self._outstanding.add(int(left["topic"][0]), -one.row, -bytes_below(left[0], one.row))
         self.unpublished[one.number] = self._publishing[one.id] = one

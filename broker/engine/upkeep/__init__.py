@@ -1,5 +1,5 @@
-"""Upkeep: checkpoints, retention, compaction and the archive, as work in slices.
+"""Upkeep: checkpoints, retention, compaction and the archive, as background work.
 
-Imports: everything of the engine but the engine itself.
+Imports: all rooms of the engine, but not `engine`.
 Begin with `checkpoints`.
 """

@@ -1,6 +1,7 @@
-"""Upkeep: checkpoints, retention of segments and hours, the hour floor, ids on disk.
+"""Checkpoints, and the retention of log segments, hours and snapshots that follows from them.
 
-All of it is background work in slices; nothing here decides what happens to a message.
+A checkpoint also raises the hour floor and flushes the ids. All of it is background work; nothing
+here decides what happens to a message.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.work import Work
 
 LEAN_PAUSE_MS: Final = 250
-"""Least time between checkpoints while space is short and much log is held."""
+"""Least time between checkpoints while space is short and much log is kept."""
 
 
 class Upkeep:
@@ -43,30 +44,30 @@ class Upkeep:
         freed: Callable[[], None] = lambda: None,
         make_snapshot: SnapshotRunner | None = None,
     ) -> None:
-        """While space is short a checkpoint is taken every `lean_bytes` of log.
+        """While space is short, a checkpoint is taken every `lean_bytes` of log.
 
-        `freed` is called, from any thread, at once when files were removed. `make_snapshot` makes
-        snapshots of the keyspace; see `KeyspaceSnapshots`.
+        `freed` is called when files were removed, from any thread. `make_snapshot` makes snapshots
+        of the keyspace; see `KeyspaceSnapshots`.
         """
         self._state = state
-        self.held: Callable[[], bool] = lambda: False
-        """Whether somebody copies the folder's files just now, so that none may be removed."""
+        self.files_pinned: Callable[[], bool] = lambda: False
+        """Whether a backup is copying the folder's files, so that none may be removed."""
         self.awaited: Callable[[], bool] = lambda: False
-        """Whether something waits for the next checkpoints, even if the log does not grow."""
+        """Whether compaction waits for the next checkpoints, even if the log does not grow."""
         self.compacted: int | None = None
-        """An hour whose files are being written anew: it is not removed meanwhile."""
+        """The hour that is being rewritten, which must not be removed meanwhile."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
-        """Removes log below a position; in a cluster others may still need some of it."""
+        """Removes log below a position; in a cluster, as far as no other node needs it."""
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
-        """Set by the host: checkpoints come often and begin new segments, to free old ones."""
+        """Set by the host. Checkpoints then come often and begin new segments, to free old ones."""
         self.kept: list[Kept] = []
         """The newest two checkpoints."""
         self._kept_files: list[str] = []
-        """The snapshots of the keyspace that they name."""
+        """The keyspace snapshots that these name."""
         self._kept_tiers: list[dict[str, Any]] = []
-        """The runs of the far tier that they name."""
+        """The runs of the far tier that these name."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
@@ -77,23 +78,23 @@ class Upkeep:
         self._seen_ms = 0
 
     def set_back(self, now_ms: int) -> None:
-        """The clock went back: nothing was seen or done later than now."""
+        """The clock went back: no recorded time may be later than now."""
         self.checkpoint_ms = min(self.checkpoint_ms, now_ms)
         self._seen_ms = min(self._seen_ms, now_ms)
         self.snapshots.set_back(now_ms)
 
     @property
     def kept_positions(self) -> list[int]:
-        """Where the kept checkpoints stand, oldest first."""
+        """Positions of the kept checkpoints, oldest first."""
         return [one.position for one in self.kept]
 
     def checkpoint_due(self, now_ms: int) -> bool:
-        """Enough log or time has passed since the last one."""
+        """Whether enough log or time has passed since the last checkpoint."""
         state = self._state
         grown = state.position - self.checkpoint_position
-        # A short frame stands for many rows, which a start would bring in again.
+        # A short PUBLISH frame creates many rows, which a replay would create again.
         grown += state.transactions.published_bytes - self._published_bytes
-        self.snapshots.wanted_position = self._erased if state.erasing else 0
+        self.snapshots.wanted_position = self._erased if state.marks.erasing else 0
         if state.position != self._seen_position:
             self._seen_position, self._seen_ms = state.position, now_ms
         if self.checkpoint_running:
@@ -101,18 +102,20 @@ class Upkeep:
         limits = state.limits
         made = state.keyspace_base.file
         if made and self._kept_files[-1:] != [made]:
-            # A new snapshot saves a start what it would apply, and log, once a checkpoint names it.
+            # A new snapshot shortens a start, and frees log, once a checkpoint names it.
             return True
         if self.short_of_space and (grown or self._lets_go):
             since_ms = now_ms - self.checkpoint_ms
-            held = state.log.end_position - state.log.first_position
+            log_bytes = state.log.end_position - state.log.first_position
             return (
                 grown >= self._lean_bytes
                 or since_ms >= limits.checkpoint_idle_ms
-                or (held > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go)
+                or (
+                    log_bytes > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go
+                )
             )
         if grown == 0:
-            waits = self.awaited() or bool(state.erasing)
+            waits = self.awaited() or bool(state.marks.erasing)
             return waits and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
         return (
             grown >= limits.checkpoint_bytes
@@ -125,16 +128,16 @@ class Upkeep:
 
     @property
     def _lets_go(self) -> bool:
-        """Whether more checkpoints would let log go, even at the same position.
+        """Whether more checkpoints would free log, even at the same position.
 
-        It is kept for both kept ones, and for the keyspace until a snapshot is made.
+        Log is kept for both kept checkpoints, and for the keyspace until a snapshot is made.
         """
         state = self._state
         needed = state.transactions.log_from(state.keyspace_base.needed(state.position))
         return len(self.kept) < KEPT or self.kept[0].log_from < needed
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:
-        """Drain tails, sync hours off the loop, write the checkpoint, drop what it frees."""
+        """Flush tails and states, sync hours, write the checkpoint, and remove what it frees."""
         state = self._state
         self.checkpoint_running = True
         try:
@@ -179,7 +182,7 @@ class Upkeep:
             self.checkpoint_ms = clock()
             self.checkpoints += 1
             state.hot.drop_read()
-            if not self.held():
+            if not self.files_pinned():
                 yield self._drop_segments
                 yield self._drop_snapshots
                 if len(self.kept) >= KEPT:
@@ -192,7 +195,7 @@ class Upkeep:
             self.checkpoint_running = False
 
     def apart(self, work: Work) -> Work:
-        """Run work that may not run beside a checkpoint, as both write the id index."""
+        """Run work that must not run beside a checkpoint, since both write the id index."""
         while self.checkpoint_running:
             yield 0.01
         self.checkpoint_running = True
@@ -203,12 +206,12 @@ class Upkeep:
 
     @property
     def _erased(self) -> int:
-        """Up to where the log is to go, because a purge erases what it holds."""
-        topics = (self._state.by_number.get(number) for number in self._state.erasing)
+        """Position below which the log is to be removed, since a purge erases messages in it."""
+        topics = (self._state.by_number.get(number) for number in self._state.marks.erasing)
         return max((topic.erased for topic in topics if topic is not None), default=0)
 
     def find_checkpoints(self) -> None:
-        """At a start: what both kept checkpoints are past can go before anything is written."""
+        """At a start: find the kept checkpoints, and remove files that neither of them needs."""
         fs, folder = self._state.fs, self._state.folder
         self.kept = kept_checkpoints(fs, folder)
         for name in checkpoint_names(fs, folder)[-KEPT:]:
@@ -218,7 +221,7 @@ class Upkeep:
                 if "far" in found[0]:
                     self._kept_tiers.append(found[0]["far"]["tier"])
         self._drop_segments()
-        # Nobody else writes here: what is unfinished was given up.
+        # Unfinished snapshots were abandoned, since no other process writes to this folder.
         keep_all = len(self.kept) < KEPT
         drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
 
@@ -228,14 +231,14 @@ class Upkeep:
             self._freed()
 
     def _drop_snapshots(self) -> None:
-        # With one checkpoint, another one may be there that cannot be read at the moment.
+        # With only one, another checkpoint may exist that cannot be read at the moment.
         if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
             self._freed()
 
     def _drop_hours(self, now_ms: int, released: int = 0) -> Work:
-        """Delete hours in which nothing lives, nothing must stay readable and no one has a home.
+        """Delete hours in which no row lives, none must stay readable, and no guest has its origin.
 
-        Hours below `released` are released for good: the frame that says so is committed.
+        Hours below `released` were released by a committed ARCHIVE frame.
         """
         state = self._state
         if len(self.kept) < KEPT:
@@ -246,9 +249,9 @@ class Upkeep:
                 break
 
             def over(hour: int = hour, counts: HourCounts = counts) -> bool:
-                # No frame that a start would replay names the hour: it could not be applied.
+                # No frame that a start would replay may name the hour: it could not be applied.
                 quiet = counts.ended and counts.position <= covered
-                # What was released is not, once the clock was set back to it.
+                # Setting the clock back may have lowered `archive_released` since.
                 if state.archive_hold and hour >= min(released, state.archive_released):
                     quiet = quiet and not counts.rows
                 return quiet and counts.keep_until_ms <= now_ms and hour < state.hour_floor
@@ -257,8 +260,8 @@ class Upkeep:
                 if counts.rows:
                     yield from forget_hour(state.ids, state.hours.folders.hour(hour))
                 if not over() or hour == self.compacted or state.hours.folders.in_use(hour):
-                    # Meanwhile the clock was set back, and the hour takes rows again, an ended
-                    # message of it was changed, or compaction has begun to write it anew.
+                    # Meanwhile the clock was set back and the hour takes rows again, or an ended
+                    # message in it was changed, or compaction has begun to rewrite it.
                     continue
                 state.hot.drop_hour(hour)
                 yield state.hours.remove(hour)

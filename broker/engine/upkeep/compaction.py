@@ -1,11 +1,11 @@
-"""Compaction: hours of which most rows have ended are written anew without them.
+"""Compaction: hours in which most rows have ended are rewritten without them.
 
-Each node does it by itself, so it may only remove what no frame that is still to come reads: rows
-that were acked, cancelled, replaced or expired and are past their keep time, rows of purges, and
-places that a message has left. Dead messages stay, as they can be replayed. A row is marked first,
-and removed once both kept checkpoints are past the mark: no start replays a frame that reads it.
+Each node compacts by itself, so it may only remove rows that no later frame can read: rows that
+were acked, cancelled, replaced or expired and are past their keep time, rows that a purge ended,
+and rows that a message has left. Dead messages stay, as they can be replayed. A row is marked
+first, and removed once both kept checkpoints are past the mark, so that no replay reads it.
 
-The present hour and the next are left alone, because the wheel holds refs of their rows.
+The present hour and the next are not compacted, because the wheel has refs to their rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.checkpoints import Upkeep
-from delaylog.broker.engine.upkeep.removable import judge
+from delaylog.broker.engine.upkeep.removable import removable_rows
 from delaylog.storage.columns.questions import Mask, some
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.hours.compaction import Removal
@@ -40,33 +40,33 @@ from delaylog.storage.layout import (
 from delaylog.storage.work import IoJob, Work
 
 LOOK_MS: Final = 30_000
-"""Pause between two looks at all hours."""
+"""Interval between two scans of all hours."""
 AGAIN_MS: Final = 120_000
-"""Pause before an hour is read again in which too little was found."""
+"""Interval before an hour is read again that had too few removable rows."""
 ROWS_MIN: Final = 8_192
-"""An hour with fewer rows to remove costs less than the work."""
+"""Removable rows below which an hour is not rewritten."""
 MARKED_ROWS_MAX: Final = 1 << 28
-"""Rows of the hours that are marked at a time: two bits each."""
+"""Rows of all marked hours, at most: two bits of memory each."""
 _LOOK_HOURS: Final = 4_096
 _SLICE_ROWS: Final = 8_192
 _FAR: Final = -1
-"""In the place of an hour: all hours of the far tier."""
+"""Stands for all hours of the far tier where an hour is expected."""
 
 
 @dataclass(slots=True)
 class Mark:
-    """What of an hour may be removed, once both kept checkpoints are at `position`."""
+    """Rows of an hour that may be removed once both kept checkpoints are at `position`."""
 
     rows: int
     gone: npt.NDArray[np.uint8]
-    """A bit a row."""
+    """One bit per row."""
     bare: npt.NDArray[np.uint8]
-    """Rows that lead to where their message is now: only their records go."""
+    """Origins that lead to the newest row of their message: only their records are removed."""
     position: int
     counts: HourCounts
 
     def mask(self, bits: npt.NDArray[np.uint8]) -> Mask:
-        """A byte a row."""
+        """The bits as a mask."""
         return np.unpackbits(bits, count=self.rows).view(np.bool_)
 
 
@@ -74,25 +74,25 @@ class Compactor:
     """Compacts the hours of one engine, as background work."""
 
     def __init__(self, state: EngineState, upkeep: Upkeep, *, freed: Callable[[], None]) -> None:
-        """`freed` is called when files were made smaller."""
+        """`freed` is called when files have become smaller."""
         self._state = state
         self._upkeep = upkeep
         self._freed = freed
         upkeep.awaited = lambda: bool(self._marks or self._rewritten_for)
         self._marks: dict[int, Mark] = {}
         self._removed: dict[int, int] = {}
-        """Rows that were found removed already."""
+        """By hour: number of rows that were removed before."""
         self._again_ms: dict[int, int] = {}
         self._clean: set[tuple[int, int, int]] = set()
-        """Topic, position and hour: nothing of what a purge erases is in the hour any more."""
+        """(topic, position of the purge, hour) without messages left to erase."""
         self._rewritten_for: set[tuple[int, int, int]] = set()
-        """The same, with `_FAR` for the hour: why the far tier is written anew."""
+        """The same with `_FAR` as hour: purges for which the far tier is being rewritten."""
         self._look_ms = 0
         self._groups_max = 1
         self.hours = 0
-        """Hours that were written anew."""
+        """Number of rewritten hours."""
         self.rows = 0
-        """Rows that were removed."""
+        """Number of removed rows."""
 
     def _covered(self) -> int:
         kept = self._upkeep.kept_positions
@@ -105,25 +105,29 @@ class Compactor:
         covered = self._covered()
         return (
             any(mark.position <= covered for mark in self._marks.values())
-            and not self._upkeep.held()
+            and not self._upkeep.files_pinned()
         )
 
     def work(self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False) -> Work:
-        """Remove what may be removed by now; then look for more."""
+        """Remove marked rows that may be removed now; then mark more."""
         for hour in sorted(self._marks):
             if stopping():
                 return
             mark = self._marks.get(hour)
-            if mark is not None and mark.position <= self._covered() and not self._upkeep.held():
+            if (
+                mark is not None
+                and mark.position <= self._covered()
+                and not self._upkeep.files_pinned()
+            ):
                 del self._marks[hour]
                 yield from self._remove(hour, mark, clock, stopping)
         now_ms = clock()
         if now_ms < self._look_ms and now_ms >= self._look_ms - LOOK_MS:
             return
         self._look_ms = now_ms + LOOK_MS
-        groups = (len(self._state.by_number[number].groups) for number in self._state.special)
+        groups = (len(self._state.by_number[number].groups) for number in self._state.marks.special)
         self._groups_max = max(groups, default=1) or 1
-        if self._state.erasing:
+        if self._state.marks.erasing:
             yield from self._erase(clock, stopping)
         for number, (hour, counts) in enumerate(list(self._state.hours.counts.near.items())):
             if number % _LOOK_HOURS == 0:
@@ -136,7 +140,7 @@ class Compactor:
     # ------------------------------------------------------------------ marking
 
     def _may(self, hour: int, now_ms: int) -> bool:
-        """Whether nothing but look-ups can name rows of the hour."""
+        """Whether an hour may be compacted: only look-ups can refer to its rows."""
         state = self._state
         now_hour = max(now_ms, state.tick.second * 1_000) // HOUR_MS
         near = now_ms // HOUR_MS <= hour <= now_hour + 1 or hour in state.hours.folders.opened.near
@@ -145,7 +149,7 @@ class Compactor:
     def _worth_a_look(self, hour: int, counts: HourCounts, now_ms: int) -> bool:
         state = self._state
         there = counts.rows - self._removed.get(hour, 0)
-        # `living` counts a row once for each group: this many can have ended at most.
+        # `living` counts a row once for each group, so at most this many rows have ended.
         ended = there - counts.living // self._groups_max
         if sum(mark.rows for mark in self._marks.values()) + counts.rows > MARKED_ROWS_MAX:
             if self._marks:
@@ -153,10 +157,10 @@ class Compactor:
         if ended < ROWS_MIN or 2 * ended <= there or hour in self._marks:
             return False
         if counts.ended and hour < state.hour_floor and not state.archive_hold:
-            # The hour goes as a whole.
+            # The whole hour will be removed.
             return False
         if state.archive_hold and hour >= state.archive_released:
-            # The archive is to have what ended.
+            # The archive needs the ended rows.
             return False
         again_ms = self._again_ms.get(hour, 0)
         return not now_ms < again_ms <= now_ms + AGAIN_MS and self._may(hour, now_ms)
@@ -168,10 +172,10 @@ class Compactor:
         clock: Callable[[], int],
         erased: Mapping[int, int] | None = None,
     ) -> Generator[IoJob | float | None, None, set[int]]:
-        """Read an hour and mark what may go.
+        """Read an hour and mark rows that may be removed.
 
-        `erased` = up to which position messages of topics are to be erased; returns the topics of
-        which there were some.
+        `erased` = by topic the position below which messages are to be erased. Returns the topics
+        of which the hour contains such messages.
         """
         found: set[int] = set()
         state = self._state
@@ -188,7 +192,7 @@ class Compactor:
                     return found
                 part = slice(first - 1, stop - 1)
                 refs = _refs(hour, box[0])
-                gone[part], bare[part] = yield from judge(state, refs, box[0], clock())
+                gone[part], bare[part] = yield from removable_rows(state, refs, box[0], clock())
                 for number, position in (erased or {}).items():
                     mine = box[0]["topic"] == number
                     if some(mine & (box[0]["sent_position"] < position)):
@@ -198,7 +202,7 @@ class Compactor:
         state.hours.flusher.rest(hour)
         self._removed[hour] = removed
         new = int(np.count_nonzero(gone)) - removed
-        # A third, not half: some of those that have ended are within their keep time.
+        # A third, not half: some ended rows are within their keep time.
         if (new >= ROWS_MIN and 3 * new > last - removed) or (found and new):
             bits = np.packbits(gone), np.packbits(bare)
             self._marks[hour] = Mark(last, *bits, state.position, counts)
@@ -209,23 +213,23 @@ class Compactor:
     # ------------------------------------------------------------------ far hours
 
     def merge_far(self, clock: Callable[[], int]) -> Work:
-        """Merge runs of the far tier without the rows that nobody needs.
+        """Merge runs of the far tier, leaving out removable rows.
 
-        A start from an older checkpoint finds the runs of that checkpoint, so no mark is needed.
+        A start from an older checkpoint reads the older runs, so no mark is needed.
         """
         state = self._state
         dropped: list[OwnedIds] = []
 
         def keep(keys: Int64Array, rows: RowArray) -> Generator[None, None, Mask]:
-            # Hours that have left since the merge began may have been removed.
+            # Hours that have left the far tier since the merge began may have been removed.
             kept: Mask = keys >> INDEX_BITS >= state.hours.counts.far_from
             keys, rows = keys[kept], take_rows(rows, kept)
             hours = keys >> INDEX_BITS
             refs = rows["epoch_tag"].astype(np.int64) << INDEX_BITS
             refs |= hours << HOUR_SHIFT | keys & INDEX_MASK
-            gone, _ = yield from judge(state, refs, rows, clock())
+            gone, _ = yield from removable_rows(state, refs, rows, clock())
             if state.archive_hold:
-                # The archive is to have what ended, but not what is erased.
+                # The archive needs the ended rows, except those to erase.
                 gone &= self._erased(rows)
             if some(gone):
                 self.rows += int(np.count_nonzero(gone))
@@ -235,7 +239,8 @@ class Compactor:
             return kept
 
         yield from state.hours.far.merges.work(
-            state.hours.counts, None if state.archive_hold and not state.erasing else keep
+            state.hours.counts,
+            None if state.archive_hold and not state.marks.erasing else keep,
         )
         if sum(map(len, dropped)):
             yield from self._upkeep.apart(state.ids.forget_jobs(dropped))
@@ -243,18 +248,18 @@ class Compactor:
     # ------------------------------------------------------------------ erasing
 
     def _erased(self, rows: RowArray) -> Mask:
-        """Which rows belong to messages that a purge erases."""
+        """Which rows belong to messages that a purge has asked to erase."""
         out = np.zeros(len(rows), np.bool_)
-        for number in self._state.erasing:
+        for number in self._state.marks.erasing:
             topic = self._state.by_number.get(number)
             if topic is not None:
                 out |= (rows["topic"] == number) & (rows["sent_position"] < topic.erased)
         return out
 
     def _erase_far(self, erased: Mapping[int, int]) -> set[int]:
-        """Have the far tier written anew; of which topics it may hold messages until that is done.
+        """Have the far tier rewritten; returns the topics of which it may still have messages.
 
-        Runs go once neither kept checkpoint names them.
+        Old runs are removed once neither kept checkpoint names them.
         """
         state = self._state
         wanted = {
@@ -271,14 +276,16 @@ class Compactor:
         return {number for number, _, _ in wanted}
 
     def _erase(self, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
-        """Mark the hours that hold messages which a purge erases; say when there are none left.
+        """Mark messages that a purge has asked to erase; note topics without any left.
 
-        Once both kept checkpoints are past the purge, the files of the hours hold all of them. The
-        log goes by segments, once no checkpoint needs it.
+        Once both kept checkpoints are past the purge, all its messages are in the files of hours,
+        and not only in the log. Segments of the log are removed once no checkpoint needs them.
         """
         state, covered = self._state, self._covered()
-        topics = {number: state.by_number.get(number) for number in sorted(state.erasing)}
-        state.erasing.difference_update(number for number, topic in topics.items() if topic is None)
+        topics = {number: state.by_number.get(number) for number in sorted(state.marks.erasing)}
+        state.marks.erasing.difference_update(
+            number for number, topic in topics.items() if topic is None
+        )
         erased = {
             number: topic.erased
             for number, topic in topics.items()
@@ -294,16 +301,16 @@ class Compactor:
             if not counts.rows or not wanted or stopping():
                 left |= wanted.keys()
                 continue
-            held = {
+            holding = {
                 number: position
                 for number, position in wanted.items()
                 if _may_hold(state.hours.folders.hour(hour), number)
             }
-            if hour in self._marks or (held and not self._may(hour, clock())):
-                left |= held.keys()
+            if hour in self._marks or (holding and not self._may(hour, clock())):
+                left |= holding.keys()
                 continue
-            if held:
-                found = yield from self._look(hour, counts, clock, held)
+            if holding:
+                found = yield from self._look(hour, counts, clock, holding)
                 left |= found
                 wanted = {n: position for n, position in wanted.items() if n not in found}
             self._clean |= {(number, position, hour) for number, position in wanted.items()}
@@ -314,8 +321,8 @@ class Compactor:
                 state.before_change(number)
                 topic.erased_here = erased[number]
                 if not topic.erasing:
-                    state.erasing.discard(number)
-        if not state.erasing:
+                    state.marks.erasing.discard(number)
+        if not state.marks.erasing:
             self._clean.clear()
 
     # ------------------------------------------------------------------ removing
@@ -334,14 +341,14 @@ class Compactor:
         kept = mark.rows - int(np.count_nonzero(gone))
         needed = folder.log_size + kept * INDEX_ENTRY_SIZE + state.limits.disk_reserve_bytes
         if state.fs.free_bytes(state.folder) < needed:
-            # Both the old files and the new ones are there for a while.
+            # The old and the new files exist at the same time for a while.
             self._again_ms[hour] = clock() + AGAIN_MS
             return
         before = folder.extent_count, folder.log_size
         self._upkeep.compacted = hour
         try:
             yield from self._upkeep.apart(self._forget_ids(hour, gone))
-            # The wheel has loaded no ref of an hour ahead: nobody asks for states of removed rows.
+            # The wheel has no refs to an hour ahead, so states of its removed rows are not read.
             ahead = hour > clock() // HOUR_MS
             removal = Removal(gone, mark.mask(mark.bare), states=ahead)
             yield from state.hours.compact(hour, removal, stopping)
@@ -356,7 +363,7 @@ class Compactor:
         self._freed()
 
     def _forget_ids(self, hour: int, removed: Mask) -> Work:
-        """The id index forgets messages whose first rows are removed."""
+        """Remove messages from the id index whose first rows are removed."""
         state = self._state
         found: list[OwnedIds] = []
         for first in range(0, len(removed), _SLICE_ROWS):
@@ -371,14 +378,14 @@ class Compactor:
 
 def _gather(folder: DelayHour, first: int, gone: Mask, found: list[OwnedIds]) -> None:
     rows = take_rows(folder.read_range(first + 1, first + len(gone)), gone)
-    # A message that moved on is found by its first row for as long as it is known.
+    # Only first rows: a message that moved is found by its first row.
     owned = owned_ids(take_rows(rows, rows["origin"] == _refs(folder.hour, rows)), folder.hour)
     if len(owned):
         found.append(owned)
 
 
 def _may_hold(folder: DelayHour, topic: int) -> bool:
-    """Whether rows of a topic can be in the files, by the zone maps."""
+    """Whether the files may contain rows of a topic, by the zone maps."""
     bits = folder.extents()["topic_bits"]
     return some(bits & np.uint64(1 << (topic % 64)))
 

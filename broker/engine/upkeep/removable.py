@@ -1,7 +1,7 @@
-"""Which rows a compaction may remove: those that have ended in every group and lead nowhere.
+"""Which rows a compaction may remove: those that ended in every group and lead to no other row.
 
-Rows are judged in slices, as their states, and the rows that messages have moved to, take reads.
-What has been found to have ended stays so, whatever frames come between two slices.
+Rows are checked in slices, since their states, and the rows that messages have moved to, must be
+read. A row that has ended stays ended, whatever frames come between two slices.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from delaylog.storage.layout import (
 )
 
 _STATES_ROWS: Final = 1_024
-"""Rows of which one slice reads the states."""
+"""Rows whose states are read in one slice."""
 _MOVED_ROWS: Final = 128
-"""Rows that messages moved to, read in one slice: they lie anywhere, each takes a read."""
+"""Rows that messages moved to, read in one slice: each takes a read of its own."""
 _MOVED: Final = int(MessageState.MOVED)
 _FINAL: Final = np.array(
     [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.DELETED)], np.uint8
@@ -39,23 +39,23 @@ _FINAL: Final = np.array(
 
 @dataclass(slots=True)
 class _Targets:
-    """The rows behind `refs`, of those that are there."""
+    """The rows that `refs` name, as far as they exist."""
 
     refs: Int64Array
     at: Int64Array
-    """Which of the refs these rows are."""
+    """Index into `refs` for each row."""
     rows: RowArray
 
 
-def judge(
+def removable_rows(
     state: EngineState, refs: Int64Array, rows: RowArray, now_ms: int
 ) -> Generator[None, None, tuple[Mask, Mask]]:
-    """Which of these rows may go, and which only lead to another row."""
+    """(rows that may be removed, origins of which only the record may be removed)."""
     gone, bare = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     for number in distinct(rows["topic"]).tolist():
         topic = state.by_number.get(number)
         if topic is None:
-            # It was dropped, or the row was removed before.
+            # The topic was dropped, or the row was removed before (its topic number is 0).
             continue
         at = np.flatnonzero(rows["topic"] == number)
         mine, their_refs = take_rows(rows, at), refs[at]
@@ -72,7 +72,7 @@ def judge(
             if len(which):
                 forward = entries["forward"][which].astype(np.int64)
                 if not np.array_equal(forward, targets.refs):
-                    # Most often a message has moved to the same row in all groups.
+                    # Read again for each group only if messages moved to different rows.
                     targets = yield from _targets(state, forward)
                 states = yield from _states(state, forward[targets.at], group)
                 living = ~_over(topic, group, targets.rows, states, now_ms)
@@ -87,7 +87,7 @@ def judge(
 def _states(
     state: EngineState, refs: Int64Array, group: Group
 ) -> Generator[None, None, StateArray]:
-    """Their states in a group. They are read in order, so that few files are open at a time."""
+    """Their states in a group, read in order of hour, so that few files are open at a time."""
     out = np.zeros(len(refs), STATE_ENTRY)
     order = np.argsort(refs, kind="stable")
     for first in range(0, len(refs), _STATES_ROWS):
@@ -100,7 +100,7 @@ def _states(
 
 
 def _targets(state: EngineState, refs: Int64Array) -> Generator[None, None, _Targets]:
-    """The rows that messages moved to, as far as they are there."""
+    """The rows that messages moved to, as far as they exist."""
     hours = state.hours
     parts, found = [np.zeros(0, np.int64)], [np.zeros(0, INDEX_ENTRY)]
     order = np.argsort(refs, kind="stable")
@@ -116,7 +116,7 @@ def _targets(state: EngineState, refs: Int64Array) -> Generator[None, None, _Tar
 
 
 def _over(topic: Topic, group: Group, rows: RowArray, entries: StateArray, now_ms: int) -> Mask:
-    """Which rows have ended for good in a group, and need not be shown any more."""
+    """Which rows have ended in a group and are past their keep time."""
     kinds = entries["state"]
     keep_ms = topic.settings.ended_keep_ms
     final = np.isin(kinds, _FINAL)
@@ -126,7 +126,7 @@ def _over(topic: Topic, group: Group, rows: RowArray, entries: StateArray, now_m
     if group.purged_ms + keep_ms < now_ms:
         out |= purged
     if topic.erased:
-        # Nobody may look at it any more, nor replay it.
+        # Messages to erase must not be readable or replayed any more.
         erased = rows["sent_position"] < topic.erased
         out |= erased & (final | purged | (kinds == int(MessageState.DEAD)))
     return out

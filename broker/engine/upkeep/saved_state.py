@@ -1,13 +1,12 @@
-"""What a checkpoint says of an engine: all small state, packed and restored.
+"""The content of a checkpoint: all small state of an engine, packed and restored.
 
-Rows and states are in files of their own; here is what counts them, and everything else.
+Rows and message states are in files of the hours. Their counts, and everything else, are here.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.broker.engine.deliver.waking import follow_settings
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -34,8 +33,10 @@ _NUMBERS: Final = NamedFields(
 
 
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
-    """All small state at the log's present end. It is written later, so nothing in it may be what
-    the state goes on with. Topics, leases and producers are packed by `pack`, in slices.
+    """All small state at the present end of the log.
+
+    It is written later, so it shares no object that still changes. Topics, leases and producers
+    are packed by `pack`, in slices.
     """
     packing = state.packed_topics.begin()
     return {
@@ -67,32 +68,32 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
 
 
 def pack(state: EngineState) -> Work:
-    """Fill the last snapshot with what is packed in slices."""
+    """Pack topics, leases and producers into the last snapshot."""
     yield from state.packed_topics.work()
-    yield from state.leases.chain.work()
-    yield from state.producers.chain.work()
+    yield from state.leases.entries.work()
+    yield from state.producers.entries.work()
 
 
 def end_packing(state: EngineState) -> None:
-    """The last snapshot is full, or nobody needs it."""
+    """Stop packing: the last snapshot is complete, or was abandoned."""
     state.packed_topics.give_up()
-    state.leases.chain.give_up()
-    state.producers.chain.give_up()
+    state.leases.entries.give_up()
+    state.producers.entries.give_up()
 
 
 def log_needed(saved: dict[str, Any]) -> int:
-    """From where on a start from a checkpoint needs the log.
+    """Position from which a start from this checkpoint needs the log.
 
-    Frames in front of it hold what the keyspace comes back from, and what is staged.
+    It may lie before the checkpoint: the keyspace and staged parts are read from older frames.
     """
     staged: int = saved["transactions"]["log_from"]
     return min(base_of(saved).position, staged)
 
 
 def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
-    """The leaderships that a checkpoint knows of.
+    """The epochs that a checkpoint lists.
 
-    None where it was taken before the first: a member that was stopped at once.
+    The list is empty if it was taken before the first epoch: by a member that was stopped at once.
     """
     return [(epoch, start) for epoch, start in saved["epochs"]]
 
@@ -106,15 +107,15 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
     topic.groups[number] = group
     fill_group(group, saved)
     state.series.enter_group(topic, group, other=saved.get("other", False))
-    place = (topic.number, number)
+    key = (topic.number, number)
     if group.ephemeral:
-        state.ephemeral.add(place)
-    if group.made_gate is not None and group.gate.remembers_origins:
-        state.holders.add(place)
+        state.marks.ephemeral.add(key)
+    if group.made_gate is not None and group.gate.has_blockers:
+        state.marks.blocked.add(key)
 
 
 def fill_group(group: Group, saved: dict[str, Any]) -> None:
-    """Give a new group what a checkpoint says about it."""
+    """Fill a new group from a checkpoint."""
     GROUP.fill(group, saved)
     group.counts = GroupCounts(*saved["counts"])
     if any(saved["gate"].values()):
@@ -124,7 +125,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
 
 
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
-    """Fill an empty state from a checkpoint at `position`; the hours are cut to its counts."""
+    """Fill an empty state from a checkpoint at `position`; hours are truncated to its counts."""
     state.epochs = saved_epochs(saved)
     state.members = saved.get("members", b"")
     state.epoch = state.epochs[-1][0] if state.epochs else 0
@@ -137,26 +138,26 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     known_settings = [TopicSettings.from_dict(each) for each in saved.get("settings", ())]
     for item in saved["topics"]:
         settings = item["settings"]
-        # An older checkpoint says them with each topic.
+        # Older checkpoints store the settings with each topic.
         old = isinstance(settings, dict)
         settings = TopicSettings.from_dict(settings) if old else known_settings[settings]
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         TOPIC.fill(topic, item)
         topic.erased, topic.erased_here = item.get("erased", (0, 0))
         if topic.erasing:
-            state.erasing.add(topic.number)
+            state.marks.erasing.add(topic.number)
         state.series.enter(topic, other=item.get("other", False))
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
-        state.mark_special(topic)
-        follow_settings(topic)
+        state.marks.mark_special(topic)
+        topic.follow_settings()
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
     state.hours.recover(counts, position, saved["epoch"], saved.get("far"))
     state.leases.restore(saved["leases"])
-    for topic_number, group_number, keys in state.leases.held_keys():
-        held_by = state.group(topic_number, group_number)
-        if held_by is not None:
-            held_by.gate.hold(keys)
+    for topic_number, group_number, keys in state.leases.leased_keys():
+        group = state.group(topic_number, group_number)
+        if group is not None:
+            group.gate.lock(keys)
     state.claims.restore(saved["claims"])
     state.producers.restore(saved["producers"])
     state.jobs.restore(saved["jobs"])

@@ -1,5 +1,5 @@
-"""Views: lists, counts and life lines. They change nothing.
+"""Views: lists, counts and traces. They change nothing.
 
-Imports: topics, storage.
+Imports: lookup, topics, storage.
 Begin with `listing`.
 """

@@ -1,9 +1,9 @@
-"""Counting what waits: how many messages become due in which stretch of time.
+"""Counts of waiting messages by the interval in which they become due.
 
-`WaitingCounts` has the nine stretches of camellia-delay-queue's topic info, of every topic in one
-pass; `Forecast` the minutes and hours of one topic. Whole hours are counted from the numbers kept
-per topic and hour; of the few hours that a border or the present cuts, rows and states are read, in
-slices.
+`WaitingCounts` has the nine intervals of camellia-delay-queue's topic info, for every topic in one
+pass. `Forecast` has the minutes and hours of one topic. Whole hours are counted from the numbers
+per topic and hour. In the few hours that contain an interval's border or the present time, rows and
+states are read, in slices.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BORDERS_MS: Final = (
     7 * _DAY_MS,
     30 * _DAY_MS,
 )
-"""Where one stretch ends and the next begins, counted from now. A message due exactly on a border
-is counted on both sides of it."""
+"""Borders between the intervals, counted from now. A message due exactly on a border is counted on
+both sides, as camellia does."""
 STRETCHES: Final = len(BORDERS_MS) + 1
 
 
@@ -51,7 +51,7 @@ def waiting(
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """(topic numbers, due times) of an hour's messages that are not due yet, in slices.
 
-    `seen` = topics by number, each with the group that sees them: all default ones, or one topic's.
+    `seen` = by topic number the group whose view counts: all default groups, or one of one topic.
     """
     only = next(iter(seen)) if len(seen) == 1 else None
     ranges = partial(candidates, topic=only, due_from=now_ms + 1, due_to=due_to)
@@ -66,7 +66,7 @@ def waiting(
         index = rows["global_index"][at].astype(np.int64)
         entries = state.hours.view(hour).states(group_number).get(index)
         free = entries["state"] == STATE_NONE
-        for number in state.special & seen.keys():
+        for number in state.marks.special & seen.keys():
             mine = np.flatnonzero(topic[at] == number)
             if len(mine):
                 free[mine] = seen[number].free(take_rows(rows, at[mine]), take_rows(entries, mine))
@@ -75,9 +75,9 @@ def waiting(
 
 
 class WaitingCounts:
-    """Messages not due yet, by topic number and stretch; filled by `work`.
+    """Messages not due yet, by topic number and interval; filled by `work`.
 
-    Counts are those of `now_ms` for messages that were there when their hour was looked at.
+    Counts are as of `now_ms`, of messages that existed when their hour was read.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class WaitingCounts:
         only: Topic | None = None,
         group: Group | None = None,
     ) -> None:
-        """Of all topics, or of one; as their default groups see them, or one of its groups."""
+        """Count all topics as their default groups see them, or one topic as one group sees it."""
         self._state = state
         self._now_ms = now_ms
         self._borders = now_ms + np.array(BORDERS_MS, np.int64)
@@ -102,12 +102,12 @@ class WaitingCounts:
         return self._group or topic.default
 
     def of(self, topic: Topic) -> list[int]:
-        """The nine counts of a topic (zeros for one that came later)."""
+        """The nine counts of a topic; zeros for one that was created later."""
         counts = self._counts.get(topic.number)
         return [0] * STRETCHES if counts is None else counts.tolist()
 
     def buckets(self, topic: Topic) -> list[dict[str, int | None]]:
-        """The nine counts with their borders in ms from now; the last one has no end."""
+        """The nine counts with their intervals in ms from now; the last interval has no end."""
         starts, ends = (0, *BORDERS_MS), (*BORDERS_MS, None)
         return [
             {"from_ms": start, "to_ms": end, "count": count}
@@ -115,7 +115,7 @@ class WaitingCounts:
         ]
 
     def total(self, topic: Topic) -> int:
-        """Messages of a topic that are not due yet, each once."""
+        """Messages of a topic that are not due yet, each counted once."""
         return sum(self.of(topic)) - self._twice.get(topic.number, 0)
 
     def work(self) -> Work:
@@ -157,7 +157,7 @@ class WaitingCounts:
 class Forecast:
     """Messages that are not due yet, by minute and by hour of the clock; filled by `work`.
 
-    The first minute and the first hour are the present ones, as far as they are still to come.
+    The first minute and the first hour are the rest of the present ones.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Forecast:
         hours: int,
         group: Group | None = None,
     ) -> None:
-        """As a group (absent: the default one) sees it."""
+        """As `group` sees it, or the default group if None."""
         self._state = state
         self._group = group or topic.default
         self._now_ms = now_ms
@@ -179,7 +179,7 @@ class Forecast:
         self._minutes = np.zeros(minutes, np.int64)
         self._hours = np.zeros(hours, np.int64)
         self.later = 0
-        """Messages behind the last of the hours."""
+        """Messages due after the last of the hours."""
         minutes_end_ms = self._first_minute_ms + minutes * MINUTE_MS
         self._rest_end_ms = (self._first_hour + 1) * HOUR_MS
         self._due_to = max(minutes_end_ms, self._rest_end_ms)
@@ -205,7 +205,7 @@ class Forecast:
                 self.later += count
         yield None
         near = range(self._first_hour, -(-self._due_to // HOUR_MS))
-        # What was sent below the hour floor is counted where it stands.
+        # Messages due below the hour floor are counted in the hour where they are stored.
         for hour in near:
             if hour in self._group.hours:
                 for _, due in waiting(self._state, hour, self._seen, self._now_ms, self._due_to):

@@ -1,12 +1,12 @@
-"""Where a page of a list ended, as the opaque text that clients hand back.
+"""Where a page of a list ended, as an opaque text that clients send back.
 
     0 version u8 | 1 zero u8 | 2 second u16 | 4 hour u32 | 8 due i64 | 16 index u32 | 20 chain u32
     24 blake2b of (the 24 bytes, topic, filter), 8 bytes
 
-base64url of these 32 bytes, without padding. It names a place in the due order, nothing that the
-broker has to remember, so it outlives restarts. The digest binds it to its topic and filter: a
-cursor of another list, or one with a changed byte, is refused. It is no secret; what somebody makes
-up with the right digest is a place like any other.
+base64url of these 32 bytes, without padding. It is a point in the due order, and the broker stores
+nothing about it, so it survives restarts. The digest binds it to its topic and filter: a cursor of
+another list, or one with a changed byte, is refused. The digest is no secret: a forged cursor with
+the right digest is as valid as any other.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ CURSOR_VERSION: Final = 1
 CURSOR_TEXT_SIZE: Final = 43
 _DIGEST_SIZE: Final = 8
 BEFORE_ALL: Final = -(2**63)
-"""The due time of a place in front of every row of its hour."""
+"""The due time of a cursor in front of every row of its hour."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Rows up to (hour, due, index) have been looked at.
+class Cursor:
+    """Rows up to (hour, due, index) have been listed.
 
-    With `chain` the list is inside a second of very many rows, which is read newest first: rows
-    from `chain` on have been looked at too, and those before it, later than (due, index), have not.
+    With `chain`, the list is inside a second with very many rows, which is read newest first: of
+    the rows behind (due, index), those from row number `chain` on have been listed as well.
     """
 
     hour: int
@@ -46,15 +46,15 @@ class Place:
     chain: int = 0
 
     def encode(self, scope: bytes) -> str:
-        """The cursor's text; `scope` says of which list."""
+        """The text of the cursor; `scope` identifies the list."""
         raw = CURSOR.pack(
             CURSOR_VERSION, 0, self.second, self.hour, self.due, self.index, self.chain
         )
         return base64.urlsafe_b64encode(raw + _digest(raw, scope)).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, text: str, scope: bytes) -> Place:
-        """The place behind a cursor of this list. Raises BadRequestError for anything else."""
+    def decode(cls, text: str, scope: bytes) -> Cursor:
+        """The cursor of a text of this list. Raises BadRequestError for any other text."""
         try:
             if len(text) != CURSOR_TEXT_SIZE:
                 raise ValueError
@@ -72,7 +72,7 @@ class Place:
             or second >= HOUR_SECONDS
             or max(index, chain) > INDEX_MASK
         ):
-            raise _refused("names no place")
+            raise _refused("names no row of a list")
         return cls(hour, due, index, second, chain)
 
 
@@ -81,4 +81,4 @@ def _digest(raw: bytes, scope: bytes) -> bytes:
 
 
 def _refused(what: str) -> BadRequestError:
-    return BadRequestError(f"cursor {what}; take it from an answer as it is", field="cursor")
+    return BadRequestError(f"cursor {what}; use one from an answer unchanged", field="cursor")

@@ -1,7 +1,8 @@
-"""What a list asks for, and which rows and states are that.
+"""The request for a list, and which rows and states match it.
 
-Columns first: topic, due time, the hash of the key and the mask of the tag tell nearly all rows
-apart without any text. Those that pass are compared with the stored key and tags themselves.
+Columns are compared first: topic, due time, the hash of the key and the mask of the tag rule out
+nearly all rows without reading a text. The stored keys and tags of the remaining rows are compared
+afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.errors import CorruptionError
@@ -36,7 +37,7 @@ _tags_mask = lru_cache(4_096)(tags_mask)
 SHOWN: Final = tuple(
     state for state in MessageState if state not in (MessageState.NONE, MessageState.MOVED)
 )
-"""States that a client can ask for."""
+"""States that a client can request."""
 _LIVING: Final = frozenset({MessageState.WAITING, MessageState.READY, MessageState.LEASED})
 _STORED_STATES: Final = len(MessageState)
 
@@ -57,14 +58,14 @@ class ListQuery:
     """Where the page begins: the cursor of the page before it."""
 
     def scope(self, topic: Topic, group: Group) -> bytes:
-        """What a cursor is bound to: topic, group and filter, not the page."""
+        """What a cursor is bound to: topic, group and filter."""
         states = sorted(int(state) for state in self.states)
         due = [self.due_from, self.due_to]
         return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))
 
 
 class RowFilter:
-    """The test of rows and of their states, for one page at one moment."""
+    """Matches rows and their states, for one page at one moment."""
 
     def __init__(
         self,
@@ -78,27 +79,27 @@ class RowFilter:
         self.id_hash = id_hash
         self._now_ms = now_ms
         self.group = group
-        self._texts = Filter(tag=query.tag, key=query.key)
+        self._texts = MessageFilter(tag=query.tag, key=query.key)
         states = query.states
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
         kept = group.purged_ms + topic.settings.ended_keep_ms >= now_ms
         purged = bool(group.floor) and MessageState.DELETED in states and kept
         self.unhandled = fresh or purged
-        """Rows that nothing ever happened to can be what is asked for; a purge touches none."""
+        """Whether rows without a stored state can match: a purge stores none either."""
         self.due_from, self.due_to = query.due_from, query.due_to
         if states <= {MessageState.WAITING}:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
         self.selective = self._texts.names_texts or not fresh
-        """Few rows can be expected to match."""
+        """Whether few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
 
     @property
     def tag_bits(self) -> int:
-        """The tag's bits in zone maps; 0 without one."""
+        """The tag's bits in zone maps; 0 without a tag."""
         return self._texts.tag_bits
 
     @property
@@ -107,7 +108,7 @@ class RowFilter:
         return self._topic.number
 
     def rows(self, rows: RowArray) -> Mask:
-        """Which rows can match, whatever their state is."""
+        """Which rows can match, without regard to their states."""
         due = rows["deliver_at"]
         mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
@@ -116,7 +117,7 @@ class RowFilter:
         return mask
 
     def stored(self, entries: StateArray) -> Mask:
-        """Which entries can match, for who has looked at no row."""
+        """Which state entries can match, before their rows are read."""
         kept = entries["state"]
         mask: Mask = self._wanted[kept] | (self.unhandled & (kept == 0))
         return mask
@@ -124,9 +125,9 @@ class RowFilter:
     def states(
         self, due: Int64Array, sent_position: npt.NDArray[np.uint64], entries: StateArray
     ) -> tuple[Mask, Int64Array]:
-        """Which rows match by due time and state, and the state each is shown with.
+        """Which rows match by due time and state, and the state that each is shown with.
 
-        Entries of rows that a purge ended, which no state says, are made to say so.
+        Entries of rows that a purge ended are changed to show that.
         """
         self.group.show_purged(sent_position, entries)
         kept = entries["state"].astype(np.int64)
@@ -143,12 +144,12 @@ class RowFilter:
         return mask, shown
 
     def exact(self, head: RawTexts) -> bool:
-        """Whether the texts are those that are asked for."""
+        """Whether the stored texts match."""
         return self._texts.texts_match(head.key, head.tags)
 
 
 def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHash) -> None:
-    """Hold unchecked heads against the hashes in their rows, which were checked."""
+    """Check texts against the hashes in their rows, which were verified. Raises CorruptionError."""
     columns = [rows[name].tolist() for name in ("id_hash", "key_hash", "tag_mask", "offset")]
     for head, hashed, key_hash, mask, offset in zip(heads, *columns, strict=True):
         good = (

@@ -1,9 +1,9 @@
-"""One hour of a list: which of its rows come next, in order, and what a message looks like.
+"""One hour of a list: which of its rows come next, in order.
 
-Two ways lead through an hour. Where the zone maps leave few candidates they are read through once,
-keeping only the first rows that match. Else the chains are followed second by second, so that a
-page costs what is on it; a second of very many rows is then taken newest first, from where the page
-before it ended. Both give the same order otherwise, so that either may go on where the other ended.
+An hour is read in one of two ways. If the zone maps leave few candidates, all of them are read once
+and only the first matching rows are kept. Otherwise the chains are followed second by second, so
+that the cost of a page depends on its length; a second with very many rows is listed newest first.
+Apart from such seconds both ways give the same order, so either may continue where the other ended.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.views.list_cursor import BEFORE_ALL
-from delaylog.broker.engine.views.list_filter import RowFilter, check_heads
-from delaylog.broker.engine.views.list_page import Listed, PageRun, Smallest
+from delaylog.broker.engine.views.list_filter import RowFilter
+from delaylog.broker.engine.views.list_page import PageRun, Smallest
 from delaylog.broker.engine.views.list_tail import TailView
+from delaylog.broker.engine.views.page_filler import PageFiller
 from delaylog.broker.engine.views.scanning import SLICE_ROWS, index_slices
 from delaylog.broker.engine.views.zone_maps import candidates
 from delaylog.storage.columns.whole_rows import concat_rows, take_rows
@@ -30,20 +31,15 @@ from delaylog.storage.layout import (
     HOUR_SECONDS,
     INDEX_MASK,
     Int64Array,
-    MessageState,
     RowArray,
     StateArray,
-    head_sizes,
-    make_ref,
 )
-from delaylog.storage.messages.records import NO_TEXTS, RawTexts, raw_texts
 from delaylog.storage.messages.rows import seconds_of
 
 SCAN_ROWS_FEW: Final = 65_536
-"""So few are read through whatever is asked for."""
+"""Up to this many candidates are read in any case."""
 _WALK_ROWS: Final = 1_024
 _TAGGED_ROWS: Final = 4_096
-_PUT_ROWS: Final = 64
 _MATCH_ROWS: Final = 1_024
 
 Steps = Generator[None, None, None]
@@ -62,27 +58,28 @@ class HourList:
         tail: TailView,
         last: int,
     ) -> None:
-        """Rows up to `last` are read from the files, those behind it stand in `tail`."""
+        """Rows up to `last` are in the files, rows behind it in `tail`."""
         self._run = run
         self._filter = filter_
         self._folder = folder
         self._tail = tail
         self._last = last
+        self._filler = PageFiller(run, filter_, folder, tail)
         self._start_ms = folder.hour * HOUR_MS
 
     @property
     def _states(self) -> StateColumn | FarHourStates:
-        # Asked for anew: it may have been closed between two slices.
+        # Not cached: it may be closed between two slices.
         return self._folder.states(self._filter.group.number)
 
     def steps(self) -> Generator[None, None, bool]:
-        """Put rows on the page; returns whether the hour came to its end."""
+        """Put rows on the page; returns whether the end of the hour was reached."""
         with self._folder.pinned():
             return (yield from self._steps())
 
     def _steps(self) -> Generator[None, None, bool]:
-        if self._run.place.chain and isinstance(self._folder, DelayHour):
-            yield from self._hot_second(self._folder, self._run.place.second)
+        if self._run.cursor.chain and isinstance(self._folder, DelayHour):
+            yield from self._hot_second(self._folder, self._run.cursor.second)
             if self._run.over:
                 return False
         wanted = self._filter
@@ -91,7 +88,7 @@ class HourList:
             self._last,
             topic=wanted.topic,
             tag_bits=wanted.tag_bits,
-            due_from=max(wanted.due_from, self._run.place.due),
+            due_from=max(wanted.due_from, self._run.cursor.due),
             due_to=wanted.due_to,
         )
         count = sum(last - first + 1 for first, last in runs)
@@ -102,19 +99,19 @@ class HourList:
             return (yield from self._scan(runs))
         return (yield from self._walk(self._folder))
 
-    # ------------------------------------------------------------------ reading an hour through
+    # ------------------------------------------------------------------ reading all candidates
 
     def _scan(self, runs: list[tuple[int, int]]) -> Generator[None, None, bool]:
         run = self._run
-        # One more than fits tells whether the hour goes on behind the page. Some that have all the
-        # bits of a tag do not have the tag.
+        # One row more than fits tells whether the hour goes on behind the page. With a tag more are
+        # kept, since rows with the bits of the tag may not have it.
         count = run.left + 1 if self._filter.tag_bits == 0 else max(run.left + 1, _TAGGED_ROWS)
         found = Smallest(count)
         for index in index_slices(runs):
             self._collect(index, found)
             yield
         tail = self._tail
-        at = self._behind_place(tail.due, tail.index)
+        at = self._after_cursor(tail.due, tail.index)
         for start in range(0, len(at), SLICE_ROWS):
             part = at[start : start + SLICE_ROWS]
             entries = self._states.get(tail.index[part])
@@ -128,15 +125,15 @@ class HourList:
             return False
         if found.total <= count:
             return True
-        # Rows that changed meanwhile were passed over: the place is behind those too.
-        run.place = replace(run.place, due=int(due[-1]), index=int(index[-1]))
+        # Rows that changed meanwhile were skipped: the cursor is behind those too.
+        run.cursor = replace(run.cursor, due=int(due[-1]), index=int(index[-1]))
         return False
 
     def _collect(self, index: Int64Array, found: Smallest) -> None:
-        """Take in the rows of a range that can match."""
+        """Add the matching rows of a range."""
         self._run.page.scanned += len(index)
         if not self._filter.unhandled:
-            # Few rows are in such a state, and states are small.
+            # Read states first: they are small, and few match.
             index = index[self._filter.stored(self._states.get(index))]
             if len(index) == 0:
                 return
@@ -147,13 +144,13 @@ class HourList:
         if len(index):
             mask, _ = self._filter.states(due, sent, self._states.get(index))
             due, index = due[mask], index[mask]
-        at = self._behind_place(due, index)
+        at = self._after_cursor(due, index)
         found.add(due[at], index[at])
 
-    def _behind_place(self, due: Int64Array, index: Int64Array) -> Int64Array:
-        """Which rows are still to come in due order."""
-        place = self._run.place
-        mask = (due > place.due) | ((due == place.due) & (index > place.index))
+    def _after_cursor(self, due: Int64Array, index: Int64Array) -> Int64Array:
+        """Indexes of the rows behind the cursor, in due order."""
+        cursor = self._run.cursor
+        mask = (due > cursor.due) | ((due == cursor.due) & (index > cursor.index))
         out: Int64Array = np.flatnonzero(mask)
         return out
 
@@ -164,12 +161,12 @@ class HourList:
         in_files = folder.heads.get().count if self._last else np.zeros(HOUR_SECONDS, np.uint32)
         tail_seconds = self._seconds(tail.due)
         counts = in_files + np.bincount(tail_seconds, minlength=HOUR_SECONDS)
-        # Behind the last row that a second can have begins the next one.
-        due = run.place.due + (run.place.index == INDEX_MASK)
+        # Behind the greatest row number of a millisecond the next one begins.
+        due = run.cursor.due + (run.cursor.index == INDEX_MASK)
         bounds = np.array([max(due, self._filter.due_from), self._filter.due_to - 1])
         low, high = self._seconds(bounds).tolist()
         index: list[int] = []
-        held = 0
+        gathered = 0
         first = low
         for second in np.flatnonzero(counts).tolist():
             if not low <= second <= high:
@@ -178,25 +175,25 @@ class HourList:
                 if not (yield from self._look_at(index, first, second - 1)):
                     return False
                 yield from self._hot_second(folder, second)
-                index, first, held = [], second + 1, 0
+                index, first, gathered = [], second + 1, 0
                 if run.over:
                     return False
                 continue
-            held += int(counts[second])
+            gathered += int(counts[second])
             if in_files[second]:
                 for part in folder.walk_second(second, self._last, slice_rows=_WALK_ROWS):
                     index += part
                     yield
-            if held >= _WALK_ROWS:
+            if gathered >= _WALK_ROWS:
                 if not (yield from self._look_at(index, first, second)):
                     return False
-                index, first, held = [], second + 1, 0
+                index, first, gathered = [], second + 1, 0
                 if run.over:
                     return False
         return (yield from self._look_at(index, first, high))
 
     def _look_at(self, index: list[int], first: int, last: int) -> Generator[None, None, bool]:
-        """Look at whole seconds: `index` holds their rows in the files."""
+        """List whole seconds; `index` = the numbers of their rows in the files."""
         if last < first:
             return True
         seconds = self._seconds(self._tail.due)
@@ -209,23 +206,25 @@ class HourList:
         return True
 
     def _pass_second(self, second: int) -> None:
-        """Everything up to the end of a second was looked at."""
+        """Move the cursor to the end of a second."""
         end_ms = self._start_ms + second * 1000 + 999
-        self._run.place = replace(self._run.place, due=end_ms, index=INDEX_MASK, second=0, chain=0)
+        self._run.cursor = replace(
+            self._run.cursor, due=end_ms, index=INDEX_MASK, second=0, chain=0
+        )
 
     def _seconds(self, due: Int64Array) -> Int64Array:
-        """Second of the hour of each due time, in bounds."""
+        """The second of the hour of each due time, clipped to the hour."""
         out: Int64Array = np.clip(
             (np.maximum(due, self._start_ms) - self._start_ms) // 1000, 0, HOUR_SECONDS - 1
         )
         return out
 
     def _hot_second(self, folder: DelayHour, second: int) -> Steps:
-        """Go through a second of very many rows, newest first, from where the place is in it."""
+        """List a second with very many rows, newest first, from the cursor on."""
         run, tail = self._run, self._tail
-        before = run.place.chain
+        before = run.cursor.chain
         if not before:
-            run.place = replace(run.place, second=second, chain=INDEX_MASK)
+            run.cursor = replace(run.cursor, second=second, chain=INDEX_MASK)
             before = INDEX_MASK
         which = np.flatnonzero((self._seconds(tail.due) == second) & (tail.index < before))
         which = which[np.argsort(-tail.index[which])]
@@ -253,37 +252,37 @@ class HourList:
     def _check_chain(self, index: int, second: int) -> None:
         row = self._folder.read_rows(np.array([index], np.int64))
         if row["global_index"][0] and int(seconds_of(row, self._folder.hour)[0]) != second:
-            raise BadRequestError("cursor names no place", field="cursor")
+            raise BadRequestError("cursor names no row of a list", field="cursor")
 
-    # ------------------------------------------------------------------ rows that come next
+    # ------------------------------------------------------------------ rows to list
 
     def _look(self, index: Int64Array, which: Int64Array) -> Generator[None, None, bool]:
-        """Look at rows in due order; whether all of them were looked at."""
+        """List rows in due order; returns whether all of them were listed."""
         rows, entries, shown, sources = yield from self._matching(index, which)
         order = np.lexsort((rows["global_index"], rows["deliver_at"]))
-        seen = yield from self._put(
+        seen = yield from self._filler.put(
             take_rows(rows, order), take_rows(entries, order), shown[order], sources[order]
         )
         if seen:
             row = rows[order[seen - 1]]
             due, last = int(row["deliver_at"]), int(row["global_index"])
-            self._run.place = replace(self._run.place, due=due, index=last, second=0, chain=0)
+            self._run.cursor = replace(self._run.cursor, due=due, index=last, second=0, chain=0)
         return seen == len(rows)
 
     def _look_newest_first(self, index: Int64Array, which: Int64Array) -> Steps:
-        """Look at some rows of a hot second, which come as they are given."""
+        """List some rows of a hot second, in the order given."""
         rows, entries, shown, sources = yield from self._matching(index, which)
-        seen = yield from self._put(rows, entries, shown, sources)
+        seen = yield from self._filler.put(rows, entries, shown, sources)
         if seen == len(rows):
             last = int(index[-1]) if len(index) else int(self._tail.index[which[-1]])
         elif seen:
             last = int(rows["global_index"][seen - 1])
         else:
             return
-        self._run.place = replace(self._run.place, chain=last)
+        self._run.cursor = replace(self._run.cursor, chain=last)
 
     def _matching(self, index: Int64Array, which: Int64Array) -> Generator[None, None, Matching]:
-        """Rows that match by their columns and states, with where each comes from."""
+        """Rows that match by columns and states, and for each its number in the tail or -1."""
         parts = []
         for start in range(0, len(index), _MATCH_ROWS):
             part = index[start : start + _MATCH_ROWS]
@@ -307,98 +306,12 @@ class HourList:
     def _match(self, rows: RowArray, sources: Int64Array) -> Matching:
         at = np.flatnonzero(self._filter.rows(rows))
         due, index = rows["deliver_at"][at], rows["global_index"][at].astype(np.int64)
-        behind = self._behind_place(due, index)
+        behind = self._after_cursor(due, index)
         at, due, index = at[behind], due[behind], index[behind]
         entries = self._states.get(index)
         mask, shown = self._filter.states(due, rows["sent_position"][at], entries)
         at = at[mask]
         return take_rows(rows, at), take_rows(entries, mask), shown[mask], sources[at]
-
-    def _put(
-        self, rows: RowArray, entries: StateArray, shown: Int64Array, sources: Int64Array
-    ) -> Generator[None, None, int]:
-        """Put messages on the page; returns how many rows were looked at for that."""
-        run = self._run
-        for start in range(0, len(rows), _PUT_ROWS):
-            part = slice(start, start + _PUT_ROWS)
-            heads = self._heads(rows[part], sources[part])
-            good = np.array([self._filter.exact(head) for head in heads], np.bool_)
-            at = np.flatnonzero(good)
-            take = at[: run.left]
-            if self._run.query.bodies:
-                take = take[: self._fit(take_rows(rows, start + take))]
-            bodies = yield from self._bodies_of(
-                take_rows(rows, start + take), sources[start + take]
-            )
-            for k, body in zip(take.tolist(), bodies, strict=True):
-                state = MessageState(int(shown[start + k]))
-                row = rows[start + k]
-                ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
-                origin, entry = int(row["origin"]), entries[start + k]
-                listed = Listed(origin, ref, row, entry, state, heads[k], body)
-                run.page.messages.append(listed)
-            if len(take) < len(at):
-                return start + int(at[len(take)])
-            yield
-        return len(rows)
-
-    def _fit(self, rows: RowArray) -> int:
-        """How many of these rows the page has room for with their bodies; the first always fits."""
-        run = self._run
-        total = np.cumsum(rows["size"].astype(np.int64)) + run.body_bytes
-        fit = int(np.searchsorted(total, run.bytes_max, side="right"))
-        if not run.page.messages:
-            fit = max(fit, 1)
-        fit = min(fit, len(rows))
-        if fit:
-            run.body_bytes = int(total[fit - 1])
-        if fit < len(rows):
-            run.body_bytes = run.bytes_max
-        return fit
-
-    def _bodies_of(
-        self, rows: RowArray, sources: Int64Array
-    ) -> Generator[None, None, list[bytes | None]]:
-        """The bodies of rows; what was not checked before is checked, in slices."""
-        out: list[bytes | None] = [None] * len(rows)
-        if not self._run.query.bodies:
-            return out
-        skip = head_sizes(rows).tolist()
-        filed, late = np.flatnonzero(sources < 0), np.flatnonzero(sources >= 0)
-        if len(filed):
-            for number in self._folder.unchecked_records(take_rows(rows, filed)):
-                self._folder.check_records(number)
-                yield
-            raw, at = self._folder.read_records(take_rows(rows, filed)), 0
-            for k, size in zip(filed.tolist(), rows["size"][filed].tolist(), strict=True):
-                out[k] = raw[at + skip[k] : at + size]
-                at += size
-        for k, record in zip(
-            late.tolist(), self._tail.records(sources[late], heads=False), strict=True
-        ):
-            out[k] = record[skip[k] :]
-        return out
-
-    def _heads(self, rows: RowArray, sources: Int64Array) -> list[RawTexts]:
-        sizes = head_sizes(rows)
-        out = [NO_TEXTS] * len(rows)
-        named = sizes > 0
-        filed = np.flatnonzero(named & (sources < 0))
-        if len(filed):
-            part = take_rows(rows, filed)
-            raw = self._folder.read_heads(part)
-            heads = list(raw_texts(raw, part, sizes[filed]))
-            check_heads(heads, part, f"{self._folder.folder}/delay.log", self._filter.id_hash)
-            for at, head in zip(filed.tolist(), heads, strict=True):
-                out[at] = head
-        late = np.flatnonzero(named & (sources >= 0))
-        if len(late):
-            raw = b"".join(self._tail.records(sources[late], heads=True))
-            for at, head in zip(
-                late.tolist(), raw_texts(raw, take_rows(rows, late), sizes[late]), strict=True
-            ):
-                out[at] = head
-        return out
 
 
 assert BEFORE_ALL < 0, "every due time lies behind it"

@@ -1,4 +1,4 @@
-"""One page of a list in the making: the messages on it, its time, and the place it has come to."""
+"""One page of a list while it is made: its messages, its time limit and its cursor."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.model import Found
-from delaylog.broker.engine.views.list_cursor import Place
+from delaylog.broker.engine.model import FoundMessage
+from delaylog.broker.engine.views.list_cursor import Cursor
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.records import RawTexts
 
 PAGE_BYTES_MAX: Final = 8 << 20
-"""Bodies on one page, after the first: a page in all its forms stays below 50 MiB."""
+"""Bodies on one page, after the first: bounds its memory, in all forms, to 50 MiB."""
 PAGE_SECONDS: Final = 0.05
-"""Time after which a page ends: what is begun is finished, within 0.1 s in all."""
+"""Time after which a page ends; a slice that has begun is finished, within 0.1 s in all."""
 SCAN_ROWS_MAX: Final = 524_288
-"""Candidates of an hour that are read through for one page: about 40 ms."""
+"""Candidates of an hour that are read for one page, at most: about 40 ms."""
 SECOND_ROWS_MAX: Final = 16_384
-"""Rows of a second that are sorted for a page."""
+"""Rows of a second that are sorted for a page, at most; larger seconds are listed unsorted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Found):
-    """One message, with its texts and, if it was asked for, its body."""
+class Listed(FoundMessage):
+    """One message, with its texts and, if requested, its body."""
 
     head: RawTexts
     body: bytes | None
@@ -34,20 +34,20 @@ class Listed(Found):
 
 @dataclass(slots=True)
 class Page:
-    """Messages in the order of the list; `cursor` goes on behind them, None at the end."""
+    """Messages in the order of the list, and the cursor of the next page; None at the end."""
 
     messages: list[Listed] = field(default_factory=list)
     cursor: str | None = None
     scanned: int = 0
-    """Rows looked at for it."""
+    """Rows examined for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much work one page may be."""
+    """Limits on the work for one page."""
 
     clock: Callable[[], float]
-    """Counts seconds."""
+    """Returns seconds."""
     seconds_max: float = PAGE_SECONDS
     scan_rows_max: int = SCAN_ROWS_MAX
     second_rows_max: int = SECOND_ROWS_MAX
@@ -55,10 +55,10 @@ class Effort:
 
 @dataclass(slots=True)
 class PageRun:
-    """How far a page has come, and whether it goes on."""
+    """The progress of a page."""
 
     page: Page
-    place: Place
+    cursor: Cursor
     query: ListQuery
     bytes_max: int
     effort: Effort
@@ -67,21 +67,21 @@ class PageRun:
     _began: float = 0.0
 
     def begin(self) -> None:
-        """Its time runs."""
+        """Start its clock."""
         self._began = self.effort.clock()
 
     def end(self) -> None:
-        """Others run, which is not this page's time."""
+        """Stop its clock while other work runs."""
         self._spent += self.effort.clock() - self._began
 
     @property
     def left(self) -> int:
-        """Messages that still fit."""
+        """Number of messages that still fit."""
         return self.query.limit - len(self.page.messages)
 
     @property
     def full(self) -> bool:
-        """Whether nothing fits any more."""
+        """Whether no message fits any more."""
         return self.left <= 0 or self.body_bytes >= self.bytes_max
 
     @property
@@ -92,7 +92,7 @@ class PageRun:
 
 
 class Smallest:
-    """The first `count` of many rows by (due, index), with memory for few."""
+    """The first `count` of many rows by (due, index), in bounded memory."""
 
     _REDUCE_ROWS: Final = 65_536
 
@@ -100,17 +100,17 @@ class Smallest:
         self._count = count
         self._due: list[Int64Array] = []
         self._index: list[Int64Array] = []
-        self._held = 0
+        self._buffered = 0
         self.total = 0
 
     def add(self, due: Int64Array, index: Int64Array) -> None:
-        """Take rows in."""
+        """Add rows."""
         if len(due):
             self._due.append(due)
             self._index.append(index)
-            self._held += len(due)
+            self._buffered += len(due)
             self.total += len(due)
-            if self._held > self._count + self._REDUCE_ROWS:
+            if self._buffered > self._count + self._REDUCE_ROWS:
                 self.first()
 
     def first(self) -> tuple[Int64Array, Int64Array]:
@@ -123,5 +123,5 @@ class Smallest:
             due, index = due[near], index[near]
         order = np.lexsort((index, due))[: self._count]
         due, index = due[order], index[order]
-        self._due, self._index, self._held = [due], [index], len(due)
+        self._due, self._index, self._buffered = [due], [index], len(due)
         return due, index

@@ -1,7 +1,8 @@
-"""The rows of one hour that are not in its files yet, as a list reads them.
+"""The rows of one hour that are not in its files yet, for one page of a list.
 
-Taken in one moment and kept for one page: what the splitter writes meanwhile is still here, and the
-files are read up to the row they had then. Only the columns that order rows are copied.
+A snapshot of the tail at one moment: rows that the splitter writes meanwhile are still here, and
+the files are read only up to the last row that they had then. Only the columns that order rows are
+copied.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SLICE_ROWS = 16_384
 
 
 class TailView:
-    """Rows of a tail that a filter lets pass, ordered by (due time, index)."""
+    """Rows of a tail that match a filter, ordered by (due time, index)."""
 
     def __init__(self, parts: list[tuple[RowArray, Block]]) -> None:
         self._parts = parts
@@ -51,7 +52,7 @@ class TailView:
             self.due, self.index, self.sent = due[order], index[order], sent[order]
             self._part, self._at = part[order], at[order]
 
-    def _places(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:
+    def _located(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:
         parts = self._parts
         return [
             (*parts[part], at)
@@ -62,13 +63,13 @@ class TailView:
         """Copies of rows, by their numbers here."""
         if len(which) == 0:
             return np.zeros(0, INDEX_ENTRY)
-        raw = b"".join([rows[at : at + 1].tobytes() for rows, _, at in self._places(which)])
+        raw = b"".join([rows[at : at + 1].tobytes() for rows, _, at in self._located(which)])
         return np.frombuffer(raw, INDEX_ENTRY)
 
     def records(self, which: Int64Array, *, heads: bool) -> list[bytes]:
-        """Their records, or only what stands before the bodies."""
+        """Their records, or with `heads` only the parts before the bodies."""
         out = []
-        for rows, data, at in self._places(which):
+        for rows, data, at in self._located(which):
             one = rows[at : at + 1]
             size = int(head_sizes(one)[0]) if heads else int(one["size"][0])
             start = int(one["offset"][0])

@@ -1,11 +1,11 @@
 """Lists of a topic's messages in due order, a page at a time.
 
-Hour by hour, and in an hour by (due time, log order); rows that are not in files yet included. A
-page ends at its limit or when its time is used up, and may be short or empty; the cursor goes on.
-Nothing is kept between two pages and no backlog is loaded.
+A list goes hour by hour, and within an hour by (due time, log order); rows that are not in files
+yet are included. A page ends at its limit or when its time is used up, so it may be short or empty;
+its cursor continues the list. Nothing is stored between two pages.
 
-A message is shown once, by its newest row: rows that moved on are passed over. What is sent,
-settled or moved between two pages counts as it is when its place is reached.
+A message is listed once, by its newest row; rows that it has left are skipped. Messages that are
+sent, settled or moved between two pages are listed as they are when the list reaches them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.broker.engine.views.list_cursor import Place
+from delaylog.broker.engine.views.list_cursor import Cursor
 from delaylog.broker.engine.views.list_filter import ListQuery, RowFilter
 from delaylog.broker.engine.views.list_hour import HourList
 from delaylog.broker.engine.views.list_page import PAGE_BYTES_MAX, Effort, Page, PageRun
@@ -43,18 +43,18 @@ class Listing:
         group: Group | None = None,
         now_ms: int,
     ) -> None:
-        """As a group (absent: the default one) sees it.
+        """As `group` sees it, or the default group if None.
 
-        Raises BadRequestError for a cursor that is not this list's.
+        Raises BadRequestError for a cursor of another list.
         """
         self._state = state
         self._group = group or topic.default
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
         self.page = Page()
-        place = Place(0) if query.cursor is None else Place.decode(query.cursor, self._scope)
+        cursor = Cursor(0) if query.cursor is None else Cursor.decode(query.cursor, self._scope)
         bytes_max = min(state.limits.receive_bytes_max, PAGE_BYTES_MAX)
-        self._run = PageRun(self.page, place, query, bytes_max, effort)
+        self._run = PageRun(self.page, cursor, query, bytes_max, effort)
 
     def work(self) -> Work:
         """Make the page, in slices."""
@@ -62,28 +62,28 @@ class Listing:
         run.begin()
         hours = self._hours()
         for number, hour in enumerate(hours):
-            if hour != run.place.hour:
-                run.place = Place(hour)
+            if hour != run.cursor.hour:
+                run.cursor = Cursor(hour)
             try:
                 done = yield from self._list_hour(hour)
             except _HourGone:
                 done = True
             if done:
-                run.place = Place(min(hour + 1, HOUR_MAX))
+                run.cursor = Cursor(min(hour + 1, HOUR_MAX))
                 if number == len(hours) - 1:
                     return
             if run.over or not done:
-                self.page.cursor = run.place.encode(self._scope)
+                self.page.cursor = run.cursor.encode(self._scope)
                 return
 
     def _hours(self) -> list[int]:
-        """Hours that can hold what is asked for, from the place on, in order."""
+        """Hours that can contain matching rows, from the cursor on, in order."""
         wanted, hours = self._filter, self._state.hours
         living = wanted.living_only
         every = self._group.hours if living else hours.counts
         found = np.fromiter(every, np.int64, len(every))
-        found = np.sort(found[found >= self._run.place.hour])
-        # Rows that were sent below the hour floor stand in a later hour than their due time.
+        found = np.sort(found[found >= self._run.cursor.hour])
+        # A row due below the hour floor is stored in a later hour than that of its due time.
         floor = max(self._state.hour_floor, self._state.hour_floor_top)
         found = found[(found <= floor) | (found * HOUR_MS < wanted.due_to)]
         found = found[(found + 1) * HOUR_MS > wanted.due_from]
@@ -91,7 +91,7 @@ class Listing:
         return out
 
     def _list_hour(self, hour: int) -> Generator[None, None, bool]:
-        """Put an hour's rows on the page; whether that was all of them."""
+        """Put an hour's rows on the page; returns whether those were all."""
         hours = self._state.hours
         known = hours.counts.get(hour)
         if known is None or known.rows == 0:
@@ -100,7 +100,7 @@ class Listing:
         folder = hours.view(hour)
         if not self._filter.unhandled and folder.states(self._group.number).absent:
             return True
-        # Nothing may come between these two: the tail begins behind the last row of the files.
+        # Without a pause in between: the tail must begin behind the last row of the files.
         last = hours.flushed(hour)
         tail = TailView(hours.pile.parts(hour))
         steps = self._read(tail, last, HourList(self._run, self._filter, folder, tail, last))

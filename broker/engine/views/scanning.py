@@ -1,8 +1,8 @@
-"""Scanning: walk the rows of an hour in slices, from files and tails alike.
+"""Scanning: walk the rows of an hour in slices, in its files and its tail.
 
-A job meets a message once, at its origin row, which stays where it is for as long as the message
-is known; where it lives now is asked when it is its turn. So whatever moves meanwhile is neither
-missed nor met again, and messages sent after the scan began (by log position) are passed over.
+A job meets each message once, at its origin, which stays where it is for as long as the message is
+known; then it looks up where the message is now. So messages that move meanwhile are neither missed
+nor met twice. Messages sent after the scan began, by log position, are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def index_slices(ranges: Ranges) -> Iterator[Int64Array]:
 
 
 def part_slices(parts: list[RowArray], rows_max: int = SLICE_ROWS) -> Iterator[tuple[int, int]]:
-    """(first, stop) of parts that make a slice together: of `rows_max` rows, or a part more."""
+    """(first, stop) of the parts for each slice: at least `rows_max` rows, if there are as many."""
     first = 0
     while first < len(parts):
         stop, count = first, 0
@@ -49,15 +49,15 @@ def part_slices(parts: list[RowArray], rows_max: int = SLICE_ROWS) -> Iterator[t
 def walk(
     hours: HourStore, hour: int, ranges: Callable[[DelayHour | FarHour, int], Ranges]
 ) -> Iterator[RowArray]:
-    """Rows of an hour: of its files those in `ranges(folder, last row)`, then all of its tail.
+    """Rows of an hour: those of its files in `ranges(folder, last row)`, then all of its tail.
 
-    The walk ends when the hour is removed meanwhile.
+    Ends early if the hour is removed meanwhile.
     """
     if hour not in hours.counts:
         return
     life = hours.counts.life(hour)
     folder = hours.view(hour)
-    # Nothing may come between these two: the tail begins behind the last row of the files.
+    # Without a pause in between: the tail must begin behind the last row of the files.
     last = hours.flushed(hour)
     parts = [rows for rows, _ in hours.pile.parts(hour)]
     for index in index_slices(ranges(folder, last)):

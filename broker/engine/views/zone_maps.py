@@ -1,4 +1,4 @@
-"""Which rows of an hour's files can match at all, as the zone maps of its extents tell."""
+"""Which rows of an hour's files can match at all, by the zone maps of its extents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def candidates(
     """Ranges (first, last) of rows up to `last` that may be of a topic (None = any), have all the
     bits of a tag, and are due in [due_from, due_to).
 
-    Far hours have no zone maps: their rows are few, or else all are read.
+    Far hours have no zone maps, so all their rows are candidates.
     """
     if last == 0:
         return []
@@ -38,7 +38,7 @@ def candidates(
     firsts, lasts = first[mask], np.minimum((first + count - 1)[mask], last)
     if len(firsts) == 0:
         return []
-    # Neighbours are one range: many small flushes are read as few large ones.
+    # Adjacent ranges are merged, so that many small flushes are read at once.
     apart = firsts[1:] != lasts[:-1] + 1
     firsts = firsts[np.concatenate([[True], apart])]
     lasts = lasts[np.concatenate([apart, [True]])]

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from delaylog.broker.engine.deliver.claim_table import ENDINGS
-from delaylog.broker.engine.upkeep.archiving import look as look_at_archive
+from delaylog.broker.engine.upkeep.archive import archive_status
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.slices import SLICE_SECONDS
 from delaylog.broker.host.watch.loop_lag import BOUNDS
@@ -83,7 +83,7 @@ class Metrics(Collector):
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
             "delaylog_archive_held_hours": (
                 "Ended hours that are there for the archive only.",
-                look_at_archive(state, node.clock.now_ms()).held,
+                archive_status(state, node.clock.now_ms()).held,
             ),
             "delaylog_leases": ("Open leases.", len(state.leases)),
             "delaylog_claims": ("Claims that have not ended.", len(state.claims)),

@@ -12,9 +12,9 @@ from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import encode_into

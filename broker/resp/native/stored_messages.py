@@ -10,9 +10,9 @@ import numpy as np
 from delaylog.broker.calls.forms.describing import describe
 from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.calls.turn.writes import Change, change
-from delaylog.broker.engine.control import changing
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.control.found import FoundColumns
+from delaylog.broker.engine.control import changes as changing
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -40,7 +40,7 @@ def _ids(texts: list[bytes]) -> list[str]:
 
 def _finder(
     state: EngineState, topic: Topic, texts: list[bytes], now_ms: int
-) -> Callable[[Group], FoundColumns]:
+) -> Callable[[Group], FoundMessages]:
     """Return a function that finds the messages of these ids in a group."""
     ids = _ids(texts)
     return lambda group: find_ids(state, topic, ids, now_ms, group)

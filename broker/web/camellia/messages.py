@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.control.changing import change_ended, end_found
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.control.found import just
-from delaylog.broker.engine.model import Delivery, Found, Topic
+from delaylog.broker.engine.control.changes import change_ended, end_found
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import just
+from delaylog.broker.engine.model import Delivery, FoundMessage, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import Cause, MessageState, ref_to_id
 from delaylog.storage.messages.records import split_record, split_records
@@ -17,14 +17,14 @@ from delaylog.storage.messages.records import split_record, split_records
 CONSUMING: Final = int(MessageState.LEASED)
 
 
-def status_of(found: Found) -> int:
+def status_of(found: FoundMessage) -> int:
     """Its state number; a message that was handed out stays "consuming" until it ends."""
     if found.state <= MessageState.READY and int(found.entry["attempts"]):
         return CONSUMING
     return int(found.state)
 
 
-def is_shown(topic: Topic, found: Found, now_ms: int) -> bool:
+def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
     """Whether camellia still knows the message: ended ones are kept for a while."""
     if found.state < MessageState.ACKED:
         return True
@@ -33,7 +33,7 @@ def is_shown(topic: Topic, found: Found, now_ms: int) -> bool:
     return not hidden and now_ms < int(entry["time"]) + topic.settings.ended_keep_ms
 
 
-def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Found | None:
+def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
     """The message of an id as far as camellia knows it, after its life was looked at."""
     found = find_ids(state, topic, [msg_id], now_ms)[0]
     if found is None:
@@ -76,7 +76,7 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
     return False
 
 
-def found_members(state: EngineState, topic: Topic, found: Found) -> dict[str, Any]:
+def found_members(state: EngineState, topic: Topic, found: FoundMessage) -> dict[str, Any]:
     """A message that was looked up."""
     refs, rows = np.array([found.ref], np.int64), np.array([found.row])
     record = split_record(state.hours.records(refs, rows), found.row)

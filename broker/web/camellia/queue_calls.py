@@ -18,9 +18,9 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling, settle_each
-from delaylog.broker.engine.control.finding import find_ids, find_origins
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Found, SendResult, Topic
+from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE, FoundMessage, SendResult, Topic
 from delaylog.broker.engine.send.merging import CREATED
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
@@ -238,7 +238,9 @@ class QueueCalls:
         return {"msg": "success", "delayMsg": shown}
 
 
-def _seen(state: EngineState, topic: Topic, origins: Int64Array, now_ms: int) -> Found | None:
+def _seen(
+    state: EngineState, topic: Topic, origins: Int64Array, now_ms: int
+) -> FoundMessage | None:
     """A message as the first group that has it sees it: a topic may have no default one."""
     for group in topic.groups.values():
         found = find_origins(state, origins, topic, now_ms, group)[0]

@@ -232,7 +232,7 @@ def test_a_backup_with_far_messages_is_one_moment(
     life.left = 60
     life.send()
     life.host.checkpoint()
-    life.host.engine.upkeep.held = lambda: holding
+    life.host.engine.upkeep.files_pinned = lambda: holding
     manifest = back_up(Between(life.step), life.host.folder, tmp_path / "b")
     assert any(entry.path.startswith("hours/far/") for entry in manifest.files)
     assert life.left < 60, "the broker worked while the backup was taken"
@@ -255,7 +255,7 @@ def test_a_backup_is_one_moment(
     for _ in range(40):
         life.step()
     folder = life.host.folder
-    life.host.engine.upkeep.held = lambda: holding
+    life.host.engine.upkeep.files_pinned = lambda: holding
     began = life.host.engine.state.log.durable_position
     manifest = back_up(Between(life.step), folder, tmp_path / "b")
     assert life.left < 30, "the broker worked while the backup was taken"

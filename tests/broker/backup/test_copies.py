@@ -84,7 +84,7 @@ def test_a_copy_under_load(
         (folder / name).mkdir(parents=True)
     (folder / "log" / f"{0:020d}.log").write_bytes(b"old")
     (folder / "checkpoint-1").write_bytes(b"old")
-    host.engine.upkeep.held = lambda: True
+    host.engine.upkeep.files_pinned = lambda: True
     life.left = 120
     manifest = hand_over(life, folder)
     assert life.left < 100, "the leader worked meanwhile"

@@ -71,7 +71,7 @@ def test_a_backup_holds_the_keys_of_its_end(
     life = KeyLife(open_host(), seed)
     for _ in range(30):
         life.step()
-    life.host.engine.upkeep.held = lambda: holding
+    life.host.engine.upkeep.files_pinned = lambda: holding
     manifest = back_up(Between(life.step), life.host.folder, tmp_path / "b")
     assert verify(tmp_path / "b").damage == []
     restore(tmp_path / "b", tmp_path / "r")
@@ -106,7 +106,7 @@ def test_a_blank_node_gets_them(
     folder = tmp_path / "member"
     (folder / FOLDER).mkdir(parents=True)
     (folder / FOLDER / f"{7:020d}.snapshot").write_bytes(b"old")
-    host.engine.upkeep.held = lambda: True
+    host.engine.upkeep.files_pinned = lambda: True
     life.left = 60
     manifest = hand_over(life, folder)
     assert f"{7:020d}.snapshot" not in files_in(folder)

@@ -396,7 +396,7 @@ def test_handing_over_while_a_job_runs(three: ThreeNodes) -> None:
 
 
 def test_the_command_line(three: ThreeNodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """Asked of a follower: it says what it knows, the rest comes from the leader."""
+    """ReceiveRequest of a follower: it says what it knows, the rest comes from the leader."""
 
     def run(*words: str) -> tuple[int, str, str]:
         status = main([*words, "--url", three.url(follower)])

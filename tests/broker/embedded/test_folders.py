@@ -105,7 +105,7 @@ def test_a_start_that_fails_leaves_nothing_behind(
         def broken(_: Engine) -> None:
             raise CorruptionError("a row that is not the one written", path="p", position=0)
 
-        patched.setattr(Engine, "stand_reserve", broken)
+        patched.setattr(Engine, "create_reserve", broken)
         with pytest.raises(CorruptionError):
             open_embedded(tmp_path / "f", clock=clock)
     assert {thread.name for thread in threading.enumerate()} <= before

@@ -14,8 +14,8 @@ from delaylog.broker.engine.deliver.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 
 LEASE = 30_000
 
@@ -52,7 +52,7 @@ def begin(
         host.topic,
         whose,
         name,
-        Asked(count_max=count, now_ms=host.now_ms, only=only),
+        ReceiveRequest(count_max=count, now_ms=host.now_ms, only=only),
         lease_ms=lease,
     )
 

@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.broker.engine.control import changing as controlling
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.control.found import FoundColumns, just
-from delaylog.broker.engine.control.job_filter import Filter
-from delaylog.broker.engine.control.job_table import Job, Order
-from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.control import changes as controlling
 from delaylog.broker.engine.deliver import receiving, settling
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.jobs.job_table import Job, JobSpec
+from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Found, SendResult, Settlement, Topic
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages, just
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.model import FoundMessage, SendResult, Settlement, Topic
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
@@ -167,20 +167,20 @@ class Host:
     def flush(self) -> None:
         """The splitter, and changed state pages."""
         self.sync()
-        self.engine.run_inline(self.engine.flush_work())
-        self.engine.run_inline(self.engine.states_work())
+        self.engine.run_inline(self.engine.housekeeping.flush_work())
+        self.engine.run_inline(self.engine.housekeeping.states_work())
 
     def far_work(self) -> None:
         """What is to be done about far hours now."""
-        if self.engine.split_due(self.now_ms):
-            self.engine.run_inline(self.engine.split_work())
-        self.engine.run_inline(self.engine.merge_work(lambda: self.now_ms))
+        if self.engine.housekeeping.split_due(self.now_ms):
+            self.engine.run_inline(self.engine.housekeeping.split_work())
+        self.engine.run_inline(self.engine.housekeeping.merge_work(lambda: self.now_ms))
 
     def checkpoint(self, times: int = 1) -> None:
         """A whole checkpoint with its retention."""
         for _ in range(times):
             self.engine.run_inline(self.engine.upkeep.checkpoint(lambda: self.now_ms))
-            self.engine.run_inline(self.engine.ids_work())
+            self.engine.run_inline(self.engine.housekeeping.ids_work())
             self.turn()
 
     def restart(self, pause_ms: int = 0) -> None:
@@ -306,7 +306,7 @@ class Host:
             self.engine.state,
             self.topic,
             whose,
-            Asked(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
+            ReceiveRequest(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
             lease_ms=lease,
         )
         self.turn()
@@ -359,10 +359,10 @@ class Host:
 
     # ------------------------------------------------------------------ control
 
-    def find(self, ids: Sequence[str]) -> list[Found | None]:
+    def find(self, ids: Sequence[str]) -> list[FoundMessage | None]:
         return list(self._columns(ids))
 
-    def _columns(self, ids: Sequence[str]) -> FoundColumns:
+    def _columns(self, ids: Sequence[str]) -> FoundMessages:
         return find_ids(self.engine.state, self.topic, list(ids), self.now_ms)
 
     def state_of(self, id: str) -> MessageState | None:
@@ -405,15 +405,15 @@ class Host:
         self.turn()
         return result.codes.tolist()
 
-    def begin_job(self, action: str, wanted: Filter | None = None, **how: Any) -> Job:
-        order = Order(action, wanted or Filter(), **how)
+    def begin_job(self, action: str, wanted: MessageFilter | None = None, **how: Any) -> Job:
+        order = JobSpec(action, wanted or MessageFilter(), **how)
         return begin_job(self.engine.state, self.topic, order, self.now_ms)
 
     def work_on_jobs(self) -> None:
         self.engine.run_inline(self.engine.jobs.work(lambda: self.now_ms))
         self.turn()
 
-    def run_job(self, action: str, wanted: Filter | None = None, **how: Any) -> Job:
+    def run_job(self, action: str, wanted: MessageFilter | None = None, **how: Any) -> Job:
         """A job from its begin to its end."""
         job = self.begin_job(action, wanted, **how)
         self.work_on_jobs()

@@ -100,8 +100,8 @@ def contents(engine: Engine) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     """Of each hour: rows, records and the states of every group."""
     hours = engine.state.hours
     engine.run_inline(hours.border.bring_near(max(hours.counts, default=0)))
-    engine.run_inline(engine.flush_work())
-    engine.run_inline(engine.states_work())
+    engine.run_inline(engine.housekeeping.flush_work())
+    engine.run_inline(engine.housekeeping.states_work())
     out = {}
     groups = {g for t in engine.state.by_number.values() for g in t.groups}
     for hour, counts in engine.state.hours.counts.items():

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.transactions import deciding
-from delaylog.broker.engine.transactions.deciding import PartName
-from delaylog.broker.engine.transactions.judging import Winner
+from delaylog.broker.engine.transactions import commands as deciding
+from delaylog.broker.engine.transactions.commands import PartName
+from delaylog.broker.engine.transactions.winners import Winner
 from tests.broker.engine.host import batch_of
 
 ROOM = 1 << 60
@@ -58,7 +58,7 @@ class Transactions:
         return deciding.abort(self.engine.state, name, now_ms)
 
     def look(self, name: str) -> Any:
-        return deciding.look(self.engine.state, name)
+        return deciding.find_transaction(self.engine.state, name)
 
     def publishing(self, now_ms: int) -> Any:
         """The publisher's work; its slices seem to take very long, so they stay small."""

@@ -64,13 +64,13 @@ def test_hours_come_near_while_a_merge_goes_on(host: Any) -> None:
             host.send([b"%d %d %d" % (hours, part, k) for k in range(40)], delay=hours * hour_ms)
         host.flush()
         host.checkpoint()
-    assert engine.merge_due()
-    merge = engine.merge_work(lambda: host.now_ms)
+    assert engine.housekeeping.merge_due()
+    merge = engine.housekeeping.merge_work(lambda: host.now_ms)
     read: Any = next(merge)
     read()
     host.jump_ahead(51 * hour_ms)
-    assert engine.split_due(host.now_ms)
-    engine.run_inline(engine.split_work())
+    assert engine.housekeeping.split_due(host.now_ms)
+    engine.run_inline(engine.housekeeping.split_work())
     host.advance(1_000)
     wanted = [b"50 %d %d" % (part, k) for part in range(6) for k in range(40)]
     assert sorted(host.bodies()) == sorted(wanted)
@@ -86,11 +86,13 @@ def test_a_stop_gives_merges_up(host: Any) -> None:
     for _ in range(6):
         host.send([b"x"] * 40, delay=500 * 3_600_000)
         host.flush()
-    merge = host.engine.merge_work(lambda: host.now_ms, stopping=lambda: True)
+    merge = host.engine.housekeeping.merge_work(lambda: host.now_ms, stopping=lambda: True)
     assert list(merge) == []
-    begun = host.engine.merge_work(lambda: host.now_ms, stopping=iter([False, True]).__next__)
+    begun = host.engine.housekeeping.merge_work(
+        lambda: host.now_ms, stopping=iter([False, True]).__next__
+    )
     host.engine.run_inline(begun)
-    assert host.engine.merge_due()
+    assert host.engine.housekeeping.merge_due()
     host.restart()
     host.advance(501 * 3_600_000)
     assert len(host.bodies(1_000)) == 240
@@ -103,7 +105,7 @@ def test_groups_come_and_go_while_rows_are_judged(host: Any) -> None:
     host.flush()
     host.reschedule(ids, host.now_ms + 600 * hour_ms)
     host.flush()
-    merge = host.engine.merge_work(lambda: host.now_ms)
+    merge = host.engine.housekeeping.merge_work(lambda: host.now_ms)
     for number, step in enumerate(merge):
         if callable(step):
             step()

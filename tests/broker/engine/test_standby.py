@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.found import just
+from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.lookup.found_messages import just
 from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
@@ -53,9 +53,9 @@ def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
         member.catch_up(host)
         what = random.randrange(4)
         if what == 0:
-            member.engine.run_inline(member.engine.flush_work())
+            member.engine.run_inline(member.engine.housekeeping.flush_work())
         elif what == 1:
-            work = member.engine.upkeep.checkpoint(lambda: member.engine.state.told_ms)
+            work = member.engine.upkeep.checkpoint(lambda: member.engine.state.leader_time_ms)
             member.engine.run_inline(work)
         elif what == 2:
             member.close()
@@ -146,11 +146,11 @@ def test_the_slots_say_how_far_the_log_is_durable(host: Any, member: Member) -> 
     member.copy(log, log.end_position)
     tick = TickRecord(7 << EPOCH_NODE_BITS, Tick(1, 2, 3), 0, 5)
     member.ticks.write(tick)
-    member.engine.note_tick(host.now_ms)
+    member.engine.write_changed_tick(host.now_ms)
     assert member.ticks.newest == replace(tick, durable_end=log.end_position)
     # A log that was cut is not durable to where it was.
     member.log.cut(member.log.first_position)
-    member.engine.note_tick(host.now_ms)
+    member.engine.write_changed_tick(host.now_ms)
     assert member.ticks.newest == replace(tick, durable_end=0)
 
 
@@ -163,8 +163,8 @@ def test_a_leader_that_stands_down_keeps_its_time(member: Member) -> None:
     member.engine.commit(member.log.sync(), at_ms)
     member.engine.run_due(at_ms + 250)
     member.commit = member.log.end_position
-    member.engine.stand_down()
-    assert member.engine.state.told_ms == at_ms + 250
+    member.engine.step_down()
+    assert member.engine.state.leader_time_ms == at_ms + 250
     member.engine.lead(at_ms + 100, at_ms)
     assert member.engine.started_ms == at_ms + 250
 
@@ -182,7 +182,7 @@ def test_what_was_ready_under_an_earlier_leadership_is_not_counted(
     assert group.ready_count == 2
     member.commit = member.log.sync()
     member.engine.state.retire(member.commit)
-    member.engine.stand_down()
+    member.engine.step_down()
     member.lead(host.now_ms)
     found = host.find(["cancelled"])
     control.cancel(member.engine.state, host.topic, just(found[0], group), host.now_ms)
@@ -212,7 +212,7 @@ def test_frames_of_a_successor_are_not_passed_over(host: Any, member: Member) ->
     member.log.sync()
     assert state.position == seen, "what it has applied is committed, so it may stay as it is"
     state.retire(member.commit)
-    member.engine.stand_down()
+    member.engine.step_down()
     assert state.position == seen
     member.follow(member.log.end_position)
     assert [first for _, first in state.epochs][-2] == seen

@@ -21,17 +21,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control import jobs
-from delaylog.broker.engine.control.job_filter import Filter
+from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.jobs import jobs
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.ready import parking
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.engine.topics.retiring import look_after_groups
+from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.engine.upkeep.saved_state import pack, snapshot
@@ -152,7 +152,7 @@ class QueueMachine(Deliveries):
         """All that is due in a range of time; the power may fail in the middle of it."""
         host, now = self.host, self.now
         start, stop = (0, NEVER) if first is None else (now + first, now + first + length)
-        wanted = Filter() if first is None else Filter(None, start, stop)
+        wanted = MessageFilter() if first is None else MessageFilter(None, start, stop)
         at = now + delay if action == "reschedule" else None
         number = host.begin_job(action, wanted, deliver_at_ms=at).number
         if cut is not None and self.world.fake_disk:
@@ -223,7 +223,7 @@ class QueueMachine(Deliveries):
                 self.state,
                 topic,
                 topic.group(name),
-                Asked(count_max=count, now_ms=now, only=only),
+                ReceiveRequest(count_max=count, now_ms=now, only=only),
             )
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
@@ -289,7 +289,7 @@ class QueueMachine(Deliveries):
         """All background work, to be run together."""
         engine = self.host.engine
         checkpoint = engine.upkeep.checkpoint(lambda: self.now)
-        return [checkpoint, engine.flush_work(), engine.states_work()]
+        return [checkpoint, engine.housekeeping.flush_work(), engine.housekeeping.states_work()]
 
     @precondition(lambda self: self.world.fake_disk)
     @rule(cut=CUTS)
@@ -378,7 +378,7 @@ class QueueMachine(Deliveries):
             assert real.counts.leased == sum(view.state is S.LEASED for view in alive)
             for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.DELETED):
                 assert getattr(real.counts, kind.name.lower()) == group.ended.get(kind, 0), kind
-            if not topic.paused and (topic.number, real.number) not in self.state.woken:
+            if not topic.paused and (topic.number, real.number) not in self.state.marks.newly_ready:
                 for only in group.asleep:
                     assert not group.allowed(now, only), f"{name} {only} sleeps"
 
@@ -461,8 +461,8 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
             owners = np.frombuffer(saved["owners"], "<i8").tolist()
             retries = dict(zip(np.frombuffer(saved["keys"], "<u8").tolist(), owners, strict=True))
             group["gate"] = [retries, sorted(saved["waits"]), sorted(saved["heirs"])]
-            keys = {key for *_, held in state.leases.held_keys() for key in held.tolist()}
-            group["free"] = {key for key in keys if real.gate.free(key)}
+            keys = {key for *_, held in state.leases.leased_keys() for key in held.tolist()}
+            group["free"] = {key for key in keys if real.gate.is_free(key)}
     out["leases"] = sorted(out["leases"], key=lambda lease: lease["number"])
     return out
 

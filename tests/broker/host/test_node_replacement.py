@@ -246,7 +246,7 @@ def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(tmp_path: Path)
             yield None
 
         old: Any = it.engine
-        old.crowded, old.flush_work = (lambda **_: True), flush
+        old.housekeeping.crowded, old.housekeeping.flush_work = (lambda **_: True), flush
         succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
         it.fs.go_on.clear()
         it.fs.asked.clear()
@@ -292,7 +292,7 @@ def test_who_waits_for_room_that_nothing_can_make_does_not_spin(tmp_path: Path) 
             yield None
 
         engine: Any = it.engine
-        engine.crowded, engine.flush_work = (lambda **_: True), flush
+        engine.housekeeping.crowded, engine.housekeeping.flush_work = (lambda **_: True), flush
         sender = asyncio.create_task(it.node.room())
         await asyncio.sleep(0.5)
         sender.cancel()
@@ -304,13 +304,13 @@ def test_who_waits_for_room_that_nothing_can_make_does_not_spin(tmp_path: Path) 
 def test_a_removal_that_did_not_get_its_turn_is_not_lost(tmp_path: Path) -> None:
     async def test(it: Place) -> None:
         removed: list[str] = []
-        it.engine.state.garbage.append(lambda: removed.append("a"))
-        work = it.engine.discard_work()
+        it.engine.state.unneeded_files.append(lambda: removed.append("a"))
+        work = it.engine.housekeeping.discard_work()
         next(work)
         work.close()
-        assert len(it.engine.state.garbage) == 1
-        it.engine.run_inline(it.engine.discard_work())
+        assert len(it.engine.state.unneeded_files) == 1
+        it.engine.run_inline(it.engine.housekeeping.discard_work())
         assert removed == ["a"]
-        assert not it.engine.state.garbage
+        assert not it.engine.state.unneeded_files
 
     run(tmp_path, test)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
 from delaylog.storage.errors import DiskFailedError
@@ -94,7 +94,7 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         found = find_origins(state, refs, topic, now_ms, topic.default)
         assert not control.cancel(state, topic, found, now_ms).codes.any()
         it.node.appended()
-        it.node.engine.states_due()
+        it.node.engine.housekeeping.states_due()
 
     async def test(it: Run) -> None:
         hours = it.node.engine.state.hours

@@ -14,10 +14,10 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
 from delaylog.broker.calls.turn.receives import ReceiveMerger
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.settings import TopicSettings
 from tests.broker.host.running_node import RunningNode, run_node
 

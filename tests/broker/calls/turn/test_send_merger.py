@@ -194,7 +194,7 @@ def test_a_turn_is_a_frame_for_each_acks(stub: Stub) -> None:
 
 
 def test_a_node_that_hands_over_takes_nothing(stub: Stub) -> None:
-    """Asked when the frame is made, not when the call came; each caller is told."""
+    """ReceiveRequest when the frame is made, not when the call came; each caller is told."""
     stub.away = NotLeadingError("not now")
     assert stub.send(*plain(3)) == [stub.away] * 3
     assert stub.frames == 0

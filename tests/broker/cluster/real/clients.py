@@ -11,10 +11,10 @@ import numpy as np
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.handing_out import hand_out
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
 from delaylog.broker.engine.send.sending import send
 from delaylog.storage.messages.batch import decode_send, encode_send
 from tests.broker.cluster.real.book import Delivery, Message, Violation

@@ -126,13 +126,13 @@ def _read_after_a_cut() -> list[Patch]:
 
 def _time_of_the_retired() -> list[Patch]:
     """Whoever stands down takes the end of all days for the time."""
-    inner = Engine.stand_down
+    inner = Engine.step_down
 
-    def stand_down(self: Engine) -> None:
+    def step_down(self: Engine) -> None:
         inner(self)
-        self.state.told_ms = 1 << 62
+        self.state.leader_time_ms = 1 << 62
 
-    return [(Engine, "stand_down", stand_down)]
+    return [(Engine, "step_down", step_down)]
 
 
 def _shared_epochs() -> list[Patch]:

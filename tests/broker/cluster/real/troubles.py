@@ -134,7 +134,9 @@ class Troubles(Lives):
         for life in self.there():
             if self.random.random() < 0.6:
                 life.node.spawn("checkpoint", life.node.chores.checkpoint)
-                life.node.spawn("flush", lambda life=life: life.node.engine.flush_work())
+                life.node.spawn(
+                    "flush", lambda life=life: life.node.engine.housekeeping.flush_work()
+                )
 
     async def _slow(self) -> None:
         self.network.slow = 0.02

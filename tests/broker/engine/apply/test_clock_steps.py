@@ -283,12 +283,12 @@ def test_who_waits_for_a_pace_is_told_after_a_step_back(host: Any) -> None:
     host.send(3)
     assert len(host.receive()) == 1
     assert host.receive() == []
-    host.engine.state.woken.clear()
+    host.engine.state.marks.newly_ready.clear()
     host.set_back(HOUR, turn=False)
-    assert host.engine.state.woken
+    assert host.engine.state.marks.newly_ready
     host.send(1)
     assert host.receive() == []
-    host.engine.state.woken.clear()
+    host.engine.state.marks.newly_ready.clear()
     host.advance(1_000)
-    assert host.engine.state.woken
+    assert host.engine.state.marks.newly_ready
     assert len(host.receive()) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.apply import raising
+from delaylog.broker.engine.apply import level_frames
 from delaylog.storage.errors import NewerFormatError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.levels import KNOWN_LEVEL, encode_level
@@ -71,7 +71,7 @@ def test_a_folder_above_our_level_is_refused_by_name(
     host.send([b"x"], ids=["one"], delay=60_000)
     with monkeypatch.context() as newer:
         newer.setattr("delaylog.storage.log.levels.KNOWN_LEVEL", KNOWN_LEVEL + 1)
-        assert raising.raise_level(host.engine.state, host.now_ms, KNOWN_LEVEL + 1)
+        assert level_frames.raise_level(host.engine.state, host.now_ms, KNOWN_LEVEL + 1)
         host.sync()
         if with_checkpoint:
             host.checkpoint()
@@ -89,6 +89,6 @@ def test_a_folder_above_our_level_is_refused_by_name(
 
 def test_a_level_never_falls(open_host: Callable[..., Any]) -> None:
     host = open_host()
-    raising.apply_level(host.engine.state, encode_level(1, b""))
+    level_frames.apply_level(host.engine.state, encode_level(1, b""))
     assert host.engine.state.level == KNOWN_LEVEL
-    assert not raising.raise_level(host.engine.state, host.now_ms)
+    assert not level_frames.raise_level(host.engine.state, host.now_ms)

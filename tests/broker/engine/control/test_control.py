@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.storage.layout import MessageState as S
 
 DONE, TOO_LATE, UNKNOWN = 0, 1, 2

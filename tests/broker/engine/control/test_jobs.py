@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control import jobs
-from delaylog.broker.engine.control.job_filter import Filter
-from delaylog.broker.engine.control.job_table import ENDED_KEPT, Job
-from delaylog.broker.engine.control.jobs import TooManyJobsError, end_job
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
+from delaylog.broker.engine.jobs import jobs
+from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
+from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 
 HOUR = 3_600_000
 
 
-def run(host, action: str, wanted: Filter | None = None, **how: Any) -> Job:
+def run(host, action: str, wanted: MessageFilter | None = None, **how: Any) -> Job:
     """A job from its begin to its end."""
     job = host.run_job(action, wanted, **how)
     assert job.state == "done"
@@ -57,15 +57,15 @@ def test_filters(varied) -> None:
     every = {f"{hour}.{k}" for hour in range(3) for k in range(40)}
     gone: set[str] = set()
     for wanted, match in (
-        (Filter(tag=b"blue"), lambda h, k: k % 2 == 0 and k % 3 == 0),
-        (Filter(key=b"k1", tag=b"red"), lambda h, k: k % 4 == 1),
+        (MessageFilter(tag=b"blue"), lambda h, k: k % 2 == 0 and k % 3 == 0),
+        (MessageFilter(key=b"k1", tag=b"red"), lambda h, k: k % 4 == 1),
         (
-            Filter(due_from_ms=start + HOUR, due_to_ms=start + HOUR + 60_005),
+            MessageFilter(due_from_ms=start + HOUR, due_to_ms=start + HOUR + 60_005),
             lambda h, k: h == 1 and k < 5,
         ),
-        (Filter(tag=b"green"), lambda h, k: False),
-        (Filter(state=S.READY), lambda h, k: False),
-        (Filter(key=b""), lambda h, k: False),
+        (MessageFilter(tag=b"green"), lambda h, k: False),
+        (MessageFilter(state=S.READY), lambda h, k: False),
+        (MessageFilter(key=b""), lambda h, k: False),
     ):
         expected = {f"{h}.{k}" for h in range(3) for k in range(40) if match(h, k)} - gone
         job = run(host, "cancel", wanted)
@@ -159,7 +159,7 @@ def test_a_job_goes_on_after_a_restart(host, checkpointed: bool) -> None:
     """From where it was, with what it had counted."""
     for hour in range(3):
         host.send(8, delay=hour * HOUR + 60_000)
-    job = host.begin_job("cancel", Filter(due_to_ms=host.now_ms + 10 * HOUR), rate=100)
+    job = host.begin_job("cancel", MessageFilter(due_to_ms=host.now_ms + 10 * HOUR), rate=100)
     number = job.number
     while job.running:
         before = job.done
@@ -205,7 +205,7 @@ def test_a_full_disk_holds_what_writes_rows_anew(host, monkeypatch) -> None:
     """Reschedule and replay wait for space; cancel goes on."""
     host.send(10, delay=HOUR)
     move = host.begin_job("reschedule", deliver_at_ms=0)
-    end = host.begin_job("cancel", Filter(tag=b"x"))
+    end = host.begin_job("cancel", MessageFilter(tag=b"x"))
     monkeypatch.setattr(type(host.engine.state.fs), "free_bytes", lambda self, folder: 0)
     host.work_on_jobs()
     assert (move.state, move.done, end.state) == ("running", 0, "done")
@@ -254,7 +254,7 @@ def test_leased_ones_are_too_late(host) -> None:
     """Unless by force; with a state they are not even meant."""
     host.send(4)
     assert len(host.receive(2, lease=HOUR)) == 2
-    job = run(host, "cancel", Filter(state=S.LEASED))
+    job = run(host, "cancel", MessageFilter(state=S.LEASED))
     assert (job.matched, job.done, job.too_late) == (2, 0, 2)
     job = run(host, "cancel")
     assert (job.matched, job.done, job.too_late) == (4, 2, 2)

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_ids, find_origins
+from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState as S
 

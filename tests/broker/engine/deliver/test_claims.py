@@ -23,7 +23,6 @@ from delaylog.broker.engine.deliver.claims import (
     settle_left_over,
     settle_work,
 )
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -31,6 +30,7 @@ from delaylog.broker.engine.errors import (
     QuotaRefusal,
 )
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.claim_calls import LEASE, begin, bodies, find, make, numbered, settle

@@ -69,7 +69,7 @@ class Machine(PowerCuts, RuleBasedStateMachine):
     def lose_power(self, cut: Cut, work: Callable[[], Work]) -> None:
         engine = self.host.engine
         upkeep = engine.upkeep.checkpoint
-        works = lambda: [work(), upkeep(self.clock), engine.flush_work()]  # noqa: E731
+        works = lambda: [work(), upkeep(self.clock), engine.housekeeping.flush_work()]  # noqa: E731
         self.work_until_the_power_fails(cut, works)
 
     def clock(self) -> int:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.deliver.filters import TAG_BYTES_MAX, TAGS_MAX, TagFilter
 from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.ready.tag_filter import TAG_BYTES_MAX, TAGS_MAX, TagFilter
 from delaylog.storage.messages.rows import tag_bits, tags_mask
 
 NAMES = [f"t{number}" for number in range(12)] + ["T1", "t", "t1 ", "größe", "日本"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import late_holders
-from delaylog.broker.engine.deliver.filters import TagFilter
+from delaylog.broker.engine.deliver import expired_blockers
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.layout import MessageState
 
 X, Y = TagFilter(frozenset([b"x"])), TagFilter(frozenset([b"y"]))
@@ -23,7 +23,7 @@ def retire(host: Any) -> None:
 def test_a_retry_that_no_filter_wants_ends_by_its_ttl(
     host: Any, held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_holders, "HOLDERS_MAX", held_max)
+    monkeypatch.setattr(expired_blockers, "BLOCKERS_MAX", held_max)
     host.configure(backoff={"first_ms": 0})
     host.send(
         [b"0", b"1", b"2", b"3"],

@@ -142,7 +142,7 @@ def test_the_table_ends_what_the_plain_model_ends(steps: list[tuple[str, int, in
                 rows.update({ref: at + span_ms for ref, at in rows.items()})
         elif op == "restart":
             saved = table.snapshot()
-            for _ in table.chain.work():
+            for _ in table.entries.work():
                 pass
             table = LeaseTable()
             table.restore(saved)

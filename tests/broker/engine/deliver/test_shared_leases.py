@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.engine.deliver import receiving, settling
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
@@ -21,7 +21,7 @@ from tests.effort import tries
 def take(host: Any, *shares: int, lease: int = 30_000, **asked: Any) -> list[Delivery]:
     """What each of several consumers gets."""
     group = host.topic.group("default")
-    wanted = Asked(sum(shares), host.now_ms, shares=shares, **asked)
+    wanted = ReceiveRequest(sum(shares), host.now_ms, shares=shares, **asked)
     state = host.engine.state
     delivery = receiving.receive(state, host.topic, group, wanted, lease_ms=lease)
     host.turn()

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
-from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS, FILTERS_MAX
-from delaylog.broker.engine.topics.retiring import look_after_groups
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.ready.ready_queues import FILTER_IDLE_MS, FILTERS_MAX
+from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.broker.engine.topics.idle import look_after_groups
 from tests.broker.engine.ready.test_keys import send
 
 X, Y, Z = (TagFilter.parse([tag]) for tag in "xyz")
@@ -35,7 +35,7 @@ def ask_with_another(host: Any) -> None:
 
 def peek_with_another(host: Any) -> None:
     state, topic, now_ms = host.engine.state, host.topic, host.now_ms
-    receiving.peek(state, topic, topic.default, Asked(count_max=1, now_ms=now_ms, only=Z))
+    receiving.peek(state, topic, topic.default, ReceiveRequest(count_max=1, now_ms=now_ms, only=Z))
 
 
 def give_a_priority(host: Any) -> None:
@@ -65,8 +65,11 @@ EMPTYINGS = [
 def is_woken(host: Any) -> bool:
     """Whether the edge would wake somebody, as of the last time that this was asked."""
     topic, state = host.topic, host.engine.state
-    woken = (topic.number, topic.default.number) in state.woken and topic.default.has_ready
-    state.woken.clear()
+    woken = (
+        topic.number,
+        topic.default.number,
+    ) in state.marks.newly_ready and topic.default.has_ready
+    state.marks.newly_ready.clear()
     return woken
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.errors import DiskFullRefusal
-from delaylog.broker.engine.ready.ready_queue import ReadyQueue
+from delaylog.broker.engine.ready.fifo_queue import FifoQueue
 from delaylog.broker.engine.send.sending import send
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -160,7 +160,7 @@ def test_the_ready_queue_spills_and_stays_first_in_first_out(tmp_path) -> None:
         runs.append(RunFile(OsFileSystem(), str(tmp_path / "run")))
         return runs[-1]
 
-    queue = ReadyQueue(make_run, head_max=100)
+    queue = FifoQueue(make_run, head_max=100)
     for first in range(0, 1_000, 40):
         queue.push(np.arange(first, first + 40))
     assert len(queue) == 1_000
@@ -232,7 +232,7 @@ def test_a_ready_queue_on_a_full_disk(tmp_path: Path) -> None:
                 raise DiskFullError("no space")
             super().push(values)
 
-    queue = ReadyQueue(lambda: Run(OsFileSystem(), str(tmp_path / "run")), head_max=4)
+    queue = FifoQueue(lambda: Run(OsFileSystem(), str(tmp_path / "run")), head_max=4)
     for start in range(0, 30, 3):
         full = start < 20
         queue.push(np.arange(start, start + 3))

@@ -353,7 +353,7 @@ def test_a_follower_applies_and_leads(host: Any, member: Any) -> None:
     member.log.write_pending()
     member.commit = member.log.sync()
 
-    member.engine.stand_down()
+    member.engine.step_down()
     assert not keyspace.may_expire
     assert keyspace.next_expiry_ms() is None
     member.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.ready.held_back import HeldBack
+from delaylog.broker.engine.ready.deferred import DeferredMessages
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
@@ -180,8 +180,10 @@ def test_more_than_fits_into_memory_waits_in_order(tmp_path: Any) -> None:
     def rows_of(refs: Int64Array) -> tuple[Int64Array, RowArray]:
         return refs, table[refs]
 
-    held = HeldBack(lambda: RunFile(OsFileSystem(), str(tmp_path / f"{next(numbers)}")), rows_of)
-    held._queue._held_max = 1_000
+    held = DeferredMessages(
+        lambda: RunFile(OsFileSystem(), str(tmp_path / f"{next(numbers)}")), rows_of
+    )
+    held._queue._memory_max = 1_000
     at = 0
     passed: list[int] = []
     freed: list[int] = []

@@ -155,20 +155,20 @@ def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
     place = (topic.number, topic.default.number)
     held = host.receive(1)
     assert host.receive(chosen=[ids[1]]) == []
-    state.woken.clear()
+    state.marks.newly_ready.clear()
     for _ in range(2):
         host.nack(held, 0)
-        state.woken.clear()
+        state.marks.newly_ready.clear()
         held = host.receive(1)
     host.ack(held)
-    assert place in state.woken
+    assert place in state.marks.newly_ready
     held = host.receive(chosen=[ids[1]])
     assert [m.body for m in held] == [b"a1"]
     host.send([b"next"], ids=["x"], merge="replace")
     assert host.receive(chosen=["x"]) == []
-    state.woken.clear()
+    state.marks.newly_ready.clear()
     host.ack(held)
-    assert place in state.woken
+    assert place in state.marks.newly_ready
     assert [m.body for m in host.receive(chosen=["x"])] == [b"next"]
 
 
@@ -225,9 +225,9 @@ def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
         assert each.predecessor(1) == 5_001, "the later one with that hash still lives"
         assert each.predecessor(2_999) == 7_999
         each.purge([count])
-        assert (each.expecting, each.holding) == (True, True)
+        assert (each.expecting, each.in_use) == (True, True)
         each.end([count])
-        assert (each.expecting, each.holding) == (False, False)
+        assert (each.expecting, each.in_use) == (False, False)
         assert process_time() - begun < 2
 
 
@@ -241,8 +241,8 @@ def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -
     gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
 
     def hold_and_release() -> None:
-        gate.hold(keys)
-        gate.release(keys)
+        gate.lock(keys)
+        gate.unlock(keys)
 
     tracemalloc.start()
     try:
@@ -252,12 +252,12 @@ def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -
             lambda: gate.give_up(origins.tolist()),
             lambda: gate.purge([]),
         ):
-            gate.hold(keys)
+            gate.lock(keys)
             gate.retry(keys, origins)
             assert len(gate.choose(rows, count)) == 0
             end()
             assert gate.take_watched()
-            assert not gate.holding
+            assert not gate.in_use
             assert tracemalloc.get_traced_memory()[0] - before < 10 * count
     finally:
         tracemalloc.stop()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.filters import TagFilter
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.merging import CREATED, KEPT, REPLACED
 from delaylog.broker.engine.send.quotas import QuotaError
 
@@ -101,7 +101,7 @@ def test_an_answer_cut_short_does_not_overtake_a_higher_priority(open_host: Any)
         host.engine.state,
         host.topic,
         host.topic.default,
-        Asked(count_max=9, now_ms=host.now_ms),
+        ReceiveRequest(count_max=9, now_ms=host.now_ms),
     )
     assert len(peeked[0]) == 1
     send(host, (5, "high"))
@@ -188,7 +188,9 @@ def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
     assert host.receive() == []
     host.advance(1)
     assert len(host.receive()) == 1
-    assert host.engine.state.woken, "whoever waits is told when there is something again"
+    assert host.engine.state.marks.newly_ready, (
+        "whoever waits is told when there is something again"
+    )
     host.advance(10_000)
     assert len(host.receive()) == 3
 

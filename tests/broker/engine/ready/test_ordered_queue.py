@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.broker.engine.ready.sorted_runs import NO_ENTRIES, Reading, SortedRun, order_of
+from delaylog.broker.engine.ready.sorted_runs import NO_RANKED, Reading, SortedRun, rank_order
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
@@ -131,7 +131,7 @@ class OrderedQueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.model)
         # A run that a full disk kept from its first byte is counted and has no file.
         assert len(self.disk.listdir("")) <= self.queue.files
-        assert self.queue.held <= len(self.queue)
+        assert self.queue.in_memory_count <= len(self.queue)
         if len(self.queue) == 0:
             assert self.queue.files == 0
 
@@ -194,13 +194,13 @@ def test_order_is_the_stable_one_for_every_width(
             entries[:2, 0] = wide[1], other[0]
             entries[:2, -1] = wide[0], other[1]
         expected = np.lexsort((entries[1], entries[0]))
-        assert order_of(entries).tolist() == expected.tolist()
+        assert rank_order(entries).tolist() == expected.tolist()
 
 
 def test_order_of_more_than_the_places_packed() -> None:
     entries = np.zeros((3, 2**21 + 2), np.int64)
     entries[0, ::2] = 1
-    assert np.array_equal(order_of(entries), np.argsort(entries[0], kind="stable"))
+    assert np.array_equal(rank_order(entries), np.argsort(entries[0], kind="stable"))
 
 
 @pytest.mark.parametrize("shape", ["random", "rising", "falling", "same"])
@@ -220,12 +220,12 @@ def test_a_large_queue_keeps_few_files_and_little_memory(tmp_path: Path, shape: 
     for at in range(0, total, 100):
         part = slice(at, at + 100)
         queue.push(np.arange(at, at + 100), first[part], second[part])
-        held, files = max(held, queue.held), max(files, queue.files)
+        held, files = max(held, queue.in_memory_count), max(files, queue.files)
     assert len(queue) == total
     out = []
     while len(queue):
         out.append(queue.pop(777))
-        held, files = max(held, queue.held), max(files, queue.files)
+        held, files = max(held, queue.in_memory_count), max(files, queue.files)
     assert np.array_equal(np.concatenate(out), np.lexsort((second, first)))
     assert held <= 4 * head_max
     assert files <= 4 * 7
@@ -240,12 +240,12 @@ def test_a_full_disk_keeps_entries_in_memory_and_space_takes_them_back() -> None
     for at in range(0, 5_000, 50):
         queue.push(np.arange(at, at + 50), keys[at : at + 50], np.zeros(50, np.int64))
     assert queue.files == 0
-    assert queue.held == 5_000
+    assert queue.in_memory_count == 5_000
     assert disk.listdir("") == []
     disk.full_at = frozenset()
     for at in range(5_000, 6_000, 10):
         queue.push(np.arange(at, at + 10), keys[at : at + 10], np.zeros(10, np.int64))
-    assert queue.held <= 4 * 64, "space that returned is used"
+    assert queue.in_memory_count <= 4 * 64, "space that returned is used"
     assert np.array_equal(queue.pop(6_000), np.argsort(keys, kind="stable"))
 
 
@@ -256,14 +256,14 @@ def test_a_disk_that_fills_during_a_merge_loses_nothing() -> None:
         source = SortedRun(np.array([range(at, 300, 3), [0] * 100, range(at, 300, 3)], np.int64))
         source.write(Runs(disk, f"source{at}-"))
         sources.append(source)
-    run = SortedRun(NO_ENTRIES, sources)
+    run = SortedRun(NO_RANKED, sources)
     make = Runs(disk, "target-")
     reading = Reading(1, 2)
     run.merge_some(50, reading, make)
     disk.full_at = range(1, 10**9)
     run.merge_some(50, reading, make)
     run.merge_some(50, reading, make)
-    assert run.held < 150, "one step stays in memory, not each"
+    assert run.in_memory_count < 150, "one step stays in memory, not each"
     assert run.peek(120, reading)[2].tolist() == list(range(120))
     run.drop(120)
     disk.full_at = frozenset()
@@ -281,7 +281,7 @@ def test_a_merge_that_ends_on_a_full_disk_is_not_taken_for_a_run_in_memory() -> 
     reading = Reading(1, 2)
     make = Runs(disk)
     columns = [np.array([range(at, 40, 2), [0] * 20, range(at, 40, 2)]) for at in (0, 1)]
-    run = SortedRun(NO_ENTRIES, [SortedRun(column) for column in columns])
+    run = SortedRun(NO_RANKED, [SortedRun(column) for column in columns])
     run.merge_some(10, reading, make)
     disk.full_at = range(1, 10**9)
     run.merge_some(100, reading, make)

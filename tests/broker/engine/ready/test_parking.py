@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver.filters import TagFilter
 from delaylog.broker.engine.deliver.receiving import peek
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready import key_gate, parking
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.broker.engine.ready.parking import Parking
-from delaylog.broker.engine.ready.ready_lanes import FILTER_IDLE_MS
-from delaylog.broker.engine.topics.retiring import look_after_groups
+from delaylog.broker.engine.ready.ready_queues import FILTER_IDLE_MS
+from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.run_file import RunFile
 from tests.broker.engine.ready.test_keys import send
@@ -226,7 +226,9 @@ def test_the_queue_of_an_idle_filter_is_closed(host: Any, ask: str) -> None:
     if ask == "receive":
         assert host.bodies(only=only) == [b"0"]
     else:
-        peek(state, topic, topic.default, Asked(count_max=1, now_ms=host.now_ms, only=only))
+        peek(
+            state, topic, topic.default, ReceiveRequest(count_max=1, now_ms=host.now_ms, only=only)
+        )
     host.advance(FILTER_IDLE_MS)
     look_after_groups(state, host.now_ms)
     assert topic.default.ready.filtered

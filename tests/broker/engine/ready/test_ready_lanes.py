@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from delaylog.broker.engine.ready.key_gate import KeyGate
-from delaylog.broker.engine.ready.ready_lanes import ReadyLanes
+from delaylog.broker.engine.ready.ready_queues import ReadyQueues
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
@@ -21,7 +21,7 @@ def test_what_ended_is_not_counted_as_living(tmp_path: Path) -> None:
     def make_run() -> RunFile:
         return RunFile(OsFileSystem(), str(tmp_path / "run"))
 
-    queue = ReadyLanes(make_run, KeyGate(make_run))
+    queue = ReadyQueues(make_run, KeyGate(make_run))
     queue.push(np.array([1, 2, 3]), None)
     queue.left(2)
     assert (len(queue), queue.living) == (3, 1)

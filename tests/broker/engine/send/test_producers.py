@@ -74,7 +74,7 @@ def test_answers_of_all_producers_take_a_bounded_total_the_oldest_going_first() 
     assert table.seen("p9", 100, 1) is None, "new sequences are taken"
     saved = ProducerTable()
     packed = table.snapshot()
-    for _ in table.chain.work():
+    for _ in table.entries.work():
         pass
     saved.restore(packed)
     assert saved.answer_bytes == table.answer_bytes

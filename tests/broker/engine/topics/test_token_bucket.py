@@ -69,7 +69,7 @@ def test_greedy_calls_get_all_that_was_earned(
 
 @pytest.mark.parametrize("per_second", [0.1, 1 / 3, 0.7, 3.0, 7.77, 333.333])
 def test_a_day_loses_nothing_to_rounding(per_second: float) -> None:
-    """Asked far more often than a token comes, at odd moments."""
+    """ReceiveRequest far more often than a token comes, at odd moments."""
     bucket = TokenBucket(per_second, 1_000)
     assert bucket.take(START_MS, 1_000) == 1_000
     total, now_ms, step = 0, START_MS, 0

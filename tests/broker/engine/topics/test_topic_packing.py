@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.topics import topic_packing
 from delaylog.broker.engine.topics.topic_packing import PackedTopics, TopicPacking
 from tests.effort import tries

@@ -25,12 +25,12 @@ from delaylog.broker.engine.errors import (
     UnknownError,
 )
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.topics.changing import purge
+from delaylog.broker.engine.topics.commands import purge
 from delaylog.broker.engine.topics.settings import Quota
-from delaylog.broker.engine.transactions import deciding, publishing, table
-from delaylog.broker.engine.transactions.deciding import PartName
-from delaylog.broker.engine.transactions.judging import Winner
+from delaylog.broker.engine.transactions import commands, publishing, table
+from delaylog.broker.engine.transactions.commands import PartName
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
+from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.transactions import verify_staged
@@ -317,7 +317,7 @@ def test_quotas(open_host: Any) -> None:
     txn.stage("y", [b"", b""], now, part=1)
     refused(lambda: txn.stage("y", [b""], now, part=2))
     txn.abort("y", now)
-    assert not txn.table.holds(host.topic.number)
+    assert not txn.table.has_rows_of(host.topic.number)
 
 
 def test_a_full_disk(host: Any) -> None:
@@ -327,14 +327,14 @@ def test_a_full_disk(host: Any) -> None:
     txn = calls(host)
     txn.begin("x", now)
     name = PartName("", 0, 0, 0)
-    content = deciding.Content(("default", "t"), batch_of([b"a" * 1_000]))
+    content = commands.Content(("default", "t"), batch_of([b"a" * 1_000]))
     with pytest.raises(DiskFullRefusal):
-        deciding.stage(state, "x", name, content, now, free_bytes=reserve + 2_000)
-    assert deciding.stage(state, "x", name, content, now, free_bytes=reserve + 3_000)
+        commands.stage(state, "x", name, content, now, free_bytes=reserve + 2_000)
+    assert commands.stage(state, "x", name, content, now, free_bytes=reserve + 3_000)
     with pytest.raises(DiskFullRefusal):
-        deciding.commit(state, "x", [Winner(None, 0, 0, 1)], now, free_bytes=reserve + 1_000)
+        commands.commit(state, "x", [Winner(None, 0, 0, 1)], now, free_bytes=reserve + 1_000)
     assert txn.look("x").rows == 1
-    assert deciding.commit(state, "x", [Winner(None, 0, 0, 1)], now, free_bytes=reserve + 2_000)
+    assert commands.commit(state, "x", [Winner(None, 0, 0, 1)], now, free_bytes=reserve + 2_000)
     assert 1_000 < txn.table.debt_bytes < 2_000
     publish(host)
     assert txn.table.debt_bytes == 0

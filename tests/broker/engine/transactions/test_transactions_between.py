@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control.job_filter import Filter
-from delaylog.broker.engine.control.job_table import Order
-from delaylog.broker.engine.control.jobs import begin_job
+from delaylog.broker.engine.jobs.job_table import JobSpec
+from delaylog.broker.engine.jobs.jobs import begin_job
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.topics.settings import Quota
 from tests.broker.engine.transactions.test_transactions import (
@@ -72,7 +72,7 @@ def test_a_job_meets_what_was_committed_before_it(host: Any) -> None:
     """A cancel by filter is about every message that counted when it was begun."""
     prepared(host, parts=2, rows=20, delay_ms=HOUR)
     calls(host).slices(host.now_ms, 2)
-    job = begin_job(host.engine.state, host.topic, Order("cancel", Filter()), host.now_ms)
+    job = begin_job(host.engine.state, host.topic, JobSpec("cancel", MessageFilter()), host.now_ms)
     txn = calls(host)
     txn.begin("later", host.now_ms)
     txn.stage("later", [b"later"], host.now_ms, delay_ms=HOUR)
@@ -108,7 +108,7 @@ def test_parts_of_many_topics(host: Any) -> None:
             rows = bodies(0, 1 + number % topics)
             txn.stage(name, rows, host.now_ms, part=number, topic=f"t{number % topics}")
     numbers = [host.engine.topic(f"t{number}").number for number in range(topics)]
-    held = [txn.table.held_for(number) for number in numbers]
+    held = [txn.table.outstanding_of(number) for number in numbers]
     assert [one.rows for one in held] == [4 * (1 + number) for number in range(topics)]
     txn.commit("x", host.now_ms, *((number, 0, 1 + number) for number in range(topics)))
     txn.abort("y", host.now_ms)
@@ -116,9 +116,9 @@ def test_parts_of_many_topics(host: Any) -> None:
         state = host.engine.state
         living = [state.by_number[number].default.counts.living for number in numbers]
         assert living == list(range(1, topics + 1))
-        held = [calls(host).table.held_for(number) for number in numbers]
+        held = [calls(host).table.outstanding_of(number) for number in numbers]
         assert [(one.rows, one.staged_rows) for one in held] == [(n, 0) for n in living]
         host.checkpoint()
         host.restart()
     publish(host)
-    assert not any(calls(host).table.holds(number) for number in numbers)
+    assert not any(calls(host).table.has_rows_of(number) for number in numbers)

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
-from delaylog.broker.engine.transactions.judging import Winner, judge
 from delaylog.broker.engine.transactions.parts import PartTable
+from delaylog.broker.engine.transactions.winners import Winner, parts_of_winners
 from delaylog.storage.log.transaction_frames import StagedPart
 from tests.effort import tries
 
@@ -66,7 +66,7 @@ def test_it_agrees_with_a_plain_count(seed: int) -> None:
         winners.append(Winner(producer, part, attempt, rows))
     wanted = expected(staged, winners)
     try:
-        got: object = judge(table(*staged), winners).tolist()
+        got: object = parts_of_winners(table(*staged), winners).tolist()
     except EngineError as error:
         got = type(error), error.item
     assert got == wanted
@@ -76,6 +76,6 @@ def test_a_number_that_lacks_in_the_middle() -> None:
     """Its rows are missed; what is there is said."""
     held = table(("p", 7, 3, 0, 10), ("p", 7, 3, 2, 10))
     with pytest.raises(ConflictError) as caught:
-        judge(held, [Winner(None, 7, 3, 30)])
+        parts_of_winners(held, [Winner(None, 7, 3, 30)])
     assert (caught.value.field, caught.value.item) == ("winners", 0)
     assert caught.value.facts == {"producer": "p", "part": 7, "attempt": 3, "rows": 20}

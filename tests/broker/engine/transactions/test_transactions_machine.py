@@ -221,7 +221,7 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
             lambda: [
                 self.txn.publishing(now_ms),
                 engine.upkeep.checkpoint(lambda: now_ms),
-                engine.flush_work(),
+                engine.housekeeping.flush_work(),
             ],
             meddle,
         )

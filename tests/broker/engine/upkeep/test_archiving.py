@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
-from delaylog.broker.engine.upkeep import archiving
-from delaylog.broker.engine.upkeep.archiving import Copy, look, release
+from delaylog.broker.engine.upkeep import archive
+from delaylog.broker.engine.upkeep.archive import ArchiveCopy, archive_status, release
 from delaylog.storage.layout import hour_name
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member
@@ -64,14 +64,14 @@ def test_without_the_hold_hours_go_and_nothing_is_released(host: Any) -> None:
     assert folders(host.folder) == []
     with pytest.raises(ConflictError, match="--archive-hold on"):
         release(host.engine.state, hour_ms(1), host.now_ms)
-    assert look(host.engine.state, host.now_ms).held == 0
+    assert archive_status(host.engine.state, host.now_ms).held == 0
 
 
 def test_ended_hours_stay_until_they_are_released(held: Any) -> None:
     end_hours(held, 3)
     assert folders(held.folder) == [0, 1, 2]
     state = held.engine.state
-    found = look(state, held.now_ms)
+    found = archive_status(state, held.now_ms)
     assert (found.hold, found.released, found.held) == (True, 0, 3)
     assert (found.archivable, found.oldest) == (state.hour_floor, START_HOUR)
     # An hour that ends a moment later is not among them.
@@ -81,7 +81,7 @@ def test_ended_hours_stay_until_they_are_released(held: Any) -> None:
     assert folders(held.folder) == [1, 2]
     assert not release(state, hour_ms(1), held.now_ms)
     assert not release(state, 0, held.now_ms)
-    assert look(state, held.now_ms).oldest == START_HOUR + 1
+    assert archive_status(state, held.now_ms).oldest == START_HOUR + 1
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
@@ -157,19 +157,19 @@ def test_a_copy_from_before_a_change_releases_nothing(held: Any) -> None:
     held.ack(held.receive())
     held.advance(1)
     with pytest.raises(ConflictError, match="changed after position"):
-        release(state, hour_ms(1), held.now_ms, Copy(copied))
-    assert release(state, hour_ms(1), held.now_ms, Copy(state.position))
+        release(state, hour_ms(1), held.now_ms, ArchiveCopy(copied))
+    assert release(state, hour_ms(1), held.now_ms, ArchiveCopy(state.position))
 
 
 def test_a_copy_of_something_else_releases_nothing(held: Any) -> None:
     """Rows are counted from what is released on."""
     end_hours(held, 3)
     state = held.engine.state
-    assert release(state, hour_ms(1), held.now_ms, Copy(rows=5))
+    assert release(state, hour_ms(1), held.now_ms, ArchiveCopy(rows=5))
     for rows in (5, 15):
         with pytest.raises(ConflictError, match=f"have 10 rows and the copy {rows}"):
-            release(state, hour_ms(3), held.now_ms, Copy(rows=rows))
-    assert release(state, hour_ms(3), held.now_ms, Copy(state.position, 10))
+            release(state, hour_ms(3), held.now_ms, ArchiveCopy(rows=rows))
+    assert release(state, hour_ms(3), held.now_ms, ArchiveCopy(state.position, 10))
 
 
 def test_a_clock_that_is_set_back_takes_releases_back(held: Any) -> None:
@@ -233,5 +233,7 @@ def test_a_follower_holds_and_lets_go_as_its_leader_does(held: Any, follower: Me
     assert folders(follower.folder) == [1]
     follower.lead(held.now_ms)
     state = follower.engine.state
-    assert look(state, held.now_ms) == archiving.look(held.engine.state, held.now_ms)
+    assert archive_status(state, held.now_ms) == archive.archive_status(
+        held.engine.state, held.now_ms
+    )
     assert release(state, hour_ms(2), held.now_ms)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delaylog.broker.engine import snapshot_list as chain
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.send.producers import KEEP_MS, ProducerTable, pack_answer
-from delaylog.broker.engine.upkeep import chain
 from delaylog.storage.log.payloads import LeaseDecision
 from tests.effort import tries
 
@@ -35,7 +35,7 @@ def lend(table: LeaseTable, number: int, refs: list[int], deadline_ms: int) -> N
 
 def at_once(table: Any) -> list[Any]:
     packed = table.snapshot()
-    for _ in table.chain.work():
+    for _ in table.entries.work():
         pass
     return list(packed)
 
@@ -99,7 +99,7 @@ def test_a_snapshot_is_of_one_moment(
     for _ in range(3):
         expected = at_once(table)
         packed = table.snapshot()
-        for _ in table.chain.work():
+        for _ in table.entries.work():
             for _ in range(random.randrange(3)):
                 change()
         found = list(packed)
@@ -117,8 +117,8 @@ def test_a_packing_that_was_given_up_leaves_nothing_behind() -> None:
     for _ in range(50):
         change()
     table.snapshot()
-    work = table.chain.work()
-    table.chain.give_up()
+    work = table.entries.work()
+    table.entries.give_up()
     for _ in range(50):
         change()
     assert list(work) == []
@@ -135,7 +135,7 @@ def test_no_slice_is_long() -> None:
         began = process_time()
         table.snapshot()
         took = [process_time() - began]
-        work, more = table.chain.work(), True
+        work, more = table.entries.work(), True
         while more:
             began = process_time()
             more = next(work, "end") is None

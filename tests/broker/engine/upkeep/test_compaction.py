@@ -173,10 +173,10 @@ def test_the_present_hour_and_the_next_are_left_alone(host: Any) -> None:
 def test_nothing_is_removed_while_files_are_copied(host: Any) -> None:
     for version in range(4):
         replace_all(host, version)
-    host.engine.upkeep.held = lambda: True
+    host.engine.upkeep.files_pinned = lambda: True
     settle(host)
     assert host.engine.compactor.rows == 0
-    host.engine.upkeep.held = lambda: False
+    host.engine.upkeep.files_pinned = lambda: False
     host.engine.run_inline(host.engine.compactor.work(lambda: host.now_ms))
     assert host.engine.compactor.rows >= 3 * TIMERS
 
@@ -305,10 +305,10 @@ def test_a_merge_beside_a_split_leaves_states(host: Any, monkeypatch: pytest.Mon
     host.advance(200_000)
     host.checkpoint()
     host.advance(8 * hour_ms)
-    assert host.engine.split_due(host.now_ms)
-    split = host.engine.split_work()
+    assert host.engine.housekeeping.split_due(host.now_ms)
+    split = host.engine.housekeeping.split_work()
     drive(host, split, jobs=3)
-    drive(host, host.engine.merge_work(lambda: host.now_ms))
+    drive(host, host.engine.housekeeping.merge_work(lambda: host.now_ms))
     drive(host, split)
     host.advance(33 * hour_ms)
     wanted = [b"%d-%d" % (part, k) for part in range(8) for k in range(10, 40)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.taking import Asked
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.storage.layout import MessageState
 
 
@@ -16,7 +16,7 @@ def lease_without_writing(host, count: int) -> int:
         host.engine.state,
         host.topic,
         host.topic.default,
-        Asked(count_max=count, now_ms=host.now_ms),
+        ReceiveRequest(count_max=count, now_ms=host.now_ms),
         lease_ms=1_000,
     )
     assert delivery is not None
@@ -39,7 +39,7 @@ def test_a_lost_lease_frame_leaves_the_message_ready(host, which: str) -> None:
     assert lease_without_writing(host, 1) == 1
     engine = host.engine
     if which == "states":
-        work = engine.states_work()
+        work = engine.housekeeping.states_work()
     else:
         work = engine.upkeep.checkpoint(lambda: host.now_ms)
     run_while_the_log_stands(work)
@@ -60,7 +60,10 @@ def test_two_state_writers_take_turns(host) -> None:
     """A checkpoint and the state writer together: the newest states stand in the file."""
     host.send(300)
     first = host.receive(100)
-    one, two = host.engine.states_work(), host.engine.upkeep.checkpoint(lambda: host.now_ms)
+    one, two = (
+        host.engine.housekeeping.states_work(),
+        host.engine.upkeep.checkpoint(lambda: host.now_ms),
+    )
     jobs = []
     for number, work in enumerate((one, two, one, two, two, one, two, one, two)):
         step = next(work, None)

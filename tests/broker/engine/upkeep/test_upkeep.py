@@ -208,7 +208,7 @@ def test_an_hour_that_is_changed_while_it_is_removed_stays(host) -> None:
     host.send(1, delay=0)
     host.ack(host.receive())
     upkeep = host.engine.upkeep
-    upkeep.held = lambda: True
+    upkeep.files_pinned = lambda: True
     host.checkpoint(2)
     removal = upkeep._drop_hours(host.now_ms)
     next(removal)
@@ -291,17 +291,17 @@ def test_runs_of_ids_are_merged_beside_checkpoints(host) -> None:
     engine, names = host.engine, [f"m{k}" for k in range(80)]
     for k in range(4):
         host.send(20, delay=HOUR, ids=names[20 * k : 20 * k + 20])
-        assert not engine.ids_due()
+        assert not engine.housekeeping.ids_due()
         engine.run_inline(engine.upkeep.checkpoint(lambda: host.now_ms))
-    assert engine.ids_due()
+    assert engine.housekeeping.ids_due()
     engine.upkeep.checkpoint_running = True
-    assert not engine.ids_due()
+    assert not engine.housekeeping.ids_due()
     engine.upkeep.checkpoint_running = False
     asked: list[bool] = []
-    engine.run_inline(engine.ids_work(lambda: asked.append(True) or len(asked) > 1))
-    assert engine.ids_due()
-    engine.run_inline(engine.ids_work())
-    assert not engine.ids_due()
+    engine.run_inline(engine.housekeeping.ids_work(lambda: asked.append(True) or len(asked) > 1))
+    assert engine.housekeeping.ids_due()
+    engine.run_inline(engine.housekeeping.ids_work())
+    assert not engine.housekeeping.ids_due()
     runs = [path.name for path in (host.folder / "ids").glob("*.ids")]
     assert len(runs) == 1
     host.crash()

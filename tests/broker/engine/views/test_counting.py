@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.control import changing as control
-from delaylog.broker.engine.control.finding import find_origins
+from delaylog.broker.engine.control import changes as control
+from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.views.counting import (
     BORDERS_MS,
     MINUTE_MS,

@@ -1,4 +1,4 @@
-"""Life lines: every step of a message, from the log while it holds them and from the rows after."""
+"""Traces: every step of a message, from the log while it holds them and from the rows after."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control.finding import find_ids
-from delaylog.broker.engine.views import life as life_module
-from delaylog.broker.engine.views.life import EVENTS, Life, Lives
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.views import trace as life_module
+from delaylog.broker.engine.views.trace import EVENTS, Trace, Traces
 from delaylog.storage.layout import HOUR_MS
 
 
-def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Life]:
+def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Trace]:
     host.sync()
     found = host.find(ids)
-    made = Lives(host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0, **how)
+    made = Traces(
+        host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0, **how
+    )
     host.engine.run_inline(made.work())
-    assert all(step["event"] in EVENTS for life in made.lives for step in life.steps)
-    return made.lives
+    assert all(step["event"] in EVENTS for life in made.traces for step in life.steps)
+    return made.traces
 
 
-def told(life: Life) -> list[tuple[str, int]]:
+def told(life: Trace) -> list[tuple[str, int]]:
     return [(step["event"], step["at_ms"]) for step in life.steps]
 
 
@@ -152,7 +154,7 @@ def test_time_that_is_used_up_leaves_the_rows_word(
     host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without time for the log the line is what the rows know."""
-    monkeypatch.setattr(life_module, "LIFE_SECONDS", 0)
+    monkeypatch.setattr(life_module, "TRACE_SECONDS", 0)
     (name,) = host.ids_of(host.send(1))
     host.ack(host.receive())
     (life,) = lives(host, [name])
@@ -170,11 +172,11 @@ def test_each_group_has_its_own_line(host: Any) -> None:
     group = host.topic.group("a")
     host.sync()
     found = find_ids(host.engine.state, host.topic, [name], host.now_ms, group)
-    made = Lives(
+    made = Traces(
         host.engine.state, host.topic, found, group=group, now_ms=host.now_ms, clock=lambda: 0.0
     )
     host.engine.run_inline(made.work())
-    events = [event for event, _ in told(made.lives[0])]
+    events = [event for event, _ in told(made.traces[0])]
     assert events == ["sent", "ready", "leased", "nacked", "due"]
     (life,) = lives(host, [name])
     assert [event for event, _ in told(life)] == ["sent", "ready", "leased", "acked"]

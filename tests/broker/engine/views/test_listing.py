@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.control.finding import find_ids
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.topics import changing as topics
-from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Place
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.topics import commands as topics
+from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Cursor
 from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
 from delaylog.broker.engine.views.listing import Listing
@@ -419,7 +419,7 @@ def test_made_up_places_are_places_or_refused(host: Any) -> None:
     scope = ListQuery().scope(host.topic, host.topic.default)
     hour = host.now_ms // HOUR_MS + 1
     for _ in range(300):
-        place = Place(
+        cursor = Cursor(
             random.choice([0, hour, hour, hour + 1, 2**20 - 1]),
             random.choice([-(2**63), 0, host.now_ms + HOUR_MS, 2**63 - 1]),
             random.choice([0, 5, 2**32 - 1]),
@@ -427,7 +427,7 @@ def test_made_up_places_are_places_or_refused(host: Any) -> None:
             random.choice([0, 0, 1, 7, 30, 31, 2**32 - 1]),
         )
         with suppress(BadRequestError):
-            page_of(host, ListQuery(), place.encode(scope), scan_rows_max=random.choice([0, 99]))
+            page_of(host, ListQuery(), cursor.encode(scope), scan_rows_max=random.choice([0, 99]))
 
 
 def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics import commands as topics
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import MessageState, hour_name
 from delaylog.storage.messages.own_backoff import encode_own_backoff

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.engine.deliver import claims
-from delaylog.broker.engine.topics import changing as topics
+from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing

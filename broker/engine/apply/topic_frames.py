@@ -1,0 +1,124 @@
+"""What TOPIC, GROUP and FLOOR frames do: topics and groups are created, changed, purged, dropped.
+
+No row is touched: what ends is subtracted from the counts per hour, and the lease table knows what
+is under lease.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
+from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.storage.columns.count_columns import CountColumns
+from delaylog.storage.columns.questions import guests_per_hour, per_hour
+from delaylog.storage.layout import STATE_ENTRY, Cause, MessageState
+
+
+def apply_topic(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """Create, change or drop a topic."""
+    number = members["number"]
+    state.before_change(number)
+    if members.get("dropped"):
+        topic = state.by_number.pop(number, None)
+        if topic is not None:
+            for group in topic.groups.values():
+                _leave(state, topic, group, end)
+            del state.topics[topic.namespace, topic.name]
+            state.names.remove(topic.namespace, topic.name)
+            state.series.leave(topic)
+            state.marks.special.discard(number)
+        state.next_topic = max(state.next_topic, number + 1)
+        return
+    settings = TopicSettings.from_dict(members["settings"])
+    topic = state.by_number.get(number)
+    if topic is None:
+        topic = state.new_topic(number, members["ns"], members["name"], settings, members["made"])
+        state.series.enter(topic)
+    topic.settings, topic.made = settings, members["made"]
+    topic.paused = members.get("paused", False)
+    there = DEFAULT_GROUP in topic.groups
+    if there and not settings.default_group:
+        _leave(state, topic, topic.groups.pop(DEFAULT_GROUP), end)
+        topic.default = state.new_group(topic.number, DEFAULT_GROUP, DEFAULT_NAME)
+    elif settings.default_group and not there:
+        # The group is back: what was sent before does not exist for it.
+        used = topic.sent or state.transactions.has_rows_of(number)
+        topic.default.born = topic.default.floor = position if used else 0
+        topic.groups[DEFAULT_GROUP] = topic.default
+        state.series.enter_group(topic, topic.default)
+    state.marks.mark_special(topic)
+    topic.follow_settings()
+
+
+def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """Create, change or drop a named group."""
+    state.before_change(members["topic"])
+    topic = state.by_number[members["topic"]]
+    number = members["number"]
+    if members.get("dropped"):
+        group = topic.groups.pop(number, None)
+        if group is not None:
+            _leave(state, topic, group, end)
+    else:
+        group = topic.groups.get(number)
+        if group is None:
+            group = topic.groups[number] = state.new_group(topic.number, number, members["name"])
+            group.born = group.floor = position
+            state.series.enter_group(topic, group)
+        group.ephemeral = members["ephemeral"]
+        if group.ephemeral:
+            state.marks.ephemeral.add((topic.number, number))
+    topic.next_group = max(topic.next_group, number + 1)
+    state.marks.mark_special(topic)
+    topic.follow_settings()
+
+
+def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
+    """Remove a group: all that lives in it ends."""
+    state.hours.counts.count_living(group.hours, -1, end)
+    state.hours.counts.count_guests(group.guests, -1, end)
+    state.leases.drop(topic.number, group.number)
+    state.claims.drop(topic.number, group.number)
+    state.series.leave_group(group)
+    group.forget_ready()
+    if not state.replaying:
+        state.marks.dropped.append((topic.namespace, topic.name, group.name))
+
+
+def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
+    """Purge a group: what waits or is ready has ended; with `force` also what is leased."""
+    state.before_change(members["topic"])
+    topic = state.by_number[members["topic"]]
+    group = topic.groups[members["group"]]
+    refs, origins = state.leases.open_rows(topic.number, group.number)
+    if members["force"] and len(refs):
+        entries = np.zeros(1, STATE_ENTRY)
+        entries["state"] = MessageState.DELETED
+        entries["cause"] = Cause.PURGE
+        entries["time"] = members["time"]
+        state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
+        state.leases.drop(topic.number, group.number)
+        state.claims.purge(topic.number, group.number)
+        group.counts.add("leased", -group.counts.leased)
+        refs = origins = np.zeros(0, np.int64)
+    kept, guests = per_hour(refs), guests_per_hour(refs, origins)
+    ended = {hour: n - kept.get(hour, 0) for hour, n in group.hours.items()}
+    state.hours.counts.count_living(ended, -1, end, members["keep"])
+    gone = {hour: n - guests.get(hour, 0) for hour, n in group.guests.items()}
+    state.hours.counts.count_guests(gone, -1, end, members["keep"])
+    group.floor, group.purged_ms = position, members["time"]
+    group.hours, group.guests = CountColumns(kept), CountColumns(guests)
+    group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))
+    topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
+    if members.get("erase"):
+        topic.erased = position
+        state.marks.erasing.add(topic.number)
+    group.forget_ready()
+    if group.made_gate is not None:
+        group.gate.purge(origins.tolist())
+    state.marks.mark_special(topic)

@@ -1,0 +1,301 @@
+"""Control: cancel, reschedule and replay, with truthful results.
+
+Each decision is made on the applied state, wherever the message is: in a tail, in a file, in the
+wheel or in a ready queue. The wheel and the queues contain hints, and states are checked again
+before a message is handed out. All work is on columns; a message that is named twice in one call is
+changed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.apply.move_frames import apply_move
+from delaylog.broker.engine.apply.state_frames import apply_settle
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.lookup.find_messages import find_living, stored_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.broker.engine.model import Topic, blank_entries
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns.questions import rising, some
+from delaylog.storage.columns.whole_rows import copy_rows, take_rows
+from delaylog.storage.layout import (
+    NEVER_MS,
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+    StateArray,
+)
+from delaylog.storage.log.payloads import MoveDecision, SettleDecision
+
+DONE: Final = 0
+TOO_LATE: Final = 1
+UNKNOWN: Final = 2
+_READY: Final = int(MessageState.READY)
+_LEASED: Final = int(MessageState.LEASED)
+_DEAD: Final = int(MessageState.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult:
+    """For each message: a code (done, too_late, unknown), and the message before the change."""
+
+    codes: npt.NDArray[np.uint8]
+    found: FoundMessages
+    deliver_at_ms: Int64Array
+    """The due times after the change; 0 for unknown messages."""
+    position: int
+    """Log position that must be committed before this is answered."""
+
+
+def _judge(
+    found: FoundMessages, can: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint8], Int64Array, Int64Array]:
+    """(codes; slots to change, one a message; for each slot that is done its index in those).
+
+    If a message is named twice, its last slot counts, as if each were a separate call.
+    """
+    codes = np.where(can, DONE, np.where(found.known, TOO_LATE, UNKNOWN)).astype(np.uint8)
+    slots = np.flatnonzero(can)
+    refs = found.refs[slots]
+    if rising(refs):
+        return codes, slots, np.arange(len(slots))
+    _, last, which = np.unique(refs[::-1], return_index=True, return_inverse=True)
+    return codes, slots[len(slots) - 1 - last], which[::-1]
+
+
+def cancel(
+    state: EngineState,
+    topic: Topic,
+    found: FoundMessages,
+    now_ms: int,
+    *,
+    force: bool = False,
+    dead: bool = False,
+) -> ControlResult:
+    """Delete messages that wait or are ready, and leased ones with `force`.
+
+    With `dead`, dead letters are deleted too.
+    """
+    living = found.states <= (_LEASED if force else _READY)
+    letters = (found.states == _DEAD) & dead
+    codes, at, _ = _judge(found, found.known & (living | letters))
+    ended, gone = at[living[at]], at[letters[at]]
+    if len(ended):
+        end_found(state, topic, found.take(ended), MessageState.DELETED, Cause.CANCEL, now_ms)
+    if len(gone):
+        kind, cause = MessageState.DELETED, Cause.CANCEL
+        change_ended(state, topic, found.take(gone), now_ms, kind=kind, cause=cause)
+    due = found.rows["deliver_at"].astype(np.int64)
+    return ControlResult(codes, found, due, state.log.end_position)
+
+
+def end_found(
+    state: EngineState,
+    topic: Topic,
+    items: FoundMessages,
+    kind: MessageState,
+    cause: Cause,
+    now_ms: int,
+) -> None:
+    """End living messages, whether they wait, are ready or are under lease.
+
+    All items must be known. Messages with the cause `FORGOTTEN` are not shown to clients.
+    """
+    entries = blank_entries(len(items))
+    entries["state"] = kind
+    entries["cause"] = cause
+    entries["attempts"] = items.entries["attempts"]
+    entries["time"] = now_ms
+    leases = np.where(items.states == _LEASED, items.entries["lease"].astype(np.int64), 0)
+    _append_settle(state, topic, items, entries, now_ms, leases)
+    _leave_ready(state, items)
+
+
+def change_ended(
+    state: EngineState,
+    topic: Topic,
+    item: FoundMessages,
+    now_ms: int,
+    *,
+    kind: MessageState | None = None,
+    cause: Cause | None = None,
+) -> None:
+    """Change the ended state or the cause of messages that ended with the same state."""
+    entries = copy_rows(item.entries)
+    if kind is not None:
+        entries["state"] = kind
+        entries["time"] = now_ms
+    if cause is not None:
+        entries["cause"] = cause
+    _append_settle(state, topic, item, entries, now_ms)
+
+
+def _leave_ready(state: EngineState, items: FoundMessages) -> None:
+    """Tell the ready queues how many of their refs are stale now."""
+    items.group.ready.left(state.count_released(take_rows(items.rows, items.states == _READY)))
+
+
+def _append_settle(
+    state: EngineState,
+    topic: Topic,
+    items: FoundMessages,
+    entries: StateArray,
+    now_ms: int,
+    leases: Int64Array | None = None,
+) -> None:
+    """`leases` = None if the messages had ended, all with the same state."""
+    settings = topic.settings
+    keep_ms = settings.dead_keep_ms if some(entries["state"] == _DEAD) else settings.ended_keep_ms
+    decision = SettleDecision(
+        topic.number,
+        items.group.number,
+        items.refs,
+        entries,
+        leases,
+        items.origins,
+        now_ms + keep_ms,
+        int(items.states[0]) if leases is None else 0,
+    )
+    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
+    apply_settle(state, decision, end)
+
+
+def check_due(state: EngineState, deliver_at_ms: Int64Array | int, now_ms: int) -> None:
+    """Refuse due times outside the limits."""
+    if int(np.max(deliver_at_ms)) > now_ms + state.limits.horizon_ms:
+        raise BadRequestError(
+            f"deliver_at_ms is over the horizon of {state.limits.horizon_ms} ms",
+            field="deliver_at_ms",
+        )
+    if int(np.min(deliver_at_ms)) < 0:
+        raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
+
+
+def reschedule(
+    state: EngineState,
+    topic: Topic,
+    found: FoundMessages,
+    now_ms: int,
+    *,
+    deliver_at_ms: Int64Array | int | None,
+    priority: int | None = None,
+) -> ControlResult:
+    """Give waiting or ready messages a new due time (a past one means now) or priority."""
+    if deliver_at_ms is not None:
+        check_due(state, deliver_at_ms, now_ms)
+    can = found.known & (found.states <= _READY)
+    change = _Move(Cause.RESCHEDULE, deliver_at_ms, priority)
+    return _move(state, topic, found, can, now_ms, change)
+
+
+def replay(
+    state: EngineState,
+    topic: Topic,
+    found: FoundMessages,
+    now_ms: int,
+    *,
+    deliver_at_ms: Int64Array | int | None = None,
+) -> ControlResult:
+    """Revive dead messages, at a due time or now; their attempts start at zero."""
+    if deliver_at_ms is not None:
+        check_due(state, deliver_at_ms, now_ms)
+    can = found.known & (found.states == _DEAD)
+    if topic.erased:
+        # Other nodes may have erased these messages already.
+        can &= found.rows["sent_position"] >= topic.erased
+    named = np.flatnonzero(can & (found.rows["id_hash"] != 0))
+    if len(named):
+        can[named[_id_taken(state, topic, found.take(named))]] = False
+    due = now_ms if deliver_at_ms is None else deliver_at_ms
+    return _move(state, topic, found, can, now_ms, _Move(Cause.REPLAY, due))
+
+
+def _id_taken(state: EngineState, topic: Topic, dead: FoundMessages) -> npt.NDArray[np.bool_]:
+    """Which dead messages have an id that another living message has now.
+
+    Of several dead messages with one id, only the first may be revived.
+    """
+    hashes = dead.rows["id_hash"]
+    origins = state.ids.get_column(topic.number, hashes)
+    ids = stored_ids(state, dead.refs, dead.rows)
+    taken = np.zeros(len(dead), np.bool_)
+    sizes = dead.rows["id_size"].astype(np.int64)
+    for group in topic.groups.values():
+        at, living = find_living(state, topic, origins, ids, sizes, group)
+        # The living message may be the same one, which is dead in this group only.
+        taken[at[living.origins != dead.origins[at]]] = True
+        if group.made_gate is not None and group.gate.expecting:
+            owners = (group.gate.predecessor(int(hash_)) for hash_ in hashes)
+            pairs = zip(owners, dead.origins.tolist(), strict=True)
+            taken |= [owner is not None and owner != origin for owner, origin in pairs]
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    taken |= dead.origins != dead.origins[first][which]
+    return taken
+
+
+class _Move(NamedTuple):
+    """How messages change that move to new rows."""
+
+    cause: Cause
+    deliver_at_ms: Int64Array | int | None
+    """None = keep their due times, or now if those are past."""
+    priority: int | None = None
+    """None = keep their priorities."""
+
+
+def _move(
+    state: EngineState,
+    topic: Topic,
+    found: FoundMessages,
+    can: npt.NDArray[np.bool_],
+    now_ms: int,
+    move: _Move,
+) -> ControlResult:
+    """Move messages to new rows."""
+    codes, at, which = _judge(found, can)
+    due_out = found.rows["deliver_at"].astype(np.int64)
+    if len(at) == 0:
+        return ControlResult(codes, found, due_out, state.log.end_position)
+    items = found.take(at)
+    old_due = items.rows["deliver_at"].astype(np.int64)
+    if move.deliver_at_ms is None:
+        asked = old_due
+    else:
+        asked = np.broadcast_to(np.asarray(move.deliver_at_ms, np.int64), (len(found),))[at]
+    due = np.maximum(asked, now_ms)
+    expires = items.rows["expires_at"].astype(np.int64)
+    ended = move.cause is Cause.REPLAY
+    # A ttl counts from the due time, so it moves along. A replayed message gets its full ttl again,
+    # however much of it the retries had used up.
+    first = state.hours.rows(items.origins) if ended else items.rows
+    ttl = first["expires_at"].astype(np.int64) - first["deliver_at"].astype(np.int64)
+    expires = np.where(expires == NEVER_MS, NEVER_MS, ttl + due)
+    kept = items.rows["priority"].astype(np.int64)
+    decision = MoveDecision(
+        topic=topic.number,
+        group=found.group.number,
+        tag=state.tag,
+        hour_floor=state.hour_floor,
+        cause=move.cause,
+        refs=items.refs,
+        deliver_at_ms=due,
+        expires_at_ms=expires,
+        priority=kept if move.priority is None else np.full(len(items), move.priority, np.int64),
+        attempts=np.zeros(len(items), np.int64)
+        if ended
+        else items.entries["attempts"].astype(np.int64),
+        leases=None,
+        from_ended=ended,
+    )
+    _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
+    apply_move(state, decision, now_ms, end, items.rows)
+    if not ended:
+        _leave_ready(state, items)
+    due_out[np.flatnonzero(can)] = due[which]
+    return ControlResult(codes, found, due_out, state.log.end_position)

@@ -1,0 +1,102 @@
+"""Message filter: messages of a topic by state, due time, tag and key, for jobs and lists.
+
+Tags and key never change. They are compared by the hashes in the rows first, over whole columns,
+and then by the stored texts. State and due time are those of the message as it is now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.storage.columns.questions import Mask, some
+from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.layout import Int64Array, MessageState, RowArray
+from delaylog.storage.messages.rows import hash_u64, heads_of, tag_bits
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Conditions on a message; None = any."""
+
+    state: MessageState | None = None
+    due_from_ms: int | None = None
+    due_to_ms: int | None = None
+    """Due before this time."""
+    tag: bytes | None = None
+    key: bytes | None = None
+    """An empty key = messages without a key."""
+
+    def members(self) -> dict[str, Any]:
+        """Its conditions by name, for answers and frames."""
+        members = {
+            "state": None if self.state is None else self.state.name.lower(),
+            "due_from": self.due_from_ms,
+            "due_to": self.due_to_ms,
+            "tag": None if self.tag is None else self.tag.decode(),
+            "key": None if self.key is None else self.key.decode(),
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+    @classmethod
+    def of_members(cls, members: dict[str, Any]) -> MessageFilter:
+        """The reverse of `members`."""
+        state, tag, key = (members.get(name) for name in ("state", "tag", "key"))
+        return cls(
+            None if state is None else MessageState[state.upper()],
+            members.get("due_from"),
+            members.get("due_to"),
+            None if tag is None else tag.encode(),
+            None if key is None else key.encode(),
+        )
+
+    @property
+    def names_texts(self) -> bool:
+        """Whether it has a condition on tag or key."""
+        return self.tag is not None or self.key is not None
+
+    @property
+    def tag_bits(self) -> int:
+        """The bits of the tag in tag masks; 0 without a tag."""
+        return tag_bits(self.tag) if self.tag else 0
+
+    def may_match(self, rows: RowArray) -> Mask:
+        """Rows that may match by the hashes of their tags and key."""
+        bits = np.uint64(self.tag_bits)
+        mask: Mask = (rows["tag_mask"] & bits) == bits
+        if self.key is not None:
+            mask &= rows["key_hash"] == np.uint64(hash_u64(self.key) if self.key else 0)
+        return mask
+
+    def texts_match(self, key: bytes, tags: bytes) -> bool:
+        """Whether the stored texts match; `tags` are joined by newlines."""
+        return (self.key is None or key == self.key) and (
+            self.tag is None or self.tag in tags.split(b"\n")
+        )
+
+    def matches(self, hours: HourStore, found: FoundMessages) -> Mask:
+        """Which messages match, exactly, as they are now."""
+        mask = found.known.copy()
+        if self.state is not None:
+            mask &= found.states == int(self.state)
+        due = found.rows["deliver_at"]
+        if self.due_from_ms is not None:
+            mask &= due >= self.due_from_ms
+        if self.due_to_ms is not None:
+            mask &= due < self.due_to_ms
+        if self.names_texts and some(mask):
+            at = np.flatnonzero(mask)
+            mask[at] = self._stored_match(hours, found.refs[at], take_rows(found.rows, at))
+        return mask
+
+    def _stored_match(self, hours: HourStore, refs: Int64Array, rows: RowArray) -> list[bool]:
+        """Compare the stored texts, since other texts may have the same hashes."""
+        names = ("id_size", "key_size", "tags_size")
+        data = hours.records(refs, heads_of(rows, *names))
+        sizes = [rows[name].astype(np.int64) for name in names]
+        ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3).tolist()
+        return [self.texts_match(data[a:b], data[b:c]) for a, b, c in ends]

@@ -1,0 +1,116 @@
+"""A first-in-first-out queue of refs, which spills to disk.
+
+The head consists of arrays in memory. While the head is full, refs go to a run of int64 values on
+disk, so that fifty million ready messages take bounded memory. Returned refs go in front. The queue
+contains hints: states are checked again when a ref is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.errors import DiskFullError
+from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.layout import Int64Array
+
+HEAD_REFS_MAX: Final = 131_072
+REFILL_REFS: Final = 65_536
+JOIN_REFS_MAX: Final = 64
+"""Small pushes are joined up to this size, since an array has an overhead of 112 bytes."""
+
+
+class FifoQueue:
+    """First in, first out, with a front for returned refs."""
+
+    __slots__ = ("_behind", "_head", "_head_count", "_head_max", "_make_run", "_run")
+
+    def __init__(self, make_run: Callable[[], RunFile], head_max: int = HEAD_REFS_MAX) -> None:
+        self._make_run = make_run
+        self._head_max = head_max
+        self._head: deque[Int64Array] | None = None
+        """Created on demand: an empty deque takes 600 bytes."""
+        self._head_count = 0
+        self._run: RunFile | None = None
+        self._behind: deque[Int64Array] | None = None
+        """Refs behind the run that a full disk has not taken yet."""
+
+    def __len__(self) -> int:
+        behind = sum(len(refs) for refs in self._behind) if self._behind else 0
+        return self._head_count + (len(self._run) if self._run is not None else 0) + behind
+
+    def push(self, refs: Int64Array) -> None:
+        """Append refs."""
+        if len(refs) == 0:
+            return
+        spilled = bool(self._behind) or (self._run is not None and len(self._run) > 0)
+        if spilled or self._head_count + len(refs) > self._head_max:
+            if self._run is None:
+                self._run = self._make_run()
+            if self._behind is None:
+                self._behind = deque()
+            self._behind.append(refs)
+            self._write_behind()
+            return
+        head = self._began()
+        if head and len(head[-1]) + len(refs) <= JOIN_REFS_MAX:
+            head[-1] = np.concatenate((head[-1], refs))
+        else:
+            head.append(refs)
+        self._head_count += len(refs)
+
+    def _began(self) -> deque[Int64Array]:
+        if self._head is None:
+            self._head = deque()
+        return self._head
+
+    def _write_behind(self) -> None:
+        assert self._run is not None
+        assert self._behind is not None
+        try:
+            while self._behind:
+                self._run.push(self._behind[0])
+                self._behind.popleft()
+        except DiskFullError:
+            # Eight bytes a message stay in memory until space returns; deliveries go on.
+            return
+
+    def push_front(self, refs: Int64Array) -> None:
+        """Return popped refs to the front."""
+        if len(refs):
+            self._began().appendleft(refs)
+            self._head_count += len(refs)
+
+    def pop(self, count: int) -> Int64Array:
+        """Take up to `count` refs."""
+        if self._head_count == 0 and self._run is not None:
+            refill = self._run.pop(max(REFILL_REFS, count))
+            if not len(refill) and self._behind:
+                refill = self._behind.popleft()
+            if len(refill):
+                self._began().append(refill)
+                self._head_count = len(refill)
+        parts = []
+        left = count
+        while left > 0 and self._head:
+            first = self._head.popleft()
+            if len(first) > left:
+                self._head.appendleft(first[left:])
+                first = first[:left]
+            parts.append(first)
+            left -= len(first)
+            self._head_count -= len(first)
+        if not parts:
+            return np.zeros(0, np.int64)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._head = self._behind = None
+        self._head_count = 0
+        if self._run is not None:
+            self._run.close()
+            self._run = None

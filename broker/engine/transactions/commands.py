@@ -1,0 +1,269 @@
+"""Commands on transactions: begin, stage, commit, abort and expire, one TXN frame each.
+
+A part is checked like a send when it is staged, so a commit cannot fail because of its content: it
+compares row counts, decides, and answers at once. Every call is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from delaylog.broker.engine.apply.transaction_frames import apply_part, apply_transaction
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    DiskFullRefusal,
+    EngineError,
+    GoneError,
+    UnknownError,
+)
+from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.send.quotas import QuotaError, check_quota
+from delaylog.broker.engine.send.sending import check_batch
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.commands import get_or_make_topic
+from delaylog.broker.engine.transactions.open_transaction import (
+    ROW_BYTES,
+    OpenTransaction,
+    Unpublished,
+)
+from delaylog.broker.engine.transactions.parts import PartSummary
+from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
+from delaylog.broker.engine.transactions.winners import Winner, parts_of_winners
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.payloads import pack
+from delaylog.storage.log.transaction_frames import (
+    EndedTransaction,
+    StagedPart,
+    TxnOp,
+    checksum,
+)
+from delaylog.storage.messages.batch import Block, MessageBatch
+
+RETRY_S = 5
+"""Retry-After where only the end of another transaction makes room."""
+
+Known = OpenTransaction | Unpublished | EndedTransaction
+
+
+class PartName(NamedTuple):
+    """The identity of a part."""
+
+    producer: str
+    part: int
+    attempt: int
+    number: int
+
+
+def state_of(known: Known) -> str:
+    """The state of a transaction, in a word."""
+    if isinstance(known, OpenTransaction):
+        return "open"
+    return "committed" if isinstance(known, Unpublished) else known.state
+
+
+def find_transaction(state: EngineState, name: str) -> Known:
+    """A transaction by id. Raises UnknownError."""
+    table = state.transactions
+    known = table.open.get(name) or table.publishing(name) or table.ended(name)
+    if known is None:
+        raise UnknownError(f"there is no transaction {name[:64]!r}, or it ended long ago")
+    return known
+
+
+def _now(state: EngineState, name: str, now_ms: int) -> Known:
+    """A transaction by id; expires it first if it is overdue."""
+    known = find_transaction(state, name)
+    if isinstance(known, OpenTransaction) and known.expires_ms <= now_ms:
+        _expire(state, known, now_ms)
+        return find_transaction(state, name)
+    return known
+
+
+# --------------------------------------------------------------------------- calls
+
+
+def begin(state: EngineState, name: str | None, ttl_ms: int | None, now_ms: int) -> str:
+    """Begin a transaction, or give an open one more time; returns its id.
+
+    A transaction that has ended stays as it is.
+    """
+    table, limits = state.transactions, state.limits
+    name = f"{state.random.getrandbits(128):032x}" if name is None else name
+    try:
+        known: Known | None = _now(state, name, now_ms)
+    except UnknownError:
+        known = None
+    if known is None:
+        if len(table.open) >= limits.transactions_open_max:
+            raise _quota(f"{len(table.open)} transactions are open already", "transactions")
+        number, began_ms = table.next_number, now_ms
+        ttl_ms = limits.transaction_ttl_ms if ttl_ms is None else ttl_ms
+    elif isinstance(known, OpenTransaction):
+        number, began_ms = known.number, known.began_ms
+        ttl_ms = known.ttl_ms if ttl_ms is None else ttl_ms
+    else:
+        return name
+    expires_ms = min(now_ms + ttl_ms, began_ms + limits.transaction_age_ms)
+    _append(state, now_ms, op=TxnOp.BEGIN, txn=number, id=name, ttl=ttl_ms, expires=expires_ms)
+    return name
+
+
+class Content(NamedTuple):
+    """The content of a part: rows for one topic."""
+
+    key: tuple[str, str]
+    """Namespace and name of the topic."""
+    batch: MessageBatch
+
+
+def stage(
+    state: EngineState,
+    name: str,
+    part: PartName,
+    content: Content,
+    now_ms: int,
+    *,
+    free_bytes: int,
+) -> bool:
+    """Stage a part; False if it was staged before.
+
+    `free_bytes` = free space that committed rows do not need.
+    """
+    key, batch = content
+    one = _open(state, name, now_ms)
+    wire, topic = batch.wire, state.topics.get(key)
+    wanted = PartSummary(-1 if topic is None else topic.number, batch.n, len(wire), checksum(wire))
+    known = one.parts.find(*part)
+    if known is not None:
+        if known != wanted:
+            raise ConflictError(
+                f"number {part.number} of part {part.part}, attempt {part.attempt}, was staged "
+                f"with other bytes: {known.rows} rows",
+                field="number",
+                rows=known.rows,
+            )
+        return False
+    if batch.producer is not None:
+        raise BadRequestError(
+            "a part is known by its query: leave producer and sequence out of its body",
+            field="producer",
+        )
+    check_batch(state, batch, now_ms)
+    _check_room(state, len(wire), batch.n, free_bytes)
+    topic = get_or_make_topic(state, *key, now_ms)
+    there = state.transactions.outstanding_of(topic.number)
+    check_quota(topic, batch, Merge(), now_ms, outstanding=there)
+    topic.used_ms = now_ms
+    staged = StagedPart(
+        one.number,
+        *part,
+        topic=topic.number,
+        rows=batch.n,
+        crc=wanted.crc,
+        expires_ms=min(now_ms + one.ttl_ms, one.began_ms + state.limits.transaction_age_ms),
+    )
+    position, _ = state.append(FrameKind.TXN, staged.encode(wire), now_ms)
+    apply_part(state, staged, position, len(wire))
+    return True
+
+
+def commit(
+    state: EngineState,
+    name: str,
+    winners: Sequence[Winner],
+    now_ms: int,
+    *,
+    free_bytes: int,
+) -> bool:
+    """Commit: the winners are sent, other attempts are dropped; False if committed before."""
+    known = _now(state, name, now_ms)
+    if not isinstance(known, OpenTransaction):
+        if state_of(known) == "committed":
+            return False
+        raise _gone(name, known)
+    indexes = parts_of_winners(known.parts, winners)
+    parts = known.parts.take(indexes)
+    rows, size = int(parts["rows"].sum()), int(parts["bytes"].sum())
+    if rows and free_bytes - size - rows * ROW_BYTES < state.limits.disk_reserve_bytes:
+        raise DiskFullRefusal("the disk has no room for these messages; nothing was decided")
+    members = {"op": TxnOp.COMMIT, "txn": known.number, "rows": rows}
+    _append_payload(state, pack(members, indexes.astype("<u4", copy=False).tobytes()), now_ms)
+    return True
+
+
+def abort(state: EngineState, name: str, now_ms: int) -> bool:
+    """Drop what was staged; False if it had ended without a commit before."""
+    known = _now(state, name, now_ms)
+    if isinstance(known, OpenTransaction):
+        _append(state, now_ms, op=TxnOp.ABORT, txn=known.number)
+        return True
+    if state_of(known) == "committed":
+        raise ConflictError(
+            f"transaction {name!r} was committed: it cannot be aborted any more",
+            state="committed",
+        )
+    return False
+
+
+def end_overdue(state: EngineState, now_ms: int) -> None:
+    """Expire overdue transactions, and forget those that ended long ago."""
+    table = state.transactions
+    for one in table.overdue(now_ms):
+        _expire(state, one, now_ms)
+    oldest = table.oldest_open()
+    if oldest is not None:
+        first = int(oldest.parts.columns["position"][0])
+        if state.position - first > state.limits.staged_log_bytes_max:
+            _expire(state, oldest, now_ms)
+    if table.forgets(now_ms - ENDED_KEPT_MS):
+        _append(state, now_ms, op=TxnOp.FORGET, before=now_ms - ENDED_KEPT_MS)
+
+
+# --------------------------------------------------------------------------- helpers
+
+
+def _open(state: EngineState, name: str, now_ms: int) -> OpenTransaction:
+    known = _now(state, name, now_ms)
+    if isinstance(known, OpenTransaction):
+        return known
+    raise _gone(name, known)
+
+
+def _gone(name: str, known: Known) -> GoneError:
+    word = state_of(known)
+    return GoneError(f"transaction {name!r} is {word}: it takes nothing more", state=word)
+
+
+def _quota(what: str, quota: str) -> EngineError:
+    return QuotaError(
+        f"{what}; commit or abort some, or wait for them to expire",
+        quota=quota,
+        retry_after_s=RETRY_S,
+    )
+
+
+def _check_room(state: EngineState, size: int, rows: int, free_bytes: int) -> None:
+    table, limits = state.transactions, state.limits
+    if table.staged_bytes + size > limits.staged_bytes_max:
+        raise _quota(f"{table.staged_bytes} bytes are staged already", "staged_bytes")
+    if table.staged_parts >= limits.staged_parts_max:
+        raise _quota(f"{table.staged_parts} parts are staged already", "staged_parts")
+    # Every byte is written twice: now, and when it is published.
+    wanted = 2 * size + rows * ROW_BYTES + table.staged_debt_bytes
+    if free_bytes - wanted < limits.disk_reserve_bytes:
+        raise DiskFullRefusal("the disk has no room for what is staged; deliveries go on")
+
+
+def _expire(state: EngineState, one: OpenTransaction, now_ms: int) -> None:
+    _append(state, now_ms, op=TxnOp.EXPIRE, txn=one.number)
+
+
+def _append(state: EngineState, now_ms: int, **members: Any) -> None:
+    _append_payload(state, pack(members), now_ms)
+
+
+def _append_payload(state: EngineState, payload: list[Block], now_ms: int) -> None:
+    position, _ = state.append(FrameKind.TXN, payload, now_ms)
+    apply_transaction(state, b"".join(payload), now_ms, position)

@@ -1,0 +1,128 @@
+"""Housekeeping: what a host runs in the background so that memory and files stay bounded.
+
+Each kind of work has a `…_due` that says whether there is some, and a `…_work` that does it in
+slices. `crowded` and `crowded_by_changes` are the backpressure: the host makes senders wait while
+the splitter or the writer of states catches up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep.checkpoints import Upkeep
+from delaylog.broker.engine.upkeep.compaction import Compactor
+from delaylog.storage.files.space_reserve import SpaceReserve
+from delaylog.storage.layout import HOUR_MS
+from delaylog.storage.work import Work, until
+
+_LEFT_TO_SINGLES: Final = 4
+"""Large sends leave 1 / 4 of the memory for tails to single sends."""
+
+
+class Housekeeping:
+    """Background work on the tails, states, far tier and id index of one engine."""
+
+    def __init__(
+        self, state: EngineState, reserve: SpaceReserve, upkeep: Upkeep, compactor: Compactor
+    ) -> None:
+        self._state = state
+        self._reserve = reserve
+        self._upkeep = upkeep
+        self._compactor = compactor
+        self._state_bytes = 0
+        """Bytes of changed state pages in memory, as of the last `states_due`."""
+
+    def flush_due(self) -> bool:
+        """Whether the tails are large enough for the splitter."""
+        return self._state.hours.pile.size_bytes >= self._tail_bytes(
+            self._state.limits.tail_bytes_max, 4
+        )
+
+    def crowded(self, *, large: bool = False) -> bool:
+        """Whether the tails are so large that sends have to wait for the splitter.
+
+        Large sends stop earlier than single ones, which would otherwise wait for a whole flush.
+        """
+        most = self._tail_bytes(self._state.limits.tail_bytes_hard_max, 2)
+        if large:
+            most -= most // _LEFT_TO_SINGLES
+        return self._state.hours.pile.size_bytes > most
+
+    def crowded_by_changes(self, *, rows: bool) -> bool:
+        """Whether changed states take so much memory that further changes have to wait.
+
+        States count as of the last `states_due`. `rows` = the changes add rows as well.
+        """
+        return self._state_bytes > self._state.limits.state_bytes_hard_max or (
+            rows and self.crowded()
+        )
+
+    def _tail_bytes(self, bytes_max: int, share: int) -> int:
+        """The limit, at most a share of the reserve: a full disk must take them."""
+        reserved = self._reserve.target_bytes
+        return min(bytes_max, reserved // share) if reserved else bytes_max
+
+    def flush_work(self) -> Work:
+        """The splitter: append committed tails to the files of their hours."""
+        yield from self._state.hours.flusher.flush(upto=self._state.committed())
+
+    def states_due(self) -> bool:
+        """Whether changed state pages take enough memory to be written."""
+        self._state_bytes = self._state.hours.flusher.dirty_state_bytes
+        return self._state_bytes >= self._state.limits.state_bytes_max
+
+    def states_work(self) -> Work:
+        """Write changed states, each once the frames that changed it are committed.
+
+        States of far rows are merged before more are written, since each run slows changes down.
+        Changes that come faster than that have to wait.
+        """
+        hours = self._state.hours
+        yield from hours.flusher.flush_states(until_committed=self._state.until_committed)
+        self._state_bytes = hours.flusher.dirty_state_bytes
+        yield from hours.far.merges.flushed_states(hours.counts)
+
+    def split_due(self, now_ms: int) -> bool:
+        """Whether hours that are near now are still in the far tier."""
+        if self._state.following:
+            # On a leader the dispatcher does this.
+            self._state.hours.border.look_ahead(now_ms // HOUR_MS)
+        return self._state.hours.border.split_due
+
+    def split_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Move near hours from the far tier to their own folders."""
+        yield from until(stopping, self._state.hours.border.split_work())
+
+    def merge_due(self) -> bool:
+        """Whether runs of the far tier are to be merged."""
+        return self._state.hours.far.merges.due(self._state.hours.counts)
+
+    def merge_work(
+        self, clock: Callable[[], int], stopping: Callable[[], bool] = lambda: False
+    ) -> Work:
+        """Merge runs of the far tier. A large merge takes minutes: splits go on beside it, and a
+        stop abandons it."""
+        yield from until(stopping, self._compactor.merge_far(clock))
+
+    def ids_due(self) -> bool:
+        """Whether runs of the id index are to be merged."""
+        upkeep = self._upkeep
+        return self._state.ids.crowded and not (upkeep.checkpoint_running or upkeep.short_of_space)
+
+    def ids_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Merge runs of the id index; a stop abandons the merge."""
+        yield from until(stopping, self._upkeep.apart(self._state.ids.merge_jobs()))
+
+    def discard_work(self) -> Work:
+        """Remove files that are not needed any more."""
+        unneeded = self._state.unneeded_files
+
+        def discard() -> None:
+            # Taken off the list inside the job: a job cancelled before it runs must stay listed.
+            if unneeded:
+                unneeded.pop()()
+
+        while unneeded:
+            yield discard

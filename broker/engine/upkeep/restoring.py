@@ -1,0 +1,80 @@
+"""Restores an engine's state from a checkpoint: counts and tables, the keyspace, the id index.
+
+The result is as of the checkpoint's position; the log behind it is replayed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, base_of, load_keyspace
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.upkeep.id_rebuild import rebuild_ids
+from delaylog.broker.engine.upkeep.saved_state import restore
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.layout import HOUR_MS
+
+
+def restore_checkpoint(
+    state: EngineState,
+    saved: tuple[dict[str, Any], int] | None,
+    loaded: LoadedKeyspace | None,
+    *,
+    progress: Callable[[str], None],
+    working: Callable[[str, int, int], None],
+) -> tuple[int, int]:
+    """Restore a checkpoint, if there is one; returns its position and the time it was taken.
+
+    `loaded` = a keyspace that was loaded for some checkpoint, perhaps this one.
+    """
+    start = told_ms = 0
+    if saved is not None:
+        members, start = saved
+        # The tick file has a time too, but it is never synced.
+        told_ms = members["told_ms"]
+        restore(state, members, start)
+        _check_staged(state, start)
+        _restore_keyspace(state, saved, loaded, working)
+    else:
+        state.hours.recover({}, 0)
+    # Rows of the replay must go to the same hours, or the far tier, as before.
+    state.hours.border.look_ahead(state.wheel.now(0) // HOUR_MS)
+    if state.ids.set_aside:
+        progress(f"the id index was removed: {state.ids.set_aside}")
+    if state.ids.position < start:
+        progress("rebuilding the id index")
+        rebuild_ids(state, working)
+    return start, told_ms
+
+
+def _check_staged(state: EngineState, start: int) -> None:
+    """Check that the log still contains all staged parts, which may be before the checkpoint."""
+    log, needed = state.log, state.transactions.log_from(start)
+    if needed < log.first_position:
+        raise CorruptionError(
+            "the log begins behind staged parts that are still needed",
+            path=f"{state.folder}/log",
+            position=needed,
+        )
+
+
+def _restore_keyspace(
+    state: EngineState,
+    saved: tuple[dict[str, Any], int],
+    loaded: LoadedKeyspace | None,
+    working: Callable[[str, int, int], None],
+) -> None:
+    """Take `loaded` if it is the keyspace of this checkpoint, or load that now."""
+    members, start = saved
+    if loaded is None or (loaded.position, loaded.base) != (start, base_of(members)):
+        loaded = load_keyspace(
+            state.fs,
+            state.folder,
+            saved,
+            state.keyspace,
+            working=lambda done, total: working("replaying the keyspace", done, total),
+        )
+    state.keyspace, state.keyspace_base = loaded.keyspace, loaded.base
+    state.keyspace_pieces = loaded.pieces
+    state.keyspace_pieces.begin_epoch(state.epoch)
