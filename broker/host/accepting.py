@@ -1,4 +1,4 @@
-"""Accepts connections one by one, to count them before their handshake."""
+"""Accepts connections one by one, so that they are counted before their TLS handshake."""
 
 from __future__ import annotations
 

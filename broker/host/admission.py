@@ -1,7 +1,7 @@
-"""Admission: who has to wait for lack of space in memory.
+"""Admission: which calls have to wait for memory.
 
-Sends wait while the tails hold more than the splitter has to catch up with. Who is refused for lack
-of space on the disk is said in `space`.
+Sends wait while the tails of hours hold more than their limit, until the splitter has caught up.
+`space` decides which calls are refused for lack of disk space.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from delaylog.broker.host.commits.position_waiters import finish
 from delaylog.broker.host.process.space import Space
 
 UNCOMMITTED_SECONDS: Final = 0.01
-"""Between looks of senders that wait for room while the tails hold only what is not committed."""
+"""Poll interval of senders that wait for room while the tails hold only uncommitted rows."""
 CHANGES_SECONDS: Final = 0.05
-"""Between looks of changes that wait: writing all of what is changed may take long."""
+"""Poll interval of changes that wait: writing all changed states may take long."""
 
 
 class Admission:
-    """Knows how much room there is. All methods belong to the loop's thread."""
+    """Lets calls wait for room in memory. All methods belong to the loop's thread."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Admission:
         background: Background,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`engine` says which engine it is about: a node's engine may be replaced."""
+        """`engine` returns the present engine: a node may replace its engine."""
         self._engine = engine
         self._space = space
         self._background = background
@@ -44,9 +44,9 @@ class Admission:
         return self._engine().housekeeping.crowded()
 
     async def room(self, *, large: bool = False) -> None:
-        """Wait while the tails hold more than the splitter has to catch up with.
+        """Wait while the tails hold more than their limit.
 
-        Large sends wait at a lower level. Returns at once while sends are refused for lack of disk
+        The limit is lower for large sends. Returns at once while sends are refused for lack of disk
         space, and while the engine is exchanged, which may take seconds; callers then check whether
         the node still leads.
         """
@@ -63,15 +63,16 @@ class Admission:
                 engine.housekeeping.crowded(large=large)
                 and engine.state.hours.pile.size_bytes >= waiting
             ):
-                # Nothing of it is committed.
+                # The flush wrote nothing, because the rows in the tails are not committed yet.
                 await asyncio.sleep(UNCOMMITTED_SECONDS)
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
-        """Wait while changes leave more in memory than gets written.
+        """Wait while changes fill memory faster than it is written.
 
-        `rows` = they may leave rows too, as reschedules do, so they wait for the splitter as well.
-        Not on a full disk, where what is written waits for them: a cancel makes room. Nor while
-        nothing would get written: work begins no more on the way out.
+        `rows` = the changes may add rows too, as reschedules do, so they wait for the splitter as
+        well. Returns at once on a full disk, since a cancel frees space that the writes wait for.
+        Returns at once also while no work would write anything: during a shutdown or an exchange
+        of the engine.
         """
         while (
             self._engine().housekeeping.crowded_by_changes(rows=rows)
@@ -84,7 +85,7 @@ class Admission:
             await self._work_ended(CHANGES_SECONDS)
 
     async def _work_ended(self, seconds: float | None = None) -> None:
-        """Wait until background work has ended, or so long."""
+        """Wait until some background work has ended, for at most `seconds`."""
         future = self._loop.create_future()
         self._waiting.add(future)
         try:
@@ -93,7 +94,7 @@ class Admission:
             self._waiting.discard(future)
 
     def look_again(self) -> None:
-        """Background work has ended: who waits for room may find some."""
+        """Background work has ended: calls that wait for room check again."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             finish(future)

@@ -1,8 +1,8 @@
 """Background work: generators of slices and I/O jobs, between the requests of one loop.
 
-Slices run on the loop and give way after two milliseconds. Jobs run one at a time on a thread of
-their own, those that only read on another one. Work of one name runs once at a time. Without space
-it ends and is tried again by whoever calls for it; any other failure ends the node.
+Slices run on the loop and yield to it after two milliseconds. Jobs run one at a time on an I/O
+thread; jobs that only read run on a second thread. Two works of the same name never run at once.
+Work that finds no disk space ends, and its caller spawns it again; any other failure ends the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delaylog.broker.host.slices import drive
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until
 
-_LEADERSHIP_ENDED: Final = "the leadership ended meanwhile; ask the leader"
+_LEADERSHIP_ENDED: Final = "this node lost its leadership during the call; ask the leader"
 
 log = logging.getLogger("delaylog.node")
 
@@ -40,7 +40,7 @@ class Background:
         on_end: Callable[[], None],
         machine: Machine = REAL,
     ) -> None:
-        """`on_end` is called whenever spawned work has ended, however it did."""
+        """`on_end` is called whenever spawned work has ended, with or without an error."""
         self._commits = commits
         self._loop = loop
         self._on_fatal = on_fatal
@@ -58,18 +58,18 @@ class Background:
 
     @property
     def refusing(self) -> bool:
-        """Whether no work begins any more."""
+        """Whether new work is refused because the node shuts down."""
         return self._refusing
 
     @property
     def exchanging(self) -> bool:
-        """Whether none begins because another engine is about to take this one's place."""
+        """Whether new work is refused because the engine is being replaced."""
         return self._halting and not self._refusing
 
     # ------------------------------------------------------------------ running
 
     def spawn(self, name: str, make: Callable[[], Work]) -> bool:
-        """Run background work unless work of this name runs already; whether it was begun."""
+        """Start background work unless work of this name runs; returns whether it was started."""
         if name in self._running or self._refusing or self._halting:
             return False
         self._running.add(name)
@@ -102,7 +102,7 @@ class Background:
         except asyncio.CancelledError:
             raise
         except NotLeadingError:
-            # It belonged to a leadership that has ended.
+            # The work belonged to a leadership that has ended.
             pass
         except Exception as error:
             self._on_fatal(error)
@@ -111,10 +111,10 @@ class Background:
             self._on_end()
 
     async def run(self, work: Work) -> None:
-        """Run work to its end for somebody who waits for it; its errors are the caller's.
+        """Run work to its end while the caller waits; raises the errors of the work.
 
-        After a `halt` it goes no further, nor does it begin before `go_on`: what it looks at is
-        gone. Raises NotLeadingError then.
+        A `halt` ends the work, and between `halt` and `go_on` none begins, because the engine that
+        it uses is being replaced. Raises NotLeadingError then.
         """
         if self._halting:
             work.close()
@@ -123,7 +123,8 @@ class Background:
         try:
             await self._drive(steps)
         finally:
-            # Not when the last traceback lets go of it: its files may be closed by then.
+            # Close the generator now. Garbage collection would close it when the last traceback
+            # that refers to it is freed, and its files may be closed by then.
             steps.close()
 
     def _until_halted(self, work: Work) -> Work:
@@ -146,7 +147,7 @@ class Background:
         )
 
     async def _committed(self, seconds: float) -> None:
-        # Work waits for the log: see that somebody commits it, even on the way out.
+        # Work waits for a commit: schedule one, since during a shutdown no other caller does.
         self._commits.appended()
         await asyncio.sleep(seconds)
 
@@ -171,13 +172,13 @@ class Background:
             self.go_on()
 
     async def halt(self) -> None:
-        """End all spawned work where it stands, and the job that runs; accept none until `go_on`.
+        """Cancel all spawned work, wait for the running jobs, and accept no work until `go_on`.
 
-        For an engine that is dropped while the process lives on: when this returns, no spawned
-        work touches it any more, and none begins that would go on with it when another engine
-        stands on its files. What `run` drives belongs to its callers: the job that it began
-        is over too, and it goes no further. Cancelled, it comes to its end all the same: whoever
-        gives up may close the files next.
+        For an engine that is replaced while the process goes on: when this returns, no spawned
+        work uses that engine any more, and no work begins that could still use it once another
+        engine has opened its files. Work driven by `run` belongs to its callers: its running job
+        has ended too, and its next step raises NotLeadingError. A cancelled `halt` still waits for
+        the end, because its caller may close the files next.
         """
         self._halting = True
         self._halts += 1
@@ -191,9 +192,9 @@ class Background:
             await asyncio.wait([ending])
 
     async def _end(self, tasks: dict[asyncio.Task[None], Work]) -> None:
-        """Close the work of cancelled tasks, each behind its job."""
+        """Close the work of cancelled tasks after their jobs have ended."""
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A thread runs one job after the other: behind this one there is none of theirs.
+        # Each thread runs its jobs in order: when this empty job ends, all earlier ones have ended.
         for pool in (self._io, self._reads):
             await asyncio.wrap_future(pool.submit(_nothing), loop=self._loop)
         left, self._left = self._left, []
@@ -201,17 +202,17 @@ class Background:
             self._tell(work, job)
         for work in tasks.values():
             work.close()
-        # Of work that was cancelled before it began, nothing ran that could have said so.
+        # A task that was cancelled before its first step did not run its `finally`.
         self._running.clear()
         self._waiting_for_space.clear()
 
     def go_on(self) -> None:
-        """Accept work again: it finds the engine that it is to work for."""
+        """Accept work again, for the present engine."""
         self._halting = False
         self._on_end()
 
     def _tell(self, work: Work, job: Future[None]) -> None:
-        """Tell work that was cancelled how its last job ended: a failed sync is not passed over."""
+        """Throw the error of its last job into cancelled work, so that a failed sync is noticed."""
         error = None if job.cancelled() else job.exception()
         if error is None:
             return
@@ -223,16 +224,16 @@ class Background:
             self._on_fatal(failure)
 
     def refuse(self) -> None:
-        """Begin no more work: the node is on its way out."""
+        """Start no more work: the node shuts down."""
         self._refusing = True
 
     async def finished(self) -> None:
-        """Wait for the work that runs."""
+        """Wait for all running work to end."""
         for task in list(self._tasks):
             await asyncio.gather(task, return_exceptions=True)
 
     def shutdown(self) -> None:
-        """End the threads after the jobs that run."""
+        """End the threads after their running jobs."""
         self._io.shutdown()
         self._reads.shutdown()
 

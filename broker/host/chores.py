@@ -1,7 +1,7 @@
-"""The chores of an engine: its background work besides calls, and which of it is due.
+"""The chores of an engine: its background work, and which chores are due.
 
-A node and an embedded broker both ask every 50 ms what is due, and on demand. They run chores in
-slices, and of each name one at a time. Asking is short; whatever takes time is in the work.
+A node and an embedded broker ask for due chores every 50 ms, and on demand. They run chores in
+slices, and never two of the same name at once. Asking is cheap; all long steps are in the work.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class Host(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """The present engine; it may be replaced."""
+        """The present engine, which the host may replace."""
 
     @property
     def standing(self) -> Standing:
-        """The standing: what the host may do at the moment."""
+        """What the host may do at the moment."""
 
     @property
     def space(self) -> Space:
-        """The space of its disk."""
+        """The free space and the reserve of its data folder."""
 
     @property
     def machine(self) -> Machine:
-        """The machine that it runs on."""
+        """The clocks and threads that the host uses."""
 
     @property
     def stopping(self) -> bool:
-        """Whether the host shuts down, so that work which can stop early does."""
+        """Whether the host shuts down; work that can stop early then does."""
 
     def state_ms(self) -> int:
-        """The time that the engine's state has reached."""
+        """Time of the engine's state: on a follower the replicated time of the leader."""
 
 
 class Chores:
@@ -80,14 +80,15 @@ class Chores:
         if engine.publisher.due:
             yield "publish", self.publish
         if now_ms >= self._claims_ms:
-            # To ask looks at every claim, and callers end what they have begun to settle, unless
-            # they are gone, for example with the previous leader.
+            # `claims_due` scans every claim, so it is called seldom. Usually the caller finishes a
+            # settle that it began; this is for callers that are gone, for example because the
+            # previous leader ended.
             self._claims_ms = now_ms + RETIRE_EVERY_MS
             if engine.claims_due():
                 yield "claims", self.claims
 
     def storing(self, now_ms: int) -> Iterator[Chore]:
-        """Chores that write files or free space, by the time of the state."""
+        """Chores that write files or free space; `now_ms` is the time of the state."""
         host, engine = self._host, self._host.engine
         state, upkeep = engine.state, engine.upkeep
         if engine.housekeeping.flush_due():
@@ -121,13 +122,13 @@ class Chores:
         return True
 
     def begin_leading(self) -> None:
-        """Look at once for unused topics and left claims: nobody did while another node led."""
+        """Look at once for unused topics and abandoned claims: as a follower this node did not."""
         self._retire_ms = self._claims_ms = 0
 
     # ------------------------------------------------------------------ the work
 
     def jobs(self) -> Work:
-        """Jobs over many messages. They pause during a hand-over, which waits for the log's end."""
+        """Jobs over many messages; they pause during a hand-over, so that the log stops growing."""
         return self._host.engine.jobs.work(self._host.state_ms, self._may_not_append)
 
     def publish(self) -> Work:
@@ -149,7 +150,7 @@ class Chores:
         yield from self._host.engine.housekeeping.flush_work()
 
     def checkpoint(self) -> Work:
-        """A checkpoint, and then retention."""
+        """Write a checkpoint, and then apply retention."""
         return self._host.engine.upkeep.checkpoint(self._host.state_ms)
 
     def free(self) -> Work:
@@ -158,7 +159,7 @@ class Chores:
             yield None
 
     def _snapshot(self) -> Work:
-        """A snapshot of the keyspace. A shutdown does not wait for it."""
+        """Make a snapshot of the keyspace. A shutdown does not wait for it."""
         upkeep = self._host.engine.upkeep
         upkeep.snapshots.on_failure = _snapshot_failed
         return upkeep.snapshots.work(
@@ -174,6 +175,6 @@ class Chores:
 
 def _snapshot_failed(why: str) -> None:
     log.error(
-        "no snapshot of the keyspace was made; it is tried again, and the log kept until then",
+        "no snapshot of the keyspace was made; the broker tries again and keeps the log until then",
         extra={"why": why},
     )

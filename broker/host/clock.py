@@ -1,8 +1,8 @@
 """The broker's clock: wall time in ms that never runs backwards by itself.
 
-After a backward step of the wall clock it holds until wall time has caught up, or until somebody
-who knows confirms the step (`accept`). A forward step is followed at once. Steps in either
-direction are counted and reported, so that an operator can see why deliveries wait or rush.
+After a backward step of the wall clock, the broker's clock stops until wall time has caught up, or
+until an operator confirms the step (`accept`). It follows a forward step at once. Steps in either
+direction are counted and reported, so that an operator can see why deliveries are late or early.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ class BrokerClock:
         self._wall = wall
         self._monotonic = monotonic
         self.on_step = on_step
-        """Told of every step of the wall clock."""
+        """Called with every step of the wall clock, in ms."""
         self.on_jump = on_jump
-        """Told when the broker's own time jumped ahead, by how much more than time passed."""
+        """Called when the broker's time jumped ahead, with the jump minus the time passed, in ms.
+        """
         self._last_ms = int(wall() * 1000)
         self._last_monotonic_ms = monotonic() * 1000
         self._offset_ms = wall() * 1000 - self._last_monotonic_ms
         self.steps = 0
 
     def hold_from(self, ms: int) -> None:
-        """The time has been this already: an earlier life of the broker said so."""
+        """Never return a time before `ms`, which an earlier run of the broker has reached."""
         self._last_ms = max(self._last_ms, ms)
 
     def now_ms(self) -> int:
-        """Wall time, or the latest it has been."""
+        """Wall time, or the latest time returned so far if that is later."""
         wall_ms, monotonic_ms = self._read()
         offset = wall_ms - monotonic_ms
         step = offset - self._offset_ms
@@ -62,7 +63,10 @@ class BrokerClock:
         return self._last_ms
 
     def _read(self) -> tuple[float, float]:
-        """Wall and monotonic ms of one moment: a process may be stopped between two readings."""
+        """Wall and monotonic ms of one moment.
+
+        The two clocks are read again if the process was paused between the readings.
+        """
         while True:
             before = self._monotonic() * 1000
             wall_ms = self._wall() * 1000
@@ -72,21 +76,21 @@ class BrokerClock:
 
     @property
     def wall_ms(self) -> int:
-        """Wall time as the system tells it."""
+        """Wall time of the system, in ms."""
         return int(self._wall() * 1000)
 
     @property
     def wall_us(self) -> int:
-        """Wall time as the system tells it, in microseconds."""
+        """Wall time of the system, in microseconds."""
         return int(self._wall() * 1_000_000)
 
     @property
     def held_ms(self) -> int:
-        """By how much the clock stands ahead of wall time after a backward step."""
+        """How far this clock is ahead of wall time after a backward step."""
         return max(self._last_ms - self.wall_ms, 0)
 
     def accept(self) -> int:
-        """Go back to wall time; returns by how much the time changed (0, or negative)."""
+        """Go back to wall time; returns the change in ms (0 or negative)."""
         before = self.now_ms()
         self._last_ms = min(before, self.wall_ms)
         return self._last_ms - before

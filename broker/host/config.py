@@ -1,7 +1,7 @@
 """Configuration: one table of options, read from flags, environment and a TOML file.
 
-Flags win over `DELAYLOG_…` variables, those over the file, that over the defaults. Limits stand
-in the file's `[limits]` table under the names of `Limits`.
+Flags override `DELAYLOG_…` variables, variables override the file, and the file overrides the
+defaults. The file's `[limits]` table sets fields of `Limits` by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
 
 
 class ConfigError(Exception):
-    """A setting is wrong; the text names it and says what it may be."""
+    """A setting is invalid; the text names the setting and its allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +45,27 @@ class Option:
 
 
 OPTIONS: Final = (
-    Option("data-dir", "./delaylog-data", "folder of the log and the hours"),
-    Option("http", "127.0.0.1:8711", "where HTTP listens; port 0 picks a free one"),
-    Option("http-host", "", "names, comma-separated, by which clients call it: see Host, 421"),
+    Option("data-dir", "./delaylog-data", "data folder, for the log and the hours"),
+    Option("http", "127.0.0.1:8711", "address of the HTTP listener; port 0 picks a free port"),
+    Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
     Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
-    Option("camellia-monitor-seconds", "60", "period of the monitor data on camellia's face"),
-    Option("camellia-metrics-prefix", "", "put before the names in /camellia/metrics"),
-    Option("resp", "", "where Redis clients are listened to, HOST:PORT; empty = nowhere"),
-    Option("resp-auth", "", "file of user:token lines that Redis clients have to show"),
+    Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
+    Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
+    Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
+    Option("resp-auth", "", "file of user:token lines for the authentication of Redis clients"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option(
         "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
     ),
     Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
-    Option("resp-tls-cert", "", "certificate chain (PEM); Redis clients have to speak TLS then"),
-    Option("resp-tls-key", "", "its key (PEM), if it does not stand in the same file"),
+    Option("resp-tls-cert", "", "certificate chain (PEM); requires TLS of Redis clients"),
+    Option("resp-tls-key", "", "key of the certificate (PEM), if not in the same file"),
     Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
-    Option("node", "", "index of this node, if the cluster file does not say it"),
-    Option("archive-hold", "off", "on: ended hours stay until POST /v1/archive/release"),
+    Option("node", "", "index of this node, if the cluster file does not set it"),
+    Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
@@ -80,9 +80,9 @@ class RespConfig:
     auth: str | None = None
     """Path of the file of tokens."""
     after_write: bool = False
-    """Answers wait for the write only: `everysec`."""
+    """With `resp-fsync = everysec`, answers wait for the write but not for the fsync."""
     maxmemory: int = 0
-    """Bytes; 0 = no bound."""
+    """Bytes; 0 = no limit."""
     scripts: bool = True
     """Whether clients may run Lua."""
     script_seconds: float = 5.0
@@ -104,16 +104,16 @@ class Config:
     """Path of the cluster file."""
     cluster_node: str | None
     new_cluster: bool
-    """The cluster has never run: a blank folder makes a voter."""
+    """The cluster has never run, so a node with an empty folder starts as a voter."""
     log_level: str
     log_format: str
     http_hosts: tuple[str, ...] = ()
-    """Names of this broker in the requests of its clients, beside its addresses."""
+    """Host names that requests may use for this broker, besides its addresses."""
     http_allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call it."""
+    """Origins of web pages that may call this broker."""
     resp: RespConfig | None = None
     archive_hold: bool = False
-    """Ended hours stay until they are released."""
+    """Keep ended hours until an operator releases them."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -135,7 +135,7 @@ def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
 def _words(
     values: Mapping[str, str], name: str, pattern: re.Pattern[str], what: str
 ) -> tuple[str, ...]:
-    """A list of words between commas, each as the pattern has it."""
+    """The comma-separated words of a setting; each must match `pattern`, described by `what`."""
     text = values[name.replace("-", "_")]
     words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
     for word in words:
@@ -186,13 +186,13 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     resp = _resp(values)
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
-        raise ConfigError("fsync must be always in a cluster: what a majority has must stay there")
+        raise ConfigError("fsync must be always in a cluster: a majority must not lose its frames")
     if "no-auth" not in _words(values, "insecure", _INSECURE, "no-auth"):
         _check_reach(values, (host, port), resp)
     if flags.get("new_cluster") and not values["cluster"]:
-        raise ConfigError("new-cluster goes with --cluster FILE")
+        raise ConfigError("new-cluster requires --cluster FILE")
     if resp is not None and resp.after_write and values["cluster"]:
-        raise ConfigError("resp-fsync must be always in a cluster: what is answered must stay")
+        raise ConfigError("resp-fsync must be always in a cluster: an answered write must survive")
     return Config(
         data_dir=values["data_dir"],
         http_host=host,
@@ -242,11 +242,11 @@ def _resp(values: Mapping[str, str]) -> RespConfig | None:
     if not values["resp"]:
         for name in ("resp-auth", "resp-tls-cert", "resp-tls-key"):
             if values[name.replace("-", "_")]:
-                raise ConfigError(f"{name} goes with resp HOST:PORT")
+                raise ConfigError(f"{name} requires resp HOST:PORT")
         return None
     host, port = parse_address(values["resp"], "resp")
     if values["resp_tls_key"] and not values["resp_tls_cert"]:
-        raise ConfigError("resp-tls-key goes with resp-tls-cert")
+        raise ConfigError("resp-tls-key requires resp-tls-cert")
     scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
     trusted = is_loopback(host) or bool(values["resp_auth"])
     return RespConfig(
@@ -268,7 +268,7 @@ def _memory(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,18})(|kb|mb|gb)", text)
     if found is None:
         raise ConfigError(
-            f"resp-maxmemory must be auto, 0 for no bound, or like 512mb or 4gb, not {text!r}"
+            f"resp-maxmemory must be auto, 0 for no limit, or like 512mb or 4gb, not {text!r}"
         )
     return int(found[1]) << {"": 0, "kb": 10, "mb": 20, "gb": 30}[found[2]]
 

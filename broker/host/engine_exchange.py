@@ -1,9 +1,10 @@
-"""Exchange a node's engine, or only its keyspace, while the node goes on.
+"""Replace a node's engine, or only its keyspace, while the node goes on.
 
-A node that lost its leadership builds a new engine over the same log, one that received a copy of
-another node's folder opens that, and a keyspace that refused a frame is reloaded from its log. The
-rule: nobody uses an engine that is being replaced. `suspended` says so, and background work is
-halted first. What reads files for seconds runs on a thread; the log goes on meanwhile.
+A node that lost its leadership builds a new engine over the same log. A node that received a copy
+of another node's folder opens that copy. A keyspace that refused a frame is reloaded from the log.
+The rule: an engine that is being replaced must not be used. `suspended` is True meanwhile, and
+background work is halted first. Reading files for seconds happens on a thread; commits of the log
+go on meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from delaylog.storage.log.physical_log import PhysicalLog
 
 
 class Owner(Protocol):
-    """The node whose engine is exchanged."""
+    """The node whose engine is replaced."""
 
     engine: Engine
     log_commits: LogCommits
@@ -39,21 +40,21 @@ class Owner(Protocol):
         """Wait until the log is durable up to `position`. Raises NotLeadingError."""
 
     def kick_dispatch(self) -> None:
-        """Release what is due soon."""
+        """Release due messages soon."""
 
 
 class EngineExchange:
-    """Exchanges the engine of one node. All methods belong to the loop's thread."""
+    """Replaces the engine of one node. All methods belong to the loop's thread."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self.suspended = False
-        """The engine, or the whole folder, is being exchanged: nobody may use it."""
+        """Whether the engine, or the whole folder, is being replaced and must not be used."""
 
     async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
-        """Replace an engine that led by one that `make` builds over the same log.
+        """Replace an engine that led by a new one, which `make` builds over the same log.
 
-        The old engine stays readable for calls that had begun, but changes nothing any more.
+        Calls that had begun can still read the old engine; it makes no more changes.
         """
         owner = self._owner
         self.suspended = True
@@ -62,8 +63,8 @@ class EngineExchange:
             try:
                 loaded = await asyncio.shield(loading)
             finally:
-                # A caller that is cancelled may exchange the folder next: the thread must have
-                # stopped reading it by then.
+                # A cancelled caller may replace the folder next: the thread must have stopped
+                # reading it by then.
                 await asyncio.gather(loading, return_exceptions=True)
             old = owner.engine
             old.close()
@@ -73,7 +74,7 @@ class EngineExchange:
             self.suspended = False
 
     async def restore_keyspace(self) -> None:
-        """Reload a condemned keyspace from the log; the rest of the engine goes on.
+        """Reload a keyspace that refused a frame from the log; the rest of the engine goes on.
 
         Raises NotLeadingError if the engine loses its leadership meanwhile: the engine that
         replaces it has loaded the keyspace already.
@@ -81,7 +82,7 @@ class EngineExchange:
         owner = self._owner
         engine, state = owner.engine, owner.engine.state
         old, upto = state.keyspace, state.position
-        assert old.condemned, "nothing is logged meanwhile"
+        assert old.condemned, "a keyspace that is not condemned could log frames meanwhile"
         await owner.durable(upto)
         while True:
             base = replace(state.keyspace_base)
@@ -93,9 +94,9 @@ class EngineExchange:
             except CorruptionError:
                 if state.keyspace_base.position == base.position:
                     raise
-                # A new snapshot was made meanwhile, and the one before it was removed.
+                # A new snapshot was made meanwhile, and the previous one was removed.
         if engine is not owner.engine or state.retired or state.following:
-            raise NotLeadingError("this node does not lead any more; ask the leader")
+            raise NotLeadingError("this node no longer leads; ask the leader")
         keyspace.now_ms = old.now_ms
         keyspace.begin_expiring()
         state.keyspace = keyspace
@@ -103,13 +104,13 @@ class EngineExchange:
         owner.kick_dispatch()
 
     async def suspend(self) -> None:
-        """Stop using the engine and its log, for an exchange of the folder. It does not lead."""
+        """Stop using the engine and its log before the folder is replaced; only for a follower."""
         self.suspended = True
         await self._owner.background.halt()
         await self._owner.machine.in_thread(self._owner.log_commits.stop)
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
-        """Go on with another engine over another log."""
+        """Continue with another engine over another log."""
         owner = self._owner
         old = owner.engine
         owner.adopt(engine)
@@ -119,5 +120,5 @@ class EngineExchange:
         owner.background.go_on()
 
     def _inherit_garbage(self, old: Engine) -> None:
-        """Free the old keyspace in slices: at once it would block the loop for seconds."""
+        """Free the old keyspace in slices: in one step it would block the loop for seconds."""
         self._owner.engine.state.keyspace.inherit(old.state.keyspace)

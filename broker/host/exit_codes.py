@@ -1,4 +1,4 @@
-"""The exit status of a broker that serves: one for each kind of end, for service managers."""
+"""The exit status of `delaylog serve`: one code for each kind of end, for service managers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from delaylog.storage.errors import (
 
 
 class ExitCode(IntEnum):
-    """What `delaylog serve` ends with."""
+    """Exit status of `delaylog serve`."""
 
     STOPPED = 0
-    """It was told to stop and did."""
+    """Stopped by a signal, as asked."""
     DISK_FAILED = 1
-    """A read, write or fsync failed. Look at the disk before the next start."""
+    """A read, write or fsync failed. Check the disk before the next start."""
     CONFIGURATION = 2
     """An option, the folder or an address cannot be used. A restart does not help."""
     DAMAGED = 65
-    """A file is not the one written. Restore it; a member of a cluster may be started again."""
+    """A file is corrupt. Restore the file; a member of a cluster may be started again."""
     BUG = 70
-    """An unexpected error. A restart goes on from the log; report it."""
+    """An unexpected error. A restart continues from the log. Report the error."""
     DISK_FULL = 75
-    """No space, not even to start. Free some and start again."""
+    """No disk space, not even to start. Free some and start again."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """What a broker that was ended by `error` ends with."""
+    """Exit status of a broker that ended because of `error`."""
     if isinstance(error, (ConfigError, ClusterError, NewerFormatError, NoDescriptorError)):
         return ExitCode.CONFIGURATION
     if isinstance(error, DiskFullError):

@@ -1,9 +1,10 @@
-"""What a node takes from the machine it runs on: clocks, threads and random bytes.
+"""The clocks, threads and random bytes that a node takes from the machine it runs on.
 
-`Machine` is the seam. A test or a simulation hands in one whose time it moves itself and whose
-workers run inline, and the whole node runs in one thread. `RealMachine` is the only implementation
-in the product, and this module the only one around it that imports `time`, `threading` and the
-like (an import contract holds that). Files have a seam of their own: `storage.files.FileSystem`.
+`Machine` is the seam. A test or a simulation passes one whose time it advances itself and whose
+workers run inline, so that the whole node runs in one thread. `RealMachine` is the only
+implementation in the product, and this module is the only one of the host that imports `time`,
+`threading` and similar modules (an import contract ensures that). Files have a separate seam:
+`storage.files.FileSystem`.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ class LogWorker(Protocol):
     """Writes and syncs a log, one job at a time."""
 
     def start(self) -> None:
-        """Begin to take jobs."""
+        """Start to accept jobs."""
 
     def kick(self) -> None:
-        """Ask for one job."""
+        """Request one job: write and sync the log."""
 
     def stop(self) -> None:
-        """End after the job that runs."""
+        """End after the running job."""
 
 
 class Machine(Protocol):
     """Clocks, threads and random bytes of one machine."""
 
     def steady_s(self) -> float:
-        """Seconds of a clock that never steps; its zero means nothing."""
+        """Seconds of a clock that never steps; its zero is arbitrary."""
 
     def wall_s(self) -> float:
         """Seconds since the epoch, by a clock that may step."""
@@ -50,10 +51,10 @@ class Machine(Protocol):
         """Processor seconds of the whole process."""
 
     def random_bytes(self, count: int) -> bytes:
-        """Bytes that nobody can guess."""
+        """Cryptographically secure random bytes."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that blocks, while the loop goes on."""
+        """Run a blocking call on a thread, so that the loop goes on."""
 
     def worker(self, name: str) -> Executor:
         """A thread that runs calls one at a time."""
@@ -74,11 +75,11 @@ class RealMachine:
     random_bytes = staticmethod(secrets.token_bytes)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that blocks in a thread of the loop's pool."""
+        """Run a blocking call on a thread of the loop's pool."""
         return await asyncio.to_thread(call)
 
     def worker(self, name: str) -> Executor:
-        """A thread of this name that runs calls one at a time."""
+        """A thread with this name that runs calls one at a time."""
         return ThreadPoolExecutor(1, thread_name_prefix=name)
 
     def log_worker(

@@ -3,7 +3,8 @@
 The engine makes every decision, on the loop. The node connects it to its surroundings: messages
 are released by `release_timer`, periodic duties are in `node_ticks` and `chores`, a turn is
 committed by `log_commits`, long work runs between requests in `background`, senders wait for room
-in `admission`, and `engine_exchange` replaces the engine. Callers reach all of them by the node.
+in `admission`, and `engine_exchange` replaces the engine. Callers reach all of them through the
+node.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from delaylog.storage.work import Work
 
 DISK_STOP_SECONDS: Final = 5.0
 """How long a shutdown waits for a full disk."""
-_LEADS_NO_MORE: Final = "this node leads no more; ask the leader"
+_LEADS_NO_MORE: Final = "this node no longer leads; ask the leader"
 
 log = logging.getLogger("delaylog.node")
 
@@ -129,9 +130,9 @@ class Node:
         return self.exchange.suspended
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:
-        """Go on with another engine over another log."""
+        """Continue with another engine over another log."""
         self.exchange.resume(engine, log)
-        # Calls that wait for a position of the old engine look again.
+        # Calls that wait for a position of the old engine check again.
         self.on_applied()
 
     # ------------------------------------------------------------------ ending
@@ -170,12 +171,14 @@ class Node:
 
     async def _finish(self) -> None:
         if self.engine.state.retired:
-            # Frames that it applied may never be committed, and work may wait for them.
+            # Frames that this engine applied may never be committed, and work that waits for them
+            # would never end.
             return
         position = self.engine.state.position
         if not self.standing.leading and self.log_commits.position() < position:
-            # This follower has not heard yet how far the log is committed, so its state is that of
-            # the checkpoint it started with: there is nothing to save and nobody to wait for.
+            # The leader has not reported yet how far the log is committed, so the state of this
+            # follower is that of the checkpoint it started from: there is nothing to save and no
+            # commit to wait for.
             return
         await self.durable(position)
         await self.background.finished()
@@ -207,7 +210,7 @@ class Node:
     # ------------------------------------------------------------------ commit
 
     def log_committed(self) -> None:
-        """The log is committed further: answer and dispatch what is below its new position."""
+        """The committed position has advanced: answer calls and dispatch messages below it."""
         if self.exchange.suspended:
             return
         position = self.log_commits.position()
@@ -235,7 +238,7 @@ class Node:
         self.log_commits.appended()
 
     def write_through(self) -> bool:
-        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        """Write the appended frames now, without their fsync; False if the write must wait."""
         return self.log_commits.write_through()
 
     def when_durable(self, position: int, call: Told) -> None:
@@ -258,7 +261,7 @@ class Node:
 
     @property
     def disk_full(self) -> bool:
-        """Whether everything waits for disk space because the reserve is used up."""
+        """Whether commits wait for disk space because the reserve is used up."""
         return self.log_commits.disk_full
 
     # ------------------------------------------------------------------ clock
@@ -278,7 +281,8 @@ class Node:
         """
         if self.engine.is_member and self.clock.held_ms:
             raise ConflictError(
-                "a cluster does not take the clock back: it goes on when wall time has caught up"
+                "a cluster cannot set its clock back: the clock continues when wall time has "
+                "caught up"
             )
         step_ms = self.clock.accept()
         if step_ms:
@@ -293,11 +297,11 @@ class Node:
     # ------------------------------------------------------------------ dispatch
 
     def kick_dispatch(self) -> None:
-        """Release what is due in the next turn of the loop."""
+        """Release due messages in the next turn of the loop."""
         self.releases.kick()
 
     def run_due(self, *, unpaced: bool = False) -> None:
-        """Release what is due; `unpaced` ignores the pause since the last release."""
+        """Release due messages; `unpaced` ignores the pause since the last release."""
         self.releases.run(unpaced=unpaced)
 
     @property
@@ -306,7 +310,7 @@ class Node:
         return not (self._stopping or self.exchange.suspended) and self.standing.may_turn()
 
     def released(self) -> None:
-        """Messages may have become ready: load what is due next, and wake consumers."""
+        """Messages may have become ready: load the messages due next, and wake consumers."""
         for name, make in self.chores.loads():
             self.spawn(name, make)
         self.standing.turned()
@@ -348,7 +352,7 @@ class Node:
         self.spawn("free", self.chores.free)
 
     def kick_jobs(self) -> None:
-        """A job was created: start on it now."""
+        """A job was created: start it now."""
         self.spawn("jobs", self.chores.jobs)
 
     def kick_publish(self) -> None:
@@ -380,7 +384,7 @@ class Node:
         return self.admission.crowded
 
     async def room(self) -> None:
-        """Wait while the tails hold more in memory than the flush can catch up with."""
+        """Wait while the tails of hours use too much memory, until a flush has freed some."""
         await self.admission.room()
         self.standing.check()
 
@@ -393,6 +397,6 @@ class Node:
         self.standing.check()
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
-        """Wait while changes fill memory faster than they are written; `rows`: or add rows."""
+        """Wait while changes fill memory faster than they are written; `rows` = they add rows."""
         await self.admission.room_for_changes(rows=rows)
         self.standing.check()

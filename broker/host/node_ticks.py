@@ -1,7 +1,7 @@
-"""What a node checks every 50 ms, whether or not a client calls.
+"""The periodic checks of a node: every 50 ms, whether or not a client calls.
 
-The tick slot (how far it has dispatched), the log, space on the disk, what work is due (`chores`),
-and while it leads topics and groups that have ended.
+They cover the tick slot (how far the node has dispatched), the log, disk space and due background
+work (`chores`). On a leader they also retire unused topics and groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ticks:
-    """The looks at one node. All methods belong to the loop's thread."""
+    """The checks of one node. All methods belong to the loop's thread."""
 
     def __init__(self, node: Node, on_fatal: Callable[[BaseException], None]) -> None:
         self._node = node
@@ -26,7 +26,7 @@ class Ticks:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        """Look from now on, until the node stops."""
+        """Check every 50 ms from now on, until the node stops."""
         self._node.loop_lag.expect_tick(TICK_MS / 1000)
         self._loop.call_later(TICK_MS / 1000, self._tick)
 
@@ -55,7 +55,7 @@ class Ticks:
         if node.standing.leading:
             self._look_as_leader(engine, now_ms)
         else:
-            # A follower's own clock says nothing about the log that it follows.
+            # The log of a follower carries the leader's time; the follower's clock may differ.
             now_ms = state.leader_time_ms
         node.space.look()
         for name, make in node.chores.storing(now_ms):
@@ -65,13 +65,14 @@ class Ticks:
         node = self._node
         wake = engine.next_wake_ms()
         if wake is not None and wake <= now_ms:
-            # The timer counts time that passes; a clock that was set ahead shows here.
+            # The timer of releases measures elapsed time, so it misses that the clock was set
+            # ahead.
             node.kick_dispatch()
         if not node.standing.may_turn():
             return
         if node.chores.retire_due(now_ms):
             if wake is None or wake > now_ms:
-                # The tick goes on while nothing is due: hours that are over end by it.
+                # Advance the wheel although nothing is due: otherwise past hours would not end.
                 engine.run_due(now_ms)
             self._note_waiting(engine, now_ms)
             engine.retire_unused(now_ms)
@@ -81,7 +82,7 @@ class Ticks:
             node.spawn(name, make)
 
     def _note_waiting(self, engine: Engine, now_ms: int) -> None:
-        """Whoever waits for a group uses it, however long ago it asked."""
+        """Mark groups that have a waiting consumer as used, so that they are not retired."""
         topics = engine.state.topics
         for namespace, name, group_name in self._node.waiters.groups():
             topic = topics.get((namespace, name))

@@ -1,10 +1,10 @@
-"""How soon after a release the next one may follow.
+"""The pause between two releases of due messages.
 
 A release costs a turn of the wheel, a receive, an ack and a new poll, whether it brings one message
-or a hundred. So releases take a bounded share of the loop's time: while they are cheap they follow
-each other closely, and messages are late by little; when they are expensive (a busy machine, due
-messages in hundreds of topics), the same messages come in fewer, larger receives. The first release
-after a pause never waits.
+or a hundred. So releases take a bounded share of the loop's time. While releases are cheap, they
+follow each other closely and messages are only slightly late. When releases are expensive (a busy
+machine, due messages in hundreds of topics), the same messages come in fewer, larger receives. The
+first release after an idle period never waits.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 0.1
-"""Part of the loop's time that releases take."""
+"""Largest share of the loop's time that releases take."""
 LONGEST_S: Final = 0.008
-"""The longest pause: lateness that a loop without any time to spare adds."""
+"""The longest pause: the lateness that a fully loaded loop adds."""
 SMOOTHING: Final = 1 / 8
-"""Weight of the newest duration: a single preempted release is no load."""
+"""Weight of the newest duration, small because one preempted release does not mean load."""
 
 
 class ReleasePace:
     """The pause between two releases of one loop. All methods belong to the loop's thread."""
 
     def __init__(self, shortest_s: float, now: Callable[[], float]) -> None:
-        """`now` = seconds of a steady clock."""
+        """`now` returns the seconds of a steady clock."""
         self.shortest_s = shortest_s
         self._now = now
         self._cost_s = 0.0
@@ -32,7 +32,7 @@ class ReleasePace:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the next release may follow; not above 0 when it may."""
+        """Seconds until the next release may begin; 0 or less if it may begin now."""
         return self._next_s - self._now()
 
     def released(self, began_s: float) -> None:

@@ -1,8 +1,8 @@
 """Release due messages when the wheel says so, at the pace that the loop can afford.
 
-One timer stands for the next moment at which a message becomes due. Whoever changes that moment (a
-send, a commit, a step of the clock) calls `run` or `kick`, which set the timer anew. A release that
-leaves more to do continues in the next turn of the loop, so that requests get their turn between.
+One timer is set to the next moment at which a message becomes due. Code that changes that moment (a
+send, a commit, a step of the clock) calls `run` or `kick`, which set the timer again. A release
+that leaves due messages continues in the next turn of the loop, so that requests run in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delaylog.broker.host.standing import Standing
 RELEASE_PACE_SECONDS: Final = 0.002
 """Shortest time between two releases while messages become due all the time."""
 HELD_WAKE_MS: Final = 20
-"""How often to look while wall time was set back and the broker's clock waits for it."""
+"""Poll interval while wall time was set back and the broker's clock waits for it."""
 
 
 class Owner(Protocol):
@@ -41,7 +41,7 @@ class Owner(Protocol):
         """Frames were appended in this turn: commit them when the turn ends."""
 
     def released(self) -> None:
-        """Messages may have become ready: wake consumers, and load what is due next."""
+        """Messages may have become ready: wake consumers, and load the messages due next."""
 
     def fail(self, error: BaseException) -> None:
         """The state cannot be trusted any more."""
@@ -65,15 +65,15 @@ class ReleaseTimer:
             self._loop.call_soon(self._run_kicked)
 
     def cancel(self) -> None:
-        """Forget the moment that the timer stands for; the next run sets it anew."""
+        """Cancel the timer; the next run sets it again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def run(self, *, unpaced: bool = False) -> None:
-        """Release what is due and set the timer for the next.
+        """Release due messages and set the timer for the next ones.
 
-        `unpaced` ignores the pause since the last release, for a caller that does not wait.
+        `unpaced` ignores the pause since the last release, for a receive that does not wait.
         """
         owner = self._owner
         if not owner.may_release:

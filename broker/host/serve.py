@@ -1,4 +1,4 @@
-"""`delaylog serve`: open the folder, recover, listen, serve until a signal, end cleanly."""
+"""`delaylog serve`: open the folder, recover, listen, serve until a signal, shut down cleanly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.face import RespFace
 
 SWITCH_SECONDS = 0.0005
-"""Threads hand the interpreter over this fast, or an fsync's end is seen 5 ms late."""
+"""Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
 
 START_LOG_SECONDS: Final = 2.0
 
@@ -60,7 +60,7 @@ log = logging.getLogger("delaylog.serve")
 
 
 class _StartLog:
-    """Says every few seconds how far a long start has got."""
+    """Logs the progress of a long start every few seconds."""
 
     def __init__(self) -> None:
         self._said = REAL.steady_s()
@@ -75,8 +75,10 @@ class _StartLog:
 def _end_on_bugs(
     loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BaseException], None]
 ) -> None:
-    """An error in a callback of ours ends the node: what the callback had to do is not done, and
-    whoever waits for it would wait for ever. Errors of connections and their requests stay theirs.
+    """End the node on an error in a callback of this package.
+
+    The callback did not finish its work, and tasks that wait for that work would wait for ever.
+    Errors of connections and their requests do not end the node.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -90,7 +92,7 @@ def _end_on_bugs(
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the loop called a function of this package: the outermost frame but its own."""
+    """Whether the loop called a function of this package, by the outermost frame above the loop."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         if not module.startswith(("asyncio", "uvloop")):
@@ -147,8 +149,8 @@ async def _serve(config: Config) -> int:
     clock.on_jump = node.clock_jumped
     if clock.held_ms:
         log.warning(
-            "the wall clock is behind the broker's time, which holds until it has caught up or the "
-            "step is accepted (POST /v1/clock)",
+            "the wall clock is behind the broker's clock, which waits until wall time has caught "
+            "up or the step is accepted (POST /v1/clock)",
             extra={"held_ms": clock.held_ms},
         )
     camellia = CamelliaFace(
@@ -158,8 +160,8 @@ async def _serve(config: Config) -> int:
     )
 
     def held() -> bool:
-        # Messages come before backups: a broker that needs the space takes it, and a backup that
-        # loses files by that begins again or says so.
+        # Messages come before backups: a broker that needs the space removes files, and a backup
+        # that misses them starts again or fails with an error.
         enough = node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
         return enough and retention_held(config.data_dir)
 
@@ -170,7 +172,7 @@ async def _serve(config: Config) -> int:
     face = HttpFace(node, metrics, camellia, _checks(config, place))
     resp: RespFace | None = None
     if config.resp is not None:
-        # A broker that serves no Redis clients starts without all their commands.
+        # A broker without Redis clients starts faster without importing their commands.
         from delaylog.broker.resp.metrics import RespMetrics
         from delaylog.broker.resp.starting import listen, make_face
 
@@ -221,15 +223,15 @@ async def _serve(config: Config) -> int:
         if place is not None:
             place.files.close()
 
-    # A disk that fails while the broker ends is not waited for either.
+    # Stop waiting also when the disk fails during the shutdown.
     served = loop.create_task(serve_until_told())
     await asyncio.wait([served, loop.create_task(failed.wait())], return_when="FIRST_COMPLETED")
     if not failure and (broken := served.exception()) is not None:
         on_fatal(broken)
     if failure:
-        # Its disk or its state cannot be trusted: leave at once, the log has everything. The loop
-        # does not get to close: what it would still begin on the way, like a connection that comes
-        # in just now, would be complained about behind this line.
+        # The disk or the state cannot be trusted: exit at once, since everything is in the log.
+        # The loop is not closed: what it would still start while closing, for example an incoming
+        # connection, would print errors after this line.
         advice = _advice(failure[0], place)
         print(f"delaylog: the node stops: {failure[0]}. {advice}", file=sys.stderr)
         _leave(exit_code(failure[0]))
@@ -238,7 +240,7 @@ async def _serve(config: Config) -> int:
 
 
 def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:
-    """The names under which clients call this node: its own, and those of the cluster file."""
+    """Checks with the host names of this node: configured ones and those of the cluster file."""
     hosts = [config.http_host, *config.http_hosts]
     if place is not None:
         urls = [member.http_url for member in place.member.config.members]
@@ -253,32 +255,32 @@ def _warn_of_ports(config: Config, place: ClusterNode, http_port: int) -> None:
 
 
 def _advice(error: BaseException, place: ClusterNode | None = None) -> str:
-    """What the operator can do about what ended the node."""
+    """What the operator can do about the error that ended the node."""
     if isinstance(error, StaleFolderError):
         return (
-            "Stop the other process if there is one, then start this node again: it sets its data "
-            "aside in a folder damaged-TIME and fetches a copy from the others."
+            "Stop the other process if there is one, then start this node again: it moves its data "
+            "to a folder damaged-TIME and fetches a copy from another node."
         )
     if isinstance(error, CorruptionError) and place is not None and place.member.config.others:
         return (
-            "Start it again: it sets its data aside and gets a copy from the leader. Then look at "
-            "the disk."
+            "Start the node again: it moves its data to a folder damaged-TIME and fetches a copy "
+            "from the leader. Then check the disk."
         )
     if isinstance(error, NewerFormatError):
-        return "Run that release or a later one on this folder."
+        return "Use the release that wrote this folder, or a later one."
     if isinstance(error, NoDescriptorError):
         return "Raise the limit of open files and start again."
     if isinstance(error, DiskFullError):
         return "Free some space and start again."
     if isinstance(error, (CorruptionError, FileNotFoundError)):
         return (
-            "Restore the file from a backup; `delaylog verify` says what else is damaged. "
+            "Restore the file from a backup; `delaylog verify` lists further damage. "
             "Do not delete anything."
         )
     if isinstance(error, (DiskFailedError, OSError)):
         return (
-            "Look into the kernel's log, mend or replace the disk and start again: "
-            "whatever was acknowledged is in the log."
+            "Check the kernel's log, repair or replace the disk and start again: "
+            "every acknowledged change is in the log."
         )
     return "This is a bug: keep the log and report it."
 
@@ -325,6 +327,6 @@ def serve(config: Config) -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process: threads may hang in a failed disk's calls, and are not waited for."""
+    """End the process without joining threads, which may hang in calls to a failed disk."""
     sys.stderr.flush()
     os._exit(status)

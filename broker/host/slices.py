@@ -1,7 +1,7 @@
-"""Runs work in slices of two milliseconds, and what it waits for between them.
+"""Runs work in slices of two milliseconds; between them it may wait for a job or for a commit.
 
-A node's loop and an embedded broker drive the same work by this. They differ in how they yield,
-wait for a commit, and run a job.
+A node's loop and an embedded broker both drive work with this module. They differ in how they
+yield, wait for a commit, and run a job.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ SLICE_SECONDS: Final = 0.002
 def run_slice(
     work: Work, error: Exception | None, now: Callable[[], float]
 ) -> IoJob | float | None:
-    """Run work until its slice is over (None) or it waits for a job, or for the log, which is to
-    be asked again after that number of seconds. `error` is the error of its last job, `now` a
-    steady clock in seconds.
-    StopIteration means that the work has ended.
+    """Run work until its slice is over (returns None) or it has to wait.
+
+    Returns the job that the work waits for, or the seconds after which it checks again whether the
+    log is committed. `error` is the error of its last job, `now` a steady clock in seconds. Raises
+    StopIteration when the work has ended.
     """
     began = now()
     step = next(work) if error is None else work.throw(error)
@@ -37,7 +38,7 @@ async def drive(
     committed: Callable[[float], Awaitable[None]],
     done: Callable[[IoJob], Awaitable[None]],
 ) -> None:
-    """Run work to its end. Errors of its jobs are thrown into it; its own errors are raised."""
+    """Run work to its end. Errors of its jobs are thrown into the work; its errors are raised."""
     error: Exception | None = None
     while True:
         try:

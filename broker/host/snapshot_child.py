@@ -1,8 +1,9 @@
-"""Makes snapshots of the keyspace in a process of its own, at the lowest priority.
+"""Makes snapshots of the keyspace in a child process, at the lowest priority.
 
-The broker starts it as `python -m` this module, writes the task as a line of JSON to its standard
-input and keeps that open: when it closes, because the broker has no more use for the snapshot or
-is gone, the child ends at once. What became of the task is one line on its standard output.
+The broker starts the child as `python -m` this module, writes the task as a line of JSON to the
+child's standard input and keeps that pipe open. When the pipe closes, because the broker no longer
+needs the snapshot or has ended, the child ends at once. The child reports the result as one line
+on its standard output.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 _STOP_SECONDS: Final = 10.0
-"""How long a killed child may hang in a call of the disk before it is left to itself."""
+"""How long to wait for a killed child, which may hang in a disk call, before giving it up."""
 
 
 class ChildRun:
-    """One child, from the side of the broker."""
+    """One child, seen from the broker."""
 
     def __init__(self, task: SnapshotTask) -> None:
-        """Raises SnapshotFailed."""
-        # Without -P the folder that the broker was started in would come first on the path.
+        """Start the child. Raises SnapshotFailed."""
+        # Without -P the broker's working directory would come first on the import path.
         command = [sys.executable, "-P", "-m", __name__]
         try:
             self._child = subprocess.Popen(
@@ -40,15 +41,18 @@ class ChildRun:
             self._child.stdin.write(json.dumps(task.as_dict()).encode() + b"\n")
             self._child.stdin.flush()
         except OSError as error:
-            raise SnapshotFailed(f"no process for it: {error.strerror}") from None
+            raise SnapshotFailed(f"cannot start a process: {error.strerror}") from None
 
     @property
     def pid(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._child.pid
 
     def size(self) -> int | None:
-        """Bytes of the file once it is there. Raises SnapshotFailed and CorruptionError."""
+        """Size of the finished snapshot in bytes, or None while the child runs.
+
+        Raises SnapshotFailed and CorruptionError.
+        """
         status = self._child.poll()
         if status is None:
             return None
@@ -57,7 +61,7 @@ class ChildRun:
         try:
             told: dict[str, Any] = json.loads(said)
         except ValueError:
-            raise SnapshotFailed(f"the process for it ended with status {status}") from None
+            raise SnapshotFailed(f"the snapshot process ended with status {status}") from None
         if "damage" in told:
             raise CorruptionError(**told["damage"])
         if "failed" in told:
@@ -66,7 +70,7 @@ class ChildRun:
         return size
 
     def stop(self) -> None:
-        """End it, if it has not ended."""
+        """End the child if it still runs."""
         child = self._child
         if child.poll() is None:
             child.kill()
@@ -83,7 +87,7 @@ class ChildRun:
 
 
 def _end_with_the_broker() -> None:
-    """Whatever this process is at, it ends when nobody holds the other end."""
+    """End this process when the broker's end of standard input is closed."""
     while os.read(0, 64):
         pass
     os._exit(1)
@@ -110,16 +114,16 @@ def _make(task: SnapshotTask) -> dict[str, Any]:
 
 
 def main() -> NoReturn:
-    """Run a task; the exit status says nothing that the line does not say."""
+    """Run a task. The result is the output line; the exit status adds nothing to it."""
     os.nice(19)
-    # What it makes it keeps until it ends.
+    # This process frees no objects before it ends, so collections would find nothing.
     gc.disable()
     task = _read_task()
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
     # The broker may have ended meanwhile.
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(_make(task)).encode() + b"\n")
-    # Taking a million objects apart would only cost time.
+    # Skip the interpreter's shutdown: freeing a million objects would only cost time.
     os._exit(0)
 
 

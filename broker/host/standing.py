@@ -1,7 +1,7 @@
-"""What a node may do at the moment: alone everything; in a cluster that depends on who leads.
+"""What a node may do at the moment; in a cluster this depends on which node leads.
 
-The node asks here before it turns the wheel or hands anything out, and tells of what it has
-appended and synced. A broker without a cluster is `Alone`.
+The node asks its `Standing` before it turns the wheel or hands out messages, and reports to it what
+it has appended and synced. A broker without a cluster uses `Alone`, which permits everything.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from delaylog.replication.leading.leader import Acks
 
 
 class ClusterCalls(Protocol):
-    """What operators ask of a cluster, by any of its nodes."""
+    """Calls of operators about the cluster; every node answers them."""
 
     def status(self) -> dict[str, Any]:
         """What this node knows of the cluster."""
 
     def not_ready(self) -> str | None:
-        """Why calls are of no use here at the moment; None if they are."""
+        """Why this node cannot serve calls at the moment; None if it can."""
 
     async def hand_over(self, to: int | str | None) -> dict[str, Any]:
-        """Have another node lead (None = the fittest); says who does, and the pause."""
+        """Hand leadership to a node (None = the fittest); returns the new leader and the pause."""
 
     async def change_members(
         self, action: str, nodes: list[str], contact: dict[str, Any]
     ) -> dict[str, Any]:
-        """Add, promote, remove, replace or move nodes; says who belongs to it now."""
+        """Add, promote, remove, replace or move nodes; returns the resulting members."""
 
 
 class Standing(Protocol):
-    """The node's place."""
+    """The role of a node: alone, or leader or follower in a cluster."""
 
     @property
     def cluster(self) -> ClusterCalls | None:
-        """The cluster, if the node is in one."""
+        """The cluster, or None if the node belongs to none."""
 
     @property
     def leading(self) -> bool:
-        """Whether the engine leads: otherwise it can only be looked at."""
+        """Whether the engine leads; otherwise it may only be read."""
 
     def leader_url(self) -> str | None:
-        """Where clients find the leader, if it is another node and known."""
+        """URL of the leader for clients; None if this node leads or the leader is unknown."""
 
     def leader_resp(self) -> tuple[str, int] | None:
-        """Where the leader, this node too, takes Redis clients; None if that is not known."""
+        """Address for Redis clients of the leader, which may be this node; None if unknown."""
 
     @property
     def settled(self) -> bool:
-        """Whether it is clear who answers: not while one leads no more and no other one yet."""
+        """Whether a leader is known; False between the end of one leadership and the next."""
 
     async def until_settled(self, seconds: float) -> None:
-        """Wait for that, so long at most."""
+        """Wait until `settled` is True, for at most `seconds`."""
 
     def check(self) -> None:
-        """Raise NotLeadingError unless changes are taken at this moment."""
+        """Raise NotLeadingError unless the node accepts changes at this moment."""
 
     def may_turn(self) -> bool:
         """Whether the wheel may turn."""
@@ -64,12 +64,13 @@ class Standing(Protocol):
         """Whether messages may be handed out at this moment."""
 
     async def until_may_hand_out(self, seconds: float) -> bool:
-        """Wait until messages may be handed out, in the same turn of the loop; False if the time is
-        up. Raises NotLeadingError.
+        """Wait until messages may be handed out, which holds for the rest of the loop's turn.
+
+        Returns False after `seconds`. Raises NotLeadingError.
         """
 
     def appended(self, *, at_once: bool = False) -> None:
-        """Frames were appended: ship them, if need be before anything else is said."""
+        """Frames were appended: ship them; without `at_once`, an unsynced peer gets them later."""
 
     def turned(self) -> None:
         """The wheel has turned."""
@@ -78,26 +79,27 @@ class Standing(Protocol):
         """The log was synced."""
 
     def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
-        """Call back once the log is as safe up to `position` as is asked for (None = as
-        configured), at once if it is; or with what went wrong.
+        """Call back once the log is safe up to `position`, at once if it already is.
+
+        `acks` states how safe (None = as configured). The callback gets an error if the wait fails.
         """
 
     async def safe(self, position: int, acks: Acks | None) -> None:
-        """The same, waited for."""
+        """Wait until the log is safe up to `position`; see `when_safe`."""
 
 
 class Log(Protocol):
-    """The log of a broker alone."""
+    """The log of a broker without a cluster."""
 
     def when_durable(self, position: int, call: Told) -> None:
-        """Call back once it is safe up to there, at once if it is; or with what went wrong."""
+        """Call back once the log is durable up to `position`, or with an error."""
 
     async def durable(self, position: int) -> None:
-        """The same, waited for."""
+        """Wait until the log is durable up to `position`."""
 
 
 class Alone:
-    """No cluster: everything may be done, and this disk is all there is."""
+    """The standing of a broker without a cluster: it always leads, and only its disk counts."""
 
     leading = True
     cluster = None
@@ -106,49 +108,49 @@ class Alone:
         self._log = log
 
     def leader_url(self) -> str | None:
-        """It is this node."""
+        """Return None: this node is the leader."""
         return None
 
     def leader_resp(self) -> tuple[str, int] | None:
-        """Where this node listens is its own affair."""
+        """Return None: no cluster file states an address for Redis clients."""
         return None
 
     @property
     def settled(self) -> bool:
-        """Always."""
+        """Return True: this node is the leader."""
         return True
 
     async def until_settled(self, seconds: float) -> None:
-        """It is."""
+        """Return at once: this node is the leader."""
 
     def check(self) -> None:
-        """Always."""
+        """Accept changes at any time."""
 
     def may_turn(self) -> bool:
-        """Always."""
+        """Return True: a single node may always dispatch."""
         return True
 
     def may_hand_out(self) -> bool:
-        """Always."""
+        """Return True: a single node may always hand out messages."""
         return True
 
     async def until_may_hand_out(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
-        """Always."""
+        """Return True at once: a single node may always hand out messages."""
         return True
 
     def appended(self, *, at_once: bool = False) -> None:
-        """There is nobody to ship it to."""
+        """Do nothing: there are no followers."""
 
     def turned(self) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there are no followers."""
 
     def synced(self) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there are no followers."""
 
     def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:  # noqa: ARG002
-        """This disk is the leader's, a majority's and everybody's."""
+        """Call back once this disk has the log up to `position`, whatever `acks` asks for."""
         self._log.when_durable(position, call)
 
     async def safe(self, position: int, acks: Acks | None) -> None:  # noqa: ARG002
-        """Likewise."""
+        """Wait until this disk has the log up to `position`, whatever `acks` asks for."""
         await self._log.durable(position)

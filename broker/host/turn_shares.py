@@ -1,8 +1,8 @@
-"""Turns of the loop, shared: large sends leave turns to the single ones that come beside them.
+"""Shares turns of the loop: large sends leave turns to concurrent single sends.
 
-A batch over a thousand hours takes milliseconds. When six connections send such batches, all of
-them would be applied in one turn, and a single send beside them would wait for that turn, and for
-the next ones with its answer. While nobody else sends, large sends wait for nothing.
+A batch over a thousand hours takes milliseconds. If six connections send such batches, all of
+them would be applied in one turn. A concurrent single send would wait for that turn, and its answer
+for the next turns. While there are no single sends, large sends do not wait.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from collections.abc import Callable
 from typing import Final
 
 GAP_TURNS: Final = 4
-"""Turns between two large sends: as many as a single send takes from its socket to the log. One
-without anything to do takes 20 us."""
+"""Turns between two large sends: a single send takes this number from its socket to the log. An
+empty turn takes 20 us."""
 BESIDE_SECONDS: Final = 1.0
-"""How long after a single send the next one is expected."""
+"""After a single send, another one is expected for this time."""
 
 
 class TurnShares:
-    """Lets large sends pass one by one, in the order in which they came."""
+    """Lets large sends pass one by one, in order of arrival."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` = seconds of a steady clock."""
+        """`now` returns the seconds of a steady clock."""
         self._now = now
         self._expected_until = 0.0
         self._busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def single(self) -> None:
-        """A single send comes by."""
+        """A single send has arrived."""
         self._expected_until = self._now() + BESIDE_SECONDS
 
     async def large(self) -> None:
-        """Wait for a turn; what the caller does up to its next wait is the large send."""
+        """Wait for a turn. The caller must do its large send before it waits again."""
         if not self._waiting and self._now() > self._expected_until:
             return
         loop = asyncio.get_running_loop()
@@ -45,7 +45,7 @@ class TurnShares:
                 await mine
             except asyncio.CancelledError:
                 if not mine.cancelled():
-                    # Its turn had come already.
+                    # This send had its turn already: pass the turn on.
                     self._pass()
                 raise
         self._busy = True
@@ -58,7 +58,7 @@ class TurnShares:
             self._pass()
 
     def _pass(self) -> None:
-        """The next one's turn, if there is one: `_busy` stays."""
+        """Give the turn to the next waiting send; `_busy` becomes False if there is none."""
         while self._waiting:
             following = self._waiting.popleft()
             if not following.done():

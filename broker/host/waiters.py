@@ -1,8 +1,9 @@
-"""Long polls: who waits for a topic, first come first served.
+"""Long polls: receive calls that wait for messages of a group, first come first served.
 
-As many are woken as can carry what is there, and what they leave wakes the next ones (the receive
-path sees to that), so a burst goes to few consumers and nobody wakes for nothing. Who asks with a
-filter waits in a line of its own: what is of no use to one filter may be what another waits for.
+Only as many waiters are woken as can take the ready messages. If they leave some, the receive path
+wakes the next waiters. So a burst goes to few consumers, and no consumer wakes in vain. Calls with
+a filter wait in a separate queue for each filter, because a message that one filter rejects may
+match another.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 _Line: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
-"""How many messages each takes. First come first served; whoever leaves is found at once, among ten
-thousand too.
+"""How many messages each waiter takes, in order of arrival. A dict, so that removing one waiter of
+ten thousand is fast.
 """
 TopicKey: TypeAlias = tuple[str, str]
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic, group."""
 WaitKey: TypeAlias = tuple[GroupKey, Hashable]
-"""A group, and the filter that is asked with (None = none)."""
+"""A group, and the filter of the call (None = no filter)."""
 
 
 class Place:
-    """One call's place in a line. Whoever has one leaves it in the end."""
+    """One call's place in a queue. Its caller must call `leave` in the end."""
 
     __slots__ = ("_key", "_looks", "_waiters", "future")
 
@@ -32,11 +33,11 @@ class Place:
         self._waiters = waiters
         self._key = key
         self._looks = False
-        """It was woken and its caller looks again."""
+        """Whether `wait` returned True, so that its caller checks for messages again."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float) -> bool:
-        """True when woken, False when the time is up or the node stops."""
+        """Wait to be woken; returns False if the time is up or the node stops."""
         future = self.future
         if not future.done():
             if seconds <= 0:
@@ -54,7 +55,7 @@ class Place:
         return self._looks
 
     def leave(self) -> None:
-        """What woke it, if its caller does not look again, wakes another."""
+        """Leave the queue. If the caller was woken but does not check again, wake the next one."""
         self._waiters.leave(self._key, self.future)
         if self.future.done() and not self.future.cancelled() and not self._looks:
             self._waiters.wake(self._key)
@@ -72,15 +73,15 @@ class Waiters:
         return sum(len(queue) for queue in self._queues.values())
 
     def waiting(self, group: GroupKey) -> int:
-        """How many wait for a group, whatever they filter."""
+        """Number of calls that wait for a group, with any filter."""
         return sum(len(self._queues[group, only]) for only in self._filters.get(group, ()))
 
     def groups(self) -> list[GroupKey]:
-        """Groups that somebody waits for."""
+        """Groups with waiting calls."""
         return list(self._filters)
 
     def join(self, key: WaitKey, takes: int = 1) -> Place:
-        """Stand in a line; `takes` = how many messages the caller takes at most."""
+        """Enter a queue; `takes` is the largest number of messages that the caller takes."""
         place = Place(self, key)
         if self._closed:
             place.future.cancel()
@@ -93,7 +94,7 @@ class Waiters:
         return place
 
     def leave(self, key: WaitKey, future: asyncio.Future[None]) -> None:
-        """Stand in it no longer."""
+        """Remove a waiter from its queue."""
         queue = self._queues.get(key)
         if queue is None:
             return
@@ -106,7 +107,7 @@ class Waiters:
                 del self._filters[key[0]]
 
     async def wait(self, key: WaitKey, seconds: float) -> bool:
-        """True when woken, False when the time is up or the node stops."""
+        """Wait to be woken; returns False if the time is up or the node stops."""
         place = self.join(key)
         try:
             return await place.wait(seconds)
@@ -114,19 +115,19 @@ class Waiters:
             place.leave()
 
     def wake_all(self, group: GroupKey, count: int) -> None:
-        """Messages are ready in a group: wake waiters of each line."""
+        """Messages are ready in a group: wake waiters of each of its queues."""
         for only in list(self._filters.get(group, ())):
-            # How many of them a filter wants is not known.
+            # How many of the messages match a filter is not known, so one waiter checks.
             self.wake((group, only), count if only is None else 1)
 
     def wake_everyone(self, group: GroupKey) -> None:
-        """Wake all who wait for a group: it has gone, and they have to be told."""
+        """Wake all waiters of a group, for example because it was removed and their calls fail."""
         for only in list(self._filters.get(group, ())):
             for _ in range(len(self._queues[group, only])):
                 self.wake((group, only))
 
     def wake(self, key: WaitKey, count: int = 1) -> None:
-        """Wake the first waiters of a line who together take `count` messages."""
+        """Wake the first waiters of a queue, enough to take `count` messages together."""
         queue = self._queues.get(key)
         while queue and count > 0:
             future, takes = queue.popitem(last=False)
@@ -135,7 +136,7 @@ class Waiters:
                 count -= takes
 
     def close(self) -> None:
-        """Let every waiter return empty-handed, now and later."""
+        """Make every wait return False, now and from now on."""
         self._closed = True
         for queue in list(self._queues.values()):
             for future in queue:

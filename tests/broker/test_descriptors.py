@@ -38,4 +38,4 @@ def test_more_idle_sockets_than_descriptors(
         for sock in socks:
             sock.close()
     assert broker.stop() == 0
-    assert "mend or replace" not in broker.log_path.read_text()
+    assert "repair or replace" not in broker.log_path.read_text()

@@ -70,7 +70,7 @@ def assert_ended(broker: Any, *words: str) -> None:
     assert broker.wait() == 1
     *_, last = broker.log_path.read_text().splitlines()
     assert last.startswith("delaylog: the node stops: "), last
-    for word in (*words, "Input/output error", "mend or replace the disk"):
+    for word in (*words, "Input/output error", "repair or replace the disk"):
         assert word in last, last
 
 

@@ -1,4 +1,4 @@
-"""Group commit: what a turn of the loop appended is written and synced together.
+"""Group commit: all frames that one turn of the loop appended are written and synced together.
 
 Imports: storage.
 Begin with `log_commits`.

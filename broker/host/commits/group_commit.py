@@ -1,8 +1,9 @@
 """The state of group commit that a node and an embedded broker share, and the effect of a commit.
 
-They differ in the thread that syncs: for a node's loop the log thread (`log_commits`), in an
-embedded broker the first thread that waits (`embedded/commits`). On a full disk all waiters keep
-waiting, and nothing is rolled back. Any other error is permanent: the log is not written again.
+They differ in the thread that syncs. On a node it is the log thread (`log_commits`), in an
+embedded broker the first thread that waits (`embedded/waits/commits`). On a full disk all waiters
+keep waiting, and nothing is rolled back. Any other error is permanent: the log is not written
+again.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class GroupCommit:
         """Whether the fsync setting counts written bytes as safe: then nobody waits for a sync."""
         self.waiters = PositionWaiters()
         self.disk_full = False
-        """Whether the last write of the log, or of background work, found no space."""
+        """Whether the last write of the log or of background work failed for lack of space."""
         self.commits = 0
         """The number of successful commits."""
         self.failure: BaseException | None = None
-        """The error that ended the log: nothing more becomes safe after it."""
+        """The permanent error of the log: after it, no further frames become safe."""
 
     def ended(self, error: BaseException | None) -> None:
-        """Record the end of a commit; `error` is why it failed."""
+        """Record the end of a commit; `error` is None if it succeeded."""
         if error is None:
             self.disk_full = False
             self.commits += 1

@@ -1,9 +1,9 @@
-"""Whether the loop syncs the log itself, for a caller that waits alone.
+"""Decides whether the loop syncs the log itself, when only one caller waits.
 
-The log thread costs a lone caller two switches between threads, more than a quick disk's sync. But
-while the loop syncs it does nothing else: so it does only after a row of quick syncs, and after one
-that was slow the thread has the work again, for a row twice as long if slow ones come often. The
-caller passes durations in seconds.
+The log thread costs a single caller two thread switches, more than the sync of a fast disk. But
+the loop does nothing else while it syncs. So the loop syncs only after a run of quick syncs. After
+a slow one the thread takes over again, until there is another run of quick syncs; if slow syncs
+are frequent, the required run doubles each time. The caller passes durations in seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 QUICK_SECONDS: Final = 0.000_5
-"""A sync of the loop that takes longer is slow."""
+"""A sync by the loop that takes longer is slow."""
 HANDED_SECONDS: Final = 0.001
-"""The same of a job of the log thread, which counts from the moment it was asked for."""
+"""A job of the log thread that takes longer, measured from its request, is slow."""
 ROW_MIN: Final = 16
 ROW_MAX: Final = 1 << 16
 SELDOM: Final = 128
-"""A slow sync after so many quick ones of the loop is an accident."""
+"""A slow sync after more than this number of syncs by the loop resets the run to `ROW_MIN`."""
 
 
 class InlineSyncs:
@@ -34,11 +34,11 @@ class InlineSyncs:
         return self._quick >= self._row
 
     def handed(self, seconds: float) -> None:
-        """A job of the log thread took so long."""
+        """A job of the log thread took `seconds`, from its request."""
         self._quick = self._quick + 1 if seconds <= HANDED_SECONDS else 0
 
     def done(self, seconds: float) -> None:
-        """A sync of the loop took so long."""
+        """A sync by the loop took `seconds`."""
         self._done += 1
         if seconds > QUICK_SECONDS:
             self._row = ROW_MIN if self._done > SELDOM else min(2 * self._row, ROW_MAX)

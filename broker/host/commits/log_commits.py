@@ -1,9 +1,9 @@
-"""Group commit on the loop: what a turn appended is committed together when the turn ends.
+"""Group commit on the loop: all frames of a turn are committed together when the turn ends.
 
-Keeps the one job of the log thread that may run at a time, and tells the node when the log got
-further; what may be answered and dispatched then is the node's affair. A full disk is waited out
-here, any other failure ends the node: nothing is answered behind it. The log outlives the
-engines that append to it, so nothing here knows an engine.
+At most one job of the log thread runs at a time. This module starts it, and notifies the node when
+the log has advanced; the node then answers and dispatches. On a full disk this module tries again
+until there is space. Any other failure ends the node, and no call is answered after it. The log
+outlives the engines that append to it, so this module does not know the engine.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 
 WRITE_INLINE_BYTES: Final = 128 << 10
-"""Frames up to this size are written by the loop itself; larger ones by the log thread."""
+"""The loop itself writes frames up to this total size; the log thread writes larger ones."""
 WRITE_AHEAD_BYTES: Final = 16 << 10
-"""The same for frames that are answered after their fsync. The log thread would wait for the
-interpreter once more, behind its write, and has more to do meanwhile for large ones."""
+"""The same limit for frames that are answered after their fsync. Writing on the loop saves the log
+thread one wait for the interpreter between its write and its fsync, which only pays for small
+writes."""
 
 
 class Host(Protocol):
-    """Whose log it is. It finds how far that is safe in `position()`."""
+    """The owner of the log. It reads the safe position with `LogCommits.position()`."""
 
     def turn_ended(self) -> None:
         """A turn that appended ends."""
 
     def log_committed(self) -> None:
-        """A turn was written, where by dial that is enough."""
+        """A turn was written, and the fsync setting counts written frames as safe."""
 
     def log_synced(self) -> None:
         """A job of the log thread has ended."""
@@ -45,7 +46,7 @@ class Host(Protocol):
 
 
 class LogCommits(GroupCommit):
-    """Commits a log and knows who waits for it. All methods belong to the loop's thread."""
+    """Commits a log and notifies its waiters. All methods belong to the loop's thread."""
 
     def __init__(
         self,
@@ -70,18 +71,18 @@ class LogCommits(GroupCommit):
         self._scheduled = False
         self._written_position = 0
         self.position: Callable[[], int] = self._own_position
-        """What counts as safe: below it everything may be answered. May be replaced."""
+        """Returns the safe position, up to which calls may be answered. A cluster replaces it."""
 
     def start(self) -> None:
         """Start the log thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the log thread after the job that runs."""
+        """End the log thread after its running job."""
         self._thread.stop()
 
     def exchange(self, physical_log: PhysicalLog) -> None:
-        """After `stop`: commit another log from now on. Nobody waits for anything of the old."""
+        """Commit another log from now on. Call it after `stop`, when there are no waiters."""
         self._log = physical_log
         self._thread = self._machine.log_worker(physical_log, self._from_log_thread)
         self._syncing, self.disk_full = False, False
@@ -89,10 +90,9 @@ class LogCommits(GroupCommit):
         self._thread.start()
 
     def always_sync(self) -> None:
-        """From now on only what is synced is safe, whatever the dial says.
+        """From now on count only synced frames as safe, whatever the fsync setting is.
 
-        For the way out, where no tick would call for the fsync and the last checkpoint waits for
-        it.
+        For a shutdown, in which no tick requests the fsync that the last checkpoint waits for.
         """
         self.written_is_safe = False
 
@@ -109,13 +109,13 @@ class LogCommits(GroupCommit):
         try:
             self._commit()
         except Exception as error:
-            # Nobody else would hear of it, and whoever waits would wait for ever.
+            # The loop would only log the error, and the waiters would wait for ever.
             self._host.fail(error)
 
     def _commit(self) -> None:
         self._host.turn_ended()
         if self.written_is_safe:
-            # The dial's promise: answers follow the write, the fsync follows within 50 ms.
+            # `fsync = "interval"`: answers follow the write, and the fsync follows within 50 ms.
             if self.write_through():
                 self._written_position = self._log.written_position
                 self._host.log_committed()
@@ -141,7 +141,7 @@ class LogCommits(GroupCommit):
         self._synced(error, self._now())
 
     def kick(self) -> None:
-        """Have the log thread write and sync what is appended, unless it is at it."""
+        """Have the log thread write and sync the appended frames, unless a job is running."""
         if not self._syncing:
             self._begin()
             self._handed_at = self._now()
@@ -154,11 +154,11 @@ class LogCommits(GroupCommit):
         self.sync_times.begin(self._now())
 
     def is_syncing(self, position: int) -> bool:
-        """Whether the job under way makes everything durable up to there, and is not done."""
+        """Whether a running job makes the log durable up to `position`."""
         return self._syncing and self.position() < position <= self._syncing_to
 
     def write_through(self) -> bool:
-        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        """Write the appended frames now, without their fsync; False if the write must wait."""
         if self.disk_full or self._log.pending_size > WRITE_INLINE_BYTES:
             return False
         try:
@@ -171,8 +171,8 @@ class LogCommits(GroupCommit):
             return False
 
     def _from_log_thread(self, error: BaseException | None) -> None:
-        # An end that fails half-way closes the loop while the last job may still run: a trace of
-        # that would stand behind the line that says what failed.
+        # A shutdown that fails closes the loop while the last job may still run. The RuntimeError
+        # of the closed loop would print a traceback after the line that names the real failure.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._job_ended, error, self._now())
 
@@ -193,8 +193,8 @@ class LogCommits(GroupCommit):
             self._host.fail(bug)
             return
         if self.waiters and self._log.durable_position < self._log.written_position:
-            # `write_through` wrote behind this job's back: nothing is pending, and no tick comes
-            # for it on the way out.
+            # `write_through` wrote more during this job. These frames are no longer pending, and
+            # during a shutdown no tick requests their fsync.
             self.kick()
 
     def _log_failed(self, error: BaseException) -> None:
@@ -205,7 +205,7 @@ class LogCommits(GroupCommit):
             self.found_full()
 
     def found_full(self) -> None:
-        """The disk has no space left: nothing is committed until a try of the log finds some."""
+        """The disk has no space left: commit nothing until a retry of the log succeeds."""
         self.disk_full = True
         self._loop.call_later(DISK_RETRY_SECONDS, self._retry_log)
 
@@ -220,7 +220,7 @@ class LogCommits(GroupCommit):
         return max(durable, self._written_position) if self.written_is_safe else durable
 
     def when_durable(self, position: int, call: Told) -> None:
-        """Call back once it is safe up to `position`, at once if it is; or with what went wrong."""
+        """Call back once the log is safe up to `position`, at once if it is, or with an error."""
         if self.position() >= position:
             call(None)
             return
@@ -228,7 +228,7 @@ class LogCommits(GroupCommit):
         self.waiters.add(position, call)
 
     async def durable(self, position: int) -> None:
-        """Wait until it is safe up to `position`; raises what made an end of the wait."""
+        """Wait until the log is safe up to `position`; raises the error if the wait fails."""
         if self.position() >= position:
             return
         self.appended()

@@ -1,8 +1,8 @@
-"""Who waits for a position of the log, in the order of positions.
+"""Callbacks that wait for a position of the log, in order of position.
 
-What a position has to be reached by (this node's disk, a quorum, every node) is the owner's
-affair: there is one of these for each. Whoever waits is told exactly once, that it is reached or
-why it will not be.
+The owner decides what has to reach the position (this node's disk, a quorum, every node) and keeps
+one `PositionWaiters` for each. Each callback is called exactly once: when its position is reached,
+or with the error if it will not be.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class PositionWaiters:
         return len(self._waiting)
 
     def add(self, position: int, call: Told) -> None:
-        """Call back once `position` is reached; of one position, who came first is told first."""
+        """Call back once `position` is reached; first come first served among equal positions."""
         waiting = self._waiting
         if waiting and waiting[-1][0] > position:
-            # A reader that saw less than the newest writer: keep the order of positions.
+            # A reader may wait for an older position than the newest writer: keep the order.
             at = next(i for i, item in enumerate(waiting) if item[0] > position)
             waiting.insert(at, (position, call))
         else:
@@ -41,31 +41,31 @@ class PositionWaiters:
         await told(lambda call: self.add(position, call))
 
     def remove(self, position: int, call: Told) -> None:
-        """This one waits no longer, and is not told."""
+        """Remove a callback without calling it."""
         self._waiting.remove((position, call))
 
     def reach(self, position: int) -> None:
-        """Everything up to `position` is reached: tell who waited for it."""
+        """The log has reached `position`: call the callbacks that waited for it."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= position:
             waiting.popleft()[1](None)
 
     def fail_all(self, error: BaseException) -> None:
-        """Nobody's position will be reached: tell all who wait now, not who comes later."""
+        """Call all present callbacks with `error`, but none that are added later."""
         waiting, self._waiting = self._waiting, deque()
         for _, call in waiting:
             call(error)
 
 
 async def told(ask: Callable[[Told], None]) -> None:
-    """Ask for a call back and wait for it; raises the error that it is told."""
+    """Pass a callback to `ask` and wait for its call; raises the error that it is called with."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ask(partial(finish, future))
     await future
 
 
 def finish(future: asyncio.Future[None], error: BaseException | None = None) -> None:
-    """Tell whoever waits for a future, if anybody still does."""
+    """Resolve a future, unless it is done or cancelled already."""
     if future.done():
         return
     if error is None:

@@ -1,9 +1,9 @@
-"""How long recent group commits took: figures that one outlier does not move.
+"""How long recent group commits took, in figures that a single outlier does not change.
 
-Each sample is one job of the log thread that made bytes durable: write and fdatasync, less what a
-plain disk needs to transfer that many bytes, so that large batches do not look like a slow disk.
-Samples come from the batches that run anyway; nothing is written to measure. The caller passes the
-time.
+Each sample is one job of the log thread that made bytes durable. It is the time of write and
+fdatasync, minus the time that a modest disk needs to transfer these bytes, so that large batches do
+not look like a slow disk. Samples come from regular commits only; nothing is written to measure.
+The caller passes the time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ WINDOW_SECONDS: Final = 5.0
 """Samples older than this count only while there are fewer than `SAMPLES_MIN` newer ones."""
 SAMPLES_MIN: Final = 5
 KEPT_SECONDS: Final = 60.0
-"""On an idle node the newest samples count this long, so that a slow disk is not forgotten when the
-traffic stops."""
+"""On an idle node the newest samples count for this time, so that a slow disk is still known after
+the traffic has stopped."""
 SAMPLES_MAX: Final = 256
 TRANSFER_BYTES_PER_SECOND: Final = 64 << 20
 STALLED_SECONDS: Final = 1.0
-"""A job that has run for longer than this counts as the present figure."""
+"""A job that has run for longer than this is reported as the median, although it has not ended."""
 
 
 class SyncFigures(NamedTuple):
-    """Milliseconds, at least 1; 0 without any sample."""
+    """Milliseconds, at least 1; 0 without a sample."""
 
     median_ms: int = 0
     max_ms: int = 0
     fresh: bool = False
-    """A job has ended within `STALLED_SECONDS`, or runs for longer than that."""
+    """Whether a job has ended within `STALLED_SECONDS`, or has run for longer than that."""
 
 
 class SyncTimes:
@@ -46,7 +46,7 @@ class SyncTimes:
         self._began = now
 
     def end(self, now: float, size: int) -> None:
-        """The job has ended and made `size` bytes durable; without any it does not count."""
+        """The job has ended and made `size` bytes durable; with 0 bytes it does not count."""
         began, self._began = self._began, None
         if size > 0 and began is not None:
             self._samples.append((now, max(now - began - size / TRANSFER_BYTES_PER_SECOND, 0.0)))

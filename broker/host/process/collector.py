@@ -1,13 +1,14 @@
-"""Python's cyclic garbage collector, told what a broker needs: no long pauses.
+"""Configures Python's cyclic garbage collector to avoid long pauses.
 
-A full collection looks at every container there is, on the loop, while nobody is answered: with a
-million keys that is the better part of a second, and while they were written it took as much time
-as all the writing. Keys and messages form no cycles, so there is nothing to find among them.
+A full collection scans every container, on the loop, while no call is answered. With a million keys
+that takes most of a second, and while those keys were written the collections took as much time as
+all the writing. Keys and messages form no cycles, so a collection finds nothing among them.
 
-So what was there at the start is never looked at again. Nor is what a full collection leaves, once
-one takes too long: from then on each looks at what is new since the last. What that gives up is
-small. A cycle that is in use during such a collection and ends later (a client's connection, say)
-stays; everything without cycles goes at once as ever, frozen or not.
+So objects that exist at the start are frozen: never scanned again. Once a full collection takes too
+long, the objects that survive it are frozen too, and later collections scan only newer objects. The
+cost is small: a cycle that is in use during such a collection and becomes garbage later, for
+example a client's connection, is never freed. Objects without cycles are freed at once as usual,
+frozen or not.
 """
 
 from __future__ import annotations
@@ -17,36 +18,38 @@ from time import thread_time
 from typing import Any, Final
 
 PASS_SECONDS_MAX: Final = 0.02
-"""A full collection that takes longer freezes what it leaves. It is time of the processor, so that
-a busy machine does not look like a large heap."""
+"""A full collection that takes longer freezes the surviving objects. This is processor time, so
+that a busy machine does not look like a large heap."""
 THRESHOLDS: Final = (2_000, 10, 2)
-"""2,000 new containers are looked at in less than a millisecond. By 66,000 a full collection comes,
-in place of Python's 77,000 and more: frozen often, none of them has much to look at."""
+"""2,000 new containers are scanned in less than a millisecond. A full collection runs after 66,000,
+where Python's defaults take 77,000 and more: with frequent freezing none of them scans much."""
 
 _FULL: Final = 2
 
 
 class Collector:
-    """Times full collections, and freezes what is too much for them."""
+    """Measures full collections, and freezes the surviving objects when one takes too long."""
 
     def __init__(self) -> None:
         self._began = 0.0
         self.frozen = 0
-        """How often what a collection left was frozen."""
+        """Number of collections after which the surviving objects were frozen."""
 
     def prepare(self) -> None:
-        """Collect nothing until `start`: what a start makes stays, and looking doubles its time."""
+        """Disable collection until `start`: a recovery makes no garbage, and would take twice as
+        long.
+        """
         gc.disable()
 
     def start(self) -> None:
-        """What is there now stays, and is not looked at."""
+        """Freeze all present objects and enable collection."""
         gc.set_threshold(*THRESHOLDS)
         gc.freeze()
         gc.callbacks.append(self._note)
         gc.enable()
 
     def stop(self) -> None:
-        """Be told of no more collections."""
+        """Stop measuring collections."""
         gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, Any]) -> None:
@@ -55,6 +58,6 @@ class Collector:
         if phase == "start":
             self._began = thread_time()
         elif thread_time() - self._began > PASS_SECONDS_MAX:
-            # It has just been found to be in use.
+            # The surviving objects are in use, as this collection has just found.
             gc.freeze()
             self.frozen += 1

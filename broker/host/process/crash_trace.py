@@ -1,7 +1,7 @@
-"""What is known about a process that died inside native code.
+"""The traceback of a process that died inside native code.
 
-Files are read through maps: one that is cut short, or a disk that fails, may end the process by a
-signal. Python writes where it was into `DIR/crash` then, and the next start says so in its log.
+Files are read through memory maps. A truncated file or a failing disk may therefore end the process
+by a signal. Python then writes its traceback to `DIR/crash`, and the next start logs it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = logging.getLogger("delaylog.crash")
 
 
 def watch(folder: str) -> None:
-    """Report the last crash of a broker on this folder, and stand ready for the next one.
+    """Log the last crash of a broker on this folder, and record the next one.
 
-    The caller holds the folder's lock. Nothing is done where the file cannot be written.
+    The caller must hold the folder's lock. If the file cannot be written, this only logs a warning.
     """
     path = f"{folder}/crash"
     try:
@@ -32,6 +32,6 @@ def watch(folder: str) -> None:
         os.ftruncate(fd, 0)
         os.lseek(fd, 0, os.SEEK_SET)
     except OSError as error:
-        log.warning("a crash would leave no trace", extra={"why": str(error)})
+        log.warning("a crash could not be recorded", extra={"why": str(error)})
         return
     faulthandler.enable(fd, all_threads=False)

@@ -1,8 +1,8 @@
-"""One budget of file descriptors for the process: who may hold how many.
+"""The budget of file descriptors of the process: how many each use may open.
 
-The limit of the process is read once, at the start. A fixed part is reserved for what the broker
-cannot do without: the log, checkpoints, the id index, the event loop, peers. Clients and hours
-share the rest, so that neither can take a descriptor that a commit needs.
+The limit of the process is read once, at the start. A fixed part is reserved for essential files
+and sockets: the log, checkpoints, the id index, the event loop, peers. Clients and hours share the
+rest, so that neither can take a descriptor that a commit needs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ backup, spilled queues and peers."""
 FILES_PER_HOUR: Final = 5
 """Delay log, delay index, extents, second index, and a state column that is being written."""
 SERVE_WANTS: Final = 65_536
-"""What `serve` raises the limit of the process to, where the system allows it."""
+"""`serve` raises the limit of the process to this, as far as the system allows."""
 OPEN_HOURS_SERVED: Final = 1_024
-"""Open hours of a broker that has a process of its own; more bring nothing."""
+"""Open hours of a broker that is not embedded; more bring no benefit."""
 UNLIMITED: Final = 1 << 20
-"""Taken for the limit of a process without one."""
+"""Used as the limit of a process that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Descriptors:
     """The shares of one process."""
 
     limit: int
-    """Descriptors that the process may hold."""
+    """Descriptors that the process may open."""
     clients: int
     """Connections of clients, HTTP and RESP together."""
     hours: int
     """Hours whose files may be open."""
 
     def limit_hours(self, limits: Limits) -> Limits:
-        """`limits` with no more open hours than there are descriptors for."""
+        """`limits` with `open_hours_max` capped by the descriptors for hours."""
         return replace(limits, open_hours_max=min(limits.open_hours_max, self.hours))
 
 
@@ -49,7 +49,7 @@ def process_limit() -> int:
 
 
 def raise_process_limit() -> None:
-    """Take what the system allows: connections and hours need descriptors."""
+    """Raise the soft limit, up to `SERVE_WANTS` or the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = SERVE_WANTS if hard == resource.RLIM_INFINITY else min(hard, SERVE_WANTS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -57,14 +57,14 @@ def raise_process_limit() -> None:
 
 
 def served() -> Descriptors:
-    """The shares of a broker that serves: clients get half of all."""
+    """The shares of a broker that serves: clients get half of all descriptors."""
     limit = process_limit()
     clients = limit // 2
     return Descriptors(limit, clients, _hours(limit - clients - RESERVED))
 
 
 def embedded() -> Descriptors:
-    """The shares inside of another program, which keeps half for itself."""
+    """The shares of an embedded broker: half of the unreserved ones remain for the program."""
     limit = process_limit()
     return Descriptors(limit, 0, _hours((limit - RESERVED) // 2))
 

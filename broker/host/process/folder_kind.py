@@ -1,4 +1,4 @@
-"""What a folder is: refuses what looks like a data folder and must not be served as one."""
+"""Refuses folders that look like a data folder but must not be served, for example a backup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from delaylog.broker.host.config import ConfigError
 
 
 def check_folder(folder: str, *, member: bool) -> None:
-    """Refuse to serve a folder alone, or at all, that is not one for it. Raises ConfigError."""
+    """Raise ConfigError if the folder must not be served, or not without its cluster.
+
+    `member` = the broker would serve it as a member of a cluster.
+    """
     if os.path.lexists(f"{folder}/{MANIFEST}"):
         raise ConfigError(
             f"{folder} is a backup: serving would change it; `delaylog restore` it first"
@@ -20,10 +23,13 @@ def check_folder(folder: str, *, member: bool) -> None:
     if restore_unfinished(folder):
         raise ConfigError(f"a restore into {folder} was not finished: run it again")
     if not member and copy_unfinished(folder):
-        raise ConfigError(f"{folder} takes over a leader's copy: serve it with its --cluster FILE")
+        raise ConfigError(
+            f"{folder} has an unfinished copy from a leader: serve it with its --cluster FILE"
+        )
     if not member and os.path.lexists(f"{folder}/{META}"):
-        # Alone it would begin an epoch of its own and apply what no majority has: back in its
-        # cluster it could win an election by that, and have the others cut what they acknowledged.
+        # Without its cluster the node would begin a new epoch and apply frames that no majority
+        # has. Back in its cluster, it could win an election with these frames and make the other
+        # nodes truncate acknowledged ones.
         raise ConfigError(
             f"{folder} belongs to a node of a cluster: serve it with its --cluster FILE; to serve "
             "its messages alone, `delaylog backup` it and `delaylog restore` that elsewhere"

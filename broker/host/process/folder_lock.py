@@ -1,7 +1,7 @@
-"""Locks on a data folder: one process serves it, and whoever copies it holds its files.
+"""Locks on a data folder: only one process serves it, and a backup can stop removal of its files.
 
-Both are `flock`s, which the kernel drops with the process that has them: nothing stays behind
-after a kill, so there is nothing to clean up and nothing to mistake for a living owner.
+Both are `flock`s, which the kernel releases when the owning process ends. A killed process leaves
+no stale lock behind.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from delaylog.storage.files.spare_descriptors import refill
 from delaylog.storage.layout import HOLD
 
 LOCK: Final = "lock"
-"""Held alone by the process that serves, verifies or restores a folder."""
+"""Locked exclusively by the process that serves, verifies or restores a folder."""
 
 
 def lock_folder(folder: str) -> int:
-    """Make the folder if need be and take it alone; returns the descriptor that keeps it.
+    """Create the folder if it is missing and lock it; returns the descriptor that owns the lock.
 
-    Raises ConfigError when it cannot be used or another process has it.
+    Raises ConfigError if the folder cannot be used or another process has locked it.
     """
     try:
         make_folder(folder)
@@ -42,13 +42,16 @@ def lock_folder(folder: str) -> int:
 
 @contextmanager
 def held_retention(folder: str) -> Iterator[None]:
-    """Keep whoever serves the folder from removing segments and hours. Raises ConfigError."""
+    """Stop the broker that serves the folder from removing segments and hours.
+
+    Raises ConfigError.
+    """
     try:
         fd = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror}") from None
     try:
-        # A broker that looks for holds has the lock for a moment: wait for it.
+        # A broker that checks for this lock owns it for a moment: wait for that.
         fcntl.flock(fd, fcntl.LOCK_SH)
         yield
     finally:
@@ -56,7 +59,7 @@ def held_retention(folder: str) -> Iterator[None]:
 
 
 def retention_held(folder: str) -> bool:
-    """Whether a backup holds the folder's files just now."""
+    """Whether a running backup needs the folder's files."""
     path = f"{folder}/{HOLD}"
     try:
         fd = open_descriptor(path, os.O_RDONLY | os.O_CREAT)

@@ -1,8 +1,8 @@
-"""How this process keeps its resident size small: glibc's malloc, told what a broker needs.
+"""Keeps the resident size of this process small by tuning glibc's malloc.
 
-Columns of a few hundred KiB come and go by the thousand. glibc keeps what was freed, so a day's
-backlog would leave its high-water mark behind: after loading 12 million messages 182 MiB stayed
-resident, of which 120 were free blocks.
+The broker allocates and frees thousands of columns of a few hundred KiB. glibc keeps freed blocks,
+so after a day's backlog the process would stay at its high-water mark: after loading 12 million
+messages 182 MiB stayed resident, of which 120 MiB were free blocks.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _LIBC: Final[Any] = _libc()
 
 
 def tune() -> None:
-    """Have large freed blocks go back to the system at once.
+    """Have large freed blocks returned to the system at once.
 
-    glibc raises its own threshold for mapped blocks as they are freed, after which megabytes of
-    columns fragment the heap.
+    By default glibc raises its threshold for mapped blocks as they are freed. Then megabytes of
+    columns would be allocated in the heap and fragment it.
     """
     if _LIBC is None:
         log.debug("this system's malloc cannot be tuned")
@@ -53,7 +53,7 @@ def tune() -> None:
 
 
 def anonymous_bytes() -> int | None:
-    """Resident memory that is not of files, or None where the system does not tell."""
+    """Resident memory that is not backed by files, or None where the system does not report it."""
     try:
         _, resident, shared = Path("/proc/self/statm").read_text().split()[:3]
     except (OSError, ValueError):
@@ -62,7 +62,7 @@ def anonymous_bytes() -> int | None:
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Resident memory now and at its most; 0 where the system does not tell."""
+    """Present and peak resident memory; 0 where the system does not report it."""
     found = {"VmRSS": 0, "VmHWM": 0}
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -76,23 +76,23 @@ def resident_bytes() -> tuple[int, int]:
 
 
 def memory_share() -> int:
-    """What clients may fill if nothing is configured: three quarters of the machine's memory, or
-    of what its control group leaves to this process.
+    """Memory limit for Redis clients by default: three quarters of the memory of the machine or of
+    this process's control group, whichever is smaller.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _CGROUP:
         try:
             memory = min(memory, int(Path(path).read_text()))
         except (OSError, ValueError):
-            # Not there, or "max".
+            # The file is missing or contains "max".
             continue
     return memory // 4 * 3
 
 
 def start_keeper() -> None:
-    """Have a thread return free heap pages to the system, time and again.
+    """Start a thread that periodically returns free heap pages to the system.
 
-    Giving back takes 1 to 6 ms, without the interpreter's lock; a look costs 20 us.
+    Returning pages takes 1 to 6 ms, without the interpreter's lock; a check costs 20 us.
     """
     if _LIBC is not None:
         threading.Thread(target=_keep, name="delaylog-memory", daemon=True).start()
@@ -101,13 +101,13 @@ def start_keeper() -> None:
 def _keep() -> None:
     rest_bytes, looks = 0, 0
     never = threading.Event()
-    # A wait, not a sleep: Python sleeps until a point in time, which a stepped clock may disturb.
+    # Wait on an event: `time.sleep` sleeps until a point in time, which a clock step may disturb.
     while not never.wait(LOOK_SECONDS):
         looks += 1
         now = anonymous_bytes()
         if now is not None:
-            # What is freed later does not show in the resident size, so a large one is tried
-            # again although it has not grown.
+            # Blocks freed since the last trim do not show in the resident size, so a large
+            # process is trimmed from time to time although it has not grown.
             grown = now - rest_bytes >= _GROWTH_BYTES
             large = now >= _LARGE_BYTES and looks % _LOOKS_LARGE == 0
             if not grown and not large:

@@ -1,7 +1,7 @@
 """The free space of a data folder, and its reserve: space that is allocated in advance.
 
-While free space is short, sends are to be refused, so that stored messages can be delivered and
-settled by means of the reserve. This module only tells; the interfaces raise the refusal.
+While free space is short, sends must be refused, so that stored messages can be delivered and
+settled with the space of the reserve. This module only reports the state; callers refuse the sends.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Space:
     def __init__(
         self, engine: Callable[[], Engine], disk_full: Callable[[], bool], now: Callable[[], float]
     ) -> None:
-        """`engine` returns the present engine, since a node may replace its engine; `now` = seconds
-        of a steady clock.
+        """`engine` returns the present engine, since a node may replace its engine; `now` returns
+        the seconds of a steady clock.
         """
         self._now = now
         self._engine = engine
@@ -38,7 +38,7 @@ class Space:
 
     def free_bytes(self) -> int:
         """Free space of the data folder, measured at most twice a second; 0 while the disk is full
-        or the reserve is not whole.
+        or the reserve is not completely allocated.
         """
         engine = self._engine()
         if self._disk_full() or not engine.reserve.whole:
@@ -48,7 +48,7 @@ class Space:
             self._free_looked = now
             self._free_bytes = engine.fs.free_bytes(engine.folder)
             if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
-                # Free the copies that are only a cache.
+                # Delete files that are only a cache.
                 engine.state.hot.clear()
         return self._free_bytes
 
@@ -66,10 +66,10 @@ class Space:
             self._reserve_told = not reserve.whole
             sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}
             if reserve.whole:
-                log.warning("the disk has space again and the reserve stands", extra=sizes)
+                log.warning("the disk has space again and the reserve is allocated", extra=sizes)
             else:
                 log.error(
-                    "the disk is full; sends are refused, the rest goes on from the reserve",
+                    "the disk is full: sends are refused, everything else uses the reserve",
                     extra=sizes,
                 )
 

@@ -1,4 +1,4 @@
-"""What an operator sees of a host: logs, metrics, how late the loop is.
+"""Observation of a host: logs, metrics, and the lag of the event loop.
 
 Imports: engine.
 Begin with `metrics`.

@@ -14,7 +14,7 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message and whatever was given as `extra`."""
+    """Writes time, level, logger, message and all `extra` values as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         members: dict[str, Any] = {
@@ -30,12 +30,12 @@ class JsonFormatter(logging.Formatter):
         try:
             return orjson.dumps(members, default=str).decode()
         except TypeError:
-            # Half a letter, a number over 64 bits, keys that are no texts.
+            # orjson refuses unpaired surrogates, integers over 64 bits, and keys that are no text.
             return json.dumps({k: ascii(v) for k, v in members.items()})
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people: what was given as `extra` stands behind the message as name=value."""
+    """Writes readable lines; `extra` values follow the message as name=value."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -46,7 +46,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _word(value: Any) -> str:
-    """A value on one line; in quotes where its end would be in doubt."""
+    """A value on one line, in quotes if it is empty or has spaces, quotes or `=`."""
     text = str(value)
     return text if text.isprintable() and text and not set(text) & set(' "=') else ascii(text)
 

@@ -1,9 +1,9 @@
-"""How late the event loop runs its timers: a histogram, and on demand what held it up.
+"""How late the event loop runs its timers: a histogram, and on demand the code that blocked it.
 
-`LoopLag` arms a timer every ten milliseconds and notes by how much it fired late: whatever else is
-ready on the loop waits that long. A loop that has little to do is sampled by its node's ticks
-alone, since timers are most of what an idle broker costs. `StallTrace` is for debugging: a thread
-that looks at the loop while a timer is overdue and names the code that runs.
+`LoopLag` sets a timer every ten milliseconds and records how late it fired; everything else that is
+ready on the loop waits for about this time. An idle loop is sampled by its node's ticks alone,
+since timers are most of the cost of an idle broker. `StallTrace` is for debugging: a thread that
+logs the running code while a timer is overdue.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class LoopLag:
             self._timer = None
 
     def tick(self) -> None:
-        """The node's timer fired; until `expect_tick` it holds the loop itself."""
+        """The node's timer fired; the node occupies the loop until it calls `expect_tick`."""
         now = self._now()
         self._tick_late, self._tick_due = max(now - self._tick_due, 0.0), 0.0
         if self._loop is not None and self._timer is None:
             self._ticked_at = self.due = now
 
     def expect_tick(self, seconds: float) -> None:
-        """The node has set a timer that calls `tick` in so long."""
+        """The node has set a timer that calls `tick` after `seconds`."""
         now = self._now()
         self._tick_due = now + seconds
         if self._loop is None or self._timer is not None:
@@ -78,7 +78,7 @@ class LoopLag:
         self._arm(self._loop)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the next sample taken soon, or by the next tick if the loop is idle."""
+        """Set a timer for the next sample, or leave it to the next tick if the loop is idle."""
         before, self._cpu_seconds = self._cpu_seconds, self._processor_s()
         if self._cpu_seconds - before < _IDLE_CPU_SECONDS:
             self._timer, self.due = None, self._tick_due
@@ -97,7 +97,7 @@ class LoopLag:
         self.max_seconds = max(self.max_seconds, seconds)
 
     def quantile(self, share: float) -> float:
-        """Upper bound of the lag of `share` (0 to 1) of all samples, no finer than the buckets."""
+        """Upper bound of the lag of `share` (0 to 1) of all samples; precise to one bucket."""
         left = share * sum(self.counts)
         for count, bound in zip(self.counts, BOUNDS, strict=False):
             left -= count
@@ -138,5 +138,5 @@ class StallTrace:
             stack = " > ".join(f"{c.filename.split('/')[-1]}:{c.lineno} {c.name}" for c in calls)
             self.stacks = [*self.stacks[-99:], stack]
             log.debug(
-                "the event loop is held up", extra={"late_ms": round(late * 1000), "stack": stack}
+                "the event loop is blocked", extra={"late_ms": round(late * 1000), "stack": stack}
             )

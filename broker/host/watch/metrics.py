@@ -1,6 +1,6 @@
-"""Prometheus metrics: each declared with its name and a sentence, read from the engine at scrape.
+"""Prometheus metrics: each is declared with a name and a sentence, and read at scrape time.
 
-Nothing is counted on the hot path for metrics' sake, except errors by code.
+Only errors by code are counted on the hot path for metrics.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):
-    """The registry of one node."""
+    """The metrics of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.registry = CollectorRegistry()
         self.fast_requests = 0
-        """HTTP requests of the fast lane."""
+        """Number of HTTP requests that the fast lane served."""
         self.problems = Counter(
             "delaylog_problems", "Error answers by code.", ["code"], registry=self.registry
         )
         self.registry.register(self)
 
     async def text(self) -> bytes:
-        """The text of a scrape: read in slices on the loop, written by a thread."""
+        """The text of a scrape: values are read in slices on the loop, a thread formats them."""
         topics = TopicSamples()
         machine = self._node.machine
         began = machine.steady_s()
-        # A scrape is answered also while another engine takes this one's place.
+        # A scrape is answered also while the node's engine is being replaced.
         for _ in topics.read(self._node.engine.state):
             if machine.steady_s() - began > SLICE_SECONDS:
                 await asyncio.sleep(0)
@@ -56,7 +56,7 @@ class Metrics(Collector):
         return await machine.in_thread(lambda: _text([*topics.families(), *families]))
 
     def collect(self) -> Iterator[Metric]:
-        """Read the engine, but for topics."""
+        """Read all metrics of the engine except those of topics."""
         node = self._node
         state = node.engine.state
         transactions = state.transactions
@@ -82,31 +82,34 @@ class Metrics(Collector):
             ),
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
             "delaylog_archive_held_hours": (
-                "Ended hours that are there for the archive only.",
+                "Ended hours that are kept only for the archive.",
                 archive_status(state, node.clock.now_ms()).held,
             ),
             "delaylog_leases": ("Open leases.", len(state.leases)),
             "delaylog_claims": ("Claims that have not ended.", len(state.claims)),
-            "delaylog_claim_rows": ("Messages that they were made of.", state.claims.rows),
+            "delaylog_claim_rows": ("Messages in claims that have not ended.", state.claims.rows),
             "delaylog_waiting_consumers": ("Long polls that wait.", len(node.waiters)),
             "delaylog_producers": ("Idempotent producers remembered.", len(state.producers)),
             "delaylog_transactions_open": ("Open transactions.", len(transactions.open)),
             "delaylog_staged_bytes": (
-                "Parts of open transactions.",
+                "Bytes staged in open transactions.",
                 transactions.staged_bytes,
             ),
-            "delaylog_staged_rows": ("Messages in them.", transactions.staged_rows),
+            "delaylog_staged_rows": (
+                "Messages staged in open transactions.",
+                transactions.staged_rows,
+            ),
             "delaylog_publish_lag_rows": (
                 "Committed messages that are not in their hours yet.",
                 transactions.unpublished_rows,
             ),
             "delaylog_publish_lag_ms": (
-                "Since the commit of the oldest of them.",
+                "Time since the commit of the oldest message that is not in its hour yet.",
                 transactions.lag_ms(node.clock.now_ms()),
             ),
             "delaylog_epoch": ("Leadership counter.", state.epoch_counter),
             "delaylog_feature_level": (
-                "What the log may hold: rises once all members know it.",
+                "Feature level of the log: rises once all members support it.",
                 state.level,
             ),
             "delaylog_tick_second": ("Second that dispatch has reached.", state.tick.second),
@@ -120,11 +123,11 @@ class Metrics(Collector):
             ),
             "delaylog_disk_full": ("1 while sends are refused.", int(node.refusing_sends)),
             "delaylog_reserve_bytes": (
-                "Disk space held back for a full disk.",
+                "Allocated disk space that is used when the disk is full.",
                 node.engine.reserve.size_bytes,
             ),
             "delaylog_reserve_target_bytes": (
-                "What is held back when there is room.",
+                "Size of the reserve when it is completely allocated.",
                 node.engine.reserve.target_bytes,
             ),
         }
@@ -136,7 +139,7 @@ class Metrics(Collector):
             "delaylog_wheel_turns": ("Slots of the wheel that expired.", state.wheel.turns),
             "delaylog_clock_steps": ("Steps of the wall clock.", node.clock.steps),
             "delaylog_http_fast_requests": (
-                "HTTP requests of the fast lane.",
+                "HTTP requests served by the fast lane.",
                 self.fast_requests,
             ),
             "delaylog_discarded_rows": (
@@ -144,7 +147,7 @@ class Metrics(Collector):
                 transactions.discarded_rows,
             ),
             "delaylog_published_rows": (
-                "Committed messages that are through.",
+                "Messages of committed transactions that have reached their hours.",
                 transactions.published_rows,
             ),
             "delaylog_transactions_dropped": (
@@ -182,12 +185,12 @@ class Metrics(Collector):
 
 
 def _text(families: list[Metric]) -> bytes:
-    """The text of families that have been read."""
+    """The exposition text of metric families."""
     return generate_latest(_Read(families))
 
 
 class _Read(CollectorRegistry):
-    """Families in the place of the registry that they came from."""
+    """A registry that returns metric families which were read earlier."""
 
     def __init__(self, families: list[Metric]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Warnings that others can cause at will, told once in a while each."""
+"""Rate-limited logging of warnings that clients or peers can cause at will."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ REPEAT_S: Final = 5.0
 
 
 class QuietLog:
-    """The first of a kind is logged, and then one in five seconds, with how many there were."""
+    """Logs at most one warning of a kind in five seconds, with the number of suppressed ones."""
 
     def __init__(self, logger: logging.Logger, now: Callable[[], float] = REAL.steady_s) -> None:
-        """`now` = seconds of a steady clock."""
+        """`now` returns the seconds of a steady clock."""
         self._logger = logger
         self._now = now
         self._last: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
     def tell(self, kind: str, text: str, *args: object) -> None:
-        """Log it, unless one of its kind was logged just now. Kinds are few and fixed."""
+        """Log a warning, unless one of its kind was logged recently. Kinds are few and fixed."""
         now = self._now()
         if now - self._last.get(kind, -REPEAT_S) < REPEAT_S:
             self._held_back[kind] = self._held_back.get(kind, 0) + 1

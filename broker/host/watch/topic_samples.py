@@ -1,6 +1,6 @@
-"""Metrics of topics: those that have their own, and the sums of all others.
+"""Metrics of topics: series for a limited number of topics, and sums over all others.
 
-The loop reads numbers in slices; what is made of them may be made by another thread.
+The loop reads the values in slices; another thread may turn them into metric families.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import GroupCounts
 
 OTHER: Final = ("", "other")
-"""Labels of the sums. No namespace is empty, so no topic has these."""
+"""Labels of the sums. A namespace is never empty, so no topic has these labels."""
 ENDED: Final = ("acked", "expired", "dead", "deleted")
 _SLICE_TOPICS: Final = 1_024
 
 
 class TopicSamples:
-    """What one scrape says about topics."""
+    """The values of topics in one scrape."""
 
     def __init__(self) -> None:
         self._sent: list[tuple[tuple[str, str], int]] = []
         self._groups: list[tuple[tuple[str, str, str], tuple[int, ...]]] = []
 
     def read(self, state: EngineState) -> Iterator[None]:
-        """Read the engine."""
+        """Read the values from the engine, in slices."""
         series = state.series
         for topic in series.topics.values():
             self._sent.append(((topic.namespace, topic.name), topic.sent))
@@ -39,7 +39,8 @@ class TopicSamples:
         other_ready = 0
         topics = list(state.by_number.values())
         for first in range(0, len(topics), _SLICE_TOPICS):
-            # Of many groups few have anything ready: this is all that looks at each of them.
+            # Ready counts are not summed elsewhere, so each group is visited. The test of
+            # `made_ready` is cheap, and few of many groups have ready messages.
             other_ready += sum(
                 group.ready_count
                 for topic in topics[first : first + _SLICE_TOPICS]
@@ -57,7 +58,7 @@ class TopicSamples:
         self._groups.append((place, values))
 
     def families(self) -> Iterator[Metric]:
-        """As Prometheus takes it."""
+        """The values as metric families."""
         sent = CounterMetricFamily("delaylog_sent", "Messages accepted.", labels=_TOPIC)
         for topic, value in self._sent:
             sent.add_metric(topic, value)

@@ -50,7 +50,7 @@ def test_a_cluster_takes_no_lax_dial() -> None:
     assert (config.cluster, config.cluster_node, config.new_cluster) == ("c.toml", "2", True)
     with pytest.raises(ConfigError, match="fsync must be always in a cluster"):
         load_config({"cluster": "c.toml", "fsync": "interval"}, {})
-    with pytest.raises(ConfigError, match="new-cluster goes with --cluster"):
+    with pytest.raises(ConfigError, match="new-cluster requires --cluster"):
         load_config({"new_cluster": True}, {})
 
 

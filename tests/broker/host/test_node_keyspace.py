@@ -67,7 +67,7 @@ def test_a_failure_is_told_and_the_next_try_comes(
     def at_second_try(task: SnapshotTask) -> ChildRun:
         tries.append(task)
         if len(tries) == 1:
-            raise SnapshotFailed("no process for it")
+            raise SnapshotFailed("cannot start a process")
         return ChildRun(task)
 
     async def test(it: RunningNode) -> None:
@@ -77,7 +77,7 @@ def test_a_failure_is_told_and_the_next_try_comes(
 
     run(tmp_path / "d", test, at_second_try)
     [record] = caplog.records
-    assert record.why == "no process for it"  # type: ignore[attr-defined]
+    assert record.why == "cannot start a process"  # type: ignore[attr-defined]
 
 
 def test_an_end_does_not_wait_for_a_snapshot(tmp_path: Path) -> None:

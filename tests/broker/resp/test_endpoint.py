@@ -263,7 +263,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     )
     for options, error in (
         (["--resp", "nowhere"], "resp must be HOST:PORT"),
-        (["--resp-auth", "file"], "resp-auth goes with resp HOST:PORT"),
+        (["--resp-auth", "file"], "resp-auth requires resp HOST:PORT"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names no user"),
@@ -277,7 +277,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (_tls("short"), "resp-tls-cert short cannot be used: there has to be a certificate in it"),
         (_tls("pair", "short"), "and a private key in short, both PEM"),
         (_tls("pair", "locked"), "resp-tls-key locked: the key is encrypted"),
-        (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key goes with"),
+        (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key requires"),
     ):
         words = ["serve", "--data-dir", "data", "--http", "127.0.0.1:0", *options]
         ended = as_text(run_warm(*words, folder=tmp_path))
