@@ -1,1 +1,1 @@
-"""Storage: the physical log, the delay hours and what recovery needs. No clock, no asyncio."""
+"""Storage: the physical log, the delay hours, ids and checkpoints. No clock, no asyncio."""

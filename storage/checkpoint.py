@@ -1,8 +1,8 @@
-"""Checkpoints: position, counts and all small state, whole, in one sealed file.
+"""Checkpoints: position, counts and all small state, in one sealed file.
 
-Written aside, fsynced, renamed, folder fsynced; the newest two are kept, so damage to one is
-survivable. A checkpoint is taken at a frame boundary and promises that every row of frames below
-its position stands, durable, in its hour.
+A checkpoint is written to a temporary file, fsynced and renamed, then the folder is fsynced. The
+newest two are kept, so damage to one is survivable. A checkpoint is taken at a frame boundary and
+promises that every row of frames below its position is durable in its hour.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from delaylog.storage.log.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
-"""What stands in a checkpoint's `hours` for each hour, in this order."""
+"""The values that a checkpoint's `hours` has for each hour, in this order."""
 _PREFIX: Final = "checkpoint-"
 _PACKED_LISTS: Final = frozenset({"topics"})
-"""A hundred thousand of them take seconds to unpack, and most readers need none."""
+"""Lists that stay packed: a hundred thousand topics take seconds to unpack, and most readers need
+none of them."""
 
 
 class Kept(NamedTuple):
-    """What a checkpoint that is kept needs of the log."""
+    """The part of the log that a retained checkpoint needs."""
 
     position: int
     log_from: int
-    """The first frame that a start from it reads: at or in front of its position."""
+    """Position of the first frame that a start from this checkpoint reads: at or before its own
+    position.
+    """
 
 
 def checkpoint_names(fs: FileSystem, folder: str) -> list[str]:
@@ -39,21 +42,21 @@ def checkpoint_names(fs: FileSystem, folder: str) -> list[str]:
 
 
 def checkpoints_among(names: Iterable[str]) -> list[str]:
-    """Which names of a folder are those of checkpoint files, oldest first."""
+    """The names that are those of checkpoint files, oldest first."""
     found = [name for name in names if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()]
     return sorted(found, key=lambda name: int(name[len(_PREFIX) :]))
 
 
 def read_checkpoint(fs: FileSystem, path: str) -> tuple[dict[str, Any], int] | None:
-    """(state, position) of a checkpoint file, or None if a byte is wrong."""
+    """(state, position) of a checkpoint file, or None if it is damaged."""
     return decode_checkpoint(read_file(fs, path))
 
 
 def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
-    """(state, position) of a checkpoint's bytes, or None if one is wrong.
+    """(state, position) of a checkpoint's bytes, or None if they are damaged.
 
-    `topics` are a `PackedList`: an iteration unpacks them one by one.
-    Raises NewerFormatError for a whole one that a newer release wrote.
+    `topics` is a `PackedList`: an iteration unpacks them one by one.
+    Raises NewerFormatError for an intact checkpoint that a newer release wrote.
     """
     opened = open_file(CHECKPOINT_MAGIC, raw)
     if opened is None:
@@ -64,10 +67,10 @@ def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
 
 
 def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | None:
-    """The newest whole checkpoint, or None in a new folder.
+    """The newest intact checkpoint, or None in a new folder.
 
-    Raises CorruptionError when checkpoints are there and none can be read: starting from nothing
-    would silently drop every pending message.
+    Raises CorruptionError when checkpoints exist and none can be read: starting without one would
+    silently drop every pending message.
     """
     names = checkpoint_names(fs, folder)
     for name in reversed(names):
@@ -86,16 +89,16 @@ def write_checkpoint(
     position: int,
     log_from: int | None = None,
 ) -> list[Kept]:
-    """Write a checkpoint durably, drop all but the newest two; returns those kept, oldest first.
+    """Write a checkpoint durably and remove all but the newest two; return these, oldest first.
 
-    `log_from` = from where on the log is needed to start from it, if not from its position.
+    `log_from` = the position from which a start from it reads the log, if not its own position.
     """
     behind = 0 if log_from is None else position - log_from
-    assert 0 <= behind <= position, "nothing behind its position is part of a checkpoint"
+    assert 0 <= behind <= position, "a start reads the log from the checkpoint's position or before"
     parts = list(packed_parts(state))
     level = state.get("level", FIRST_LEVEL)
-    # Release 0.1.0 ignores members that it does not know, so it must not take the file at all: it
-    # would start without the messages of the far tier, whatever level the log is at.
+    # Release 0.1.0 ignores members that it does not know. It must refuse a checkpoint with a far
+    # tier, whatever the level of the log: it would start without the messages of that tier.
     needs = level if level > FIRST_LEVEL else LEVEL_FRAMES if "far" in state else 0
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
@@ -108,7 +111,7 @@ def write_checkpoint(
 
 
 def kept_checkpoints(fs: FileSystem, folder: str) -> list[Kept]:
-    """The newest two checkpoints, as far as they are whole, oldest first."""
+    """Those of the newest two checkpoints that are intact, oldest first."""
     kept = []
     for name in checkpoint_names(fs, folder)[-KEPT:]:
         opened = open_file(CHECKPOINT_MAGIC, memoryview(read_file(fs, f"{folder}/{name}")))

@@ -9,13 +9,13 @@ from typing import Final
 
 
 class StorageError(Exception):
-    """Base of everything the storage layer raises on purpose."""
+    """Base of all errors that the storage layer raises on purpose."""
 
 
 class CorruptionError(StorageError):
-    """Bytes on disk are not what was written. Stop; heal the named range from a copy.
+    """Bytes on disk differ from those written. Stop, and repair the named range from a copy.
 
-    Attributes name the file, where in it, and what was expected.
+    Attributes: `what` is damaged, `path` of the file, `position` in it, `detail` or "".
     """
 
     def __init__(self, what: str, *, path: str, position: int, detail: str = "") -> None:
@@ -31,11 +31,11 @@ class NewerFormatError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """The file system refused space. Nothing was half written; try again once space is back."""
+    """The file system has no space. Nothing was half written; try again once there is space."""
 
 
 class NoDescriptorError(DiskFullError):
-    """No file descriptor is free. As with a full disk nothing was half done: try again later."""
+    """No file descriptor is free. As with a full disk, nothing was half done: try again later."""
 
 
 class DiskFailedError(StorageError):
@@ -43,11 +43,12 @@ class DiskFailedError(StorageError):
 
 
 DISTRUSTED: Final = (CorruptionError, DiskFailedError)
-"""After one of these no more may be answered from this disk: whoever meets it ends the node."""
+"""Errors after which nothing may be answered from this disk: code that catches one stops the
+node."""
 
 
 class BatchError(StorageError):
-    """A bulk body or batch column is malformed. Nothing was taken; fix the named column."""
+    """A bulk body or batch column is malformed. Nothing was stored; fix the named column."""
 
     def __init__(self, detail: str, *, field: str | None = None, item: int | None = None) -> None:
         self.field = field
@@ -58,7 +59,7 @@ class BatchError(StorageError):
 class MemberError(BatchError, ValueError):
     """A member of a request or a field of a message has a value that is not allowed.
 
-    `what` is what is wrong with it, without its name, for a face that has another name for it.
+    `what` says what is wrong without naming the member, for a protocol that names it differently.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class MemberError(BatchError, ValueError):
 
 
 class MemberTypeError(MemberError, TypeError):
-    """The same for a value of another type."""
+    """A member of a request or a field of a message has a value of the wrong type."""
 
 
 class UnknownRefError(StorageError):
-    """A ref names no row of this folder (never made, or its hour has ended)."""
+    """A ref names no row of this folder: it was never made, or its hour was removed."""

@@ -1,14 +1,14 @@
 """Every on-disk record of a data folder, declared once.
 
-All integers are little-endian. A file or record begins with magic and version where it can stand
-alone; kind 0 and global index 0 are never valid, so unwritten space reads as nothing. Sizes are
-asserted here and a test pins the bytes of a known record of each, so a change of format is
-always deliberate.
+All integers are little-endian. A file, and a record that is read on its own, begins with magic and
+version. Kind 0 and global index 0 are never valid, so unwritten space is never taken for a record.
+Sizes are asserted here and a test pins the bytes of a known record of each kind, so a change of
+format is always deliberate.
 
     file                       records
     log/<base position>.log    Frame header (64) + payload, one after another
     hours/<UTC hour>/
-      delay.log                id, key, tags, headers, body of each row, nothing between
+      delay.log                id, key, tags, headers, body of each row, without gaps
       delay.index              INDEX_ENTRY (112), row 1 first
       second.index             FILE_HEADER (32) + 3,600 x SECOND_ENTRY (16)
       state, state.GROUP       STATE_ENTRY (32), row 1 first; a hole reads as "never handed out";
@@ -16,7 +16,7 @@ always deliberate.
       extents                  EXTENT (128), one per flushed range
     tick                       2 x TICK_SLOT (64, in sectors of 512)
     checkpoint-<n>             FILE_HEADER (32) + msgpack; its two numbers are the position, and how
-                               far in front of that the log is needed too
+                               many bytes before it a start needs of the log
     keyspace/<position>.snapshot   see broker/keyspace/snapshots/layout.py
 """
 
@@ -44,8 +44,8 @@ HOUR_SECONDS: Final = 3_600
 NEVER_MS: Final = 2**63 - 1
 """An `expires_at` that never comes."""
 HOLD: Final = "hold"
-"""A file of a data folder. Whoever copies from there has it locked, shared: meanwhile retention
-removes no segment and no hour."""
+"""A file of a data folder. A program that copies from the folder has a shared lock on it; while it
+is locked, retention removes no segment and no hour."""
 
 # --------------------------------------------------------------------------- refs
 #
@@ -60,7 +60,7 @@ HOUR_SHIFT: Final = TAG_BITS + INDEX_BITS
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 TAG_MASK: Final = TAG_COUNT - 1
 NO_TAG: Final = (1 << 16) - 1
-"""In the `epoch_tag` of a row as it is read: compaction removed the row. No ref has this tag."""
+"""The `epoch_tag` of a row that compaction removed, as readers get it. No ref has this tag."""
 assert NO_TAG > TAG_MASK
 HOUR_MAX: Final = (1 << HOUR_BITS) - 1
 assert HOUR_BITS + TAG_BITS + INDEX_BITS == 63, "a ref must stay a positive int64"
@@ -85,7 +85,7 @@ _TILDE: Final = ord("~")
 def ids_to_refs(
     block: bytes | memoryview, sizes: Int64Array
 ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """The refs behind a column of ids (0 where there is none), and which ids clients chose."""
+    """The refs of a column of ids (0 where an id is not a ref), and which ids clients chose."""
     raw = np.frombuffer(block, np.uint8)
     refs = np.zeros(len(sizes), np.int64)
     starts = np.cumsum(sizes) - sizes
@@ -174,7 +174,7 @@ def hour_name(hour: int) -> str:
 
 
 def hour_of_name(name: str) -> int | None:
-    """The hour behind a folder name, or None."""
+    """The hour that a folder name stands for, or None."""
     try:
         start = datetime.strptime(name, "%Y-%m-%dT%HZ").replace(tzinfo=UTC)
     except ValueError:
@@ -183,7 +183,7 @@ def hour_of_name(name: str) -> int | None:
 
 
 def group_of_name(name: str) -> int | None:
-    """The group whose state column a file of an hour is, or None."""
+    """The group whose state column this file of an hour has, or None."""
     if name == "state":
         return DEFAULT_GROUP
     return int(name[6:]) if name.startswith("state.") and name[6:].isdigit() else None
@@ -225,7 +225,7 @@ assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
 INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
 PRE_GLOBAL_INDEX_WORD: Final = 5
 TEXT_SIZES_WORD: Final = 12
-"""Of a row's 64-bit words the one that has the sizes of id, key, tags and headers, and no other."""
+"""The 64-bit word of a row that contains exactly the sizes of id, key, tags and headers."""
 TEXTS: Final = ("id", "key", "tags", "headers")
 """The parts of a record in front of the body, in their order."""
 TEXT_SIZES: Final = tuple(f"{name}_size" for name in TEXTS)
@@ -278,9 +278,9 @@ EXTENT_SIZE: Final = 128
 assert EXTENT.itemsize == EXTENT_SIZE
 EXTENT_MAGIC: Final = 0x54584C44  # "DLXT"
 EXTENT_REWRITTEN: Final = 1
-"""Compaction wrote the range: removed rows read as zeros, and offsets are this node's own."""
+"""Compaction wrote the range: removed rows read as zeros, and offsets differ from other nodes'."""
 EXTENT_HOLE: Final = 2
-"""Every row of the range was removed: its index is a hole of the file, and is not checked."""
+"""Every row of the range was removed: its part of the index is a hole in the file, not checked."""
 
 # --------------------------------------------------------------------------- far tier
 
@@ -305,12 +305,12 @@ TICK_SLOT: Final = struct.Struct("<IHHQQIIQQqI4x")
 TICK_SLOT_SIZE: Final = 64
 assert TICK_SLOT.size == TICK_SLOT_SIZE
 TICK_SLOT_STRIDE: Final = 512
-"""Slots stand a sector apart, so a torn write of one can never touch the other."""
+"""Slots are a sector apart, so a torn write of one can never damage the other."""
 TICK_MAGIC: Final = 0x4B544C44  # "DLTK"
 
 
 class MessageState(IntEnum):
-    """States of a message; 8 is internal (the message lives on in another row)."""
+    """States of a message; MOVED is internal: the message continues in another row."""
 
     NONE = 0
     WAITING = 1
@@ -348,12 +348,12 @@ class Cause(IntEnum):
 
 
 def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int = 0) -> bytes:
-    """Header + payload of a stand-alone file; `a` and `b` are two u64 that belong to the kind.
+    """Header + payload of a stand-alone file; each kind of file gives `a` and `b` a meaning.
 
     0 magic u32 | 4 version u16 | 6 level u16 | 8 a u64 | 16 b u64
     24 payload size u32 | 28 crc32c u32
 
-    `level` = the feature level a reader needs; 0 = any. Release 0.1.0 takes 0 only.
+    `level` = the feature level a reader needs; 0 = any. Release 0.1.0 reads level 0 only.
     """
     return seal_parts(magic, [payload], a=a, b=b, level=level) + payload
 
@@ -361,7 +361,7 @@ def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int 
 def seal_parts(
     magic: int, parts: Sequence[bytes], *, a: int = 0, b: int = 0, level: int = 0
 ) -> bytes:
-    """The header of such a file alone; `parts` are its payload, one after another."""
+    """The header alone of a stand-alone file; `parts` are its payload, one after another."""
     size = sum(map(len, parts))
     crc = crc32c(FILE_HEADER.pack(magic, FILE_VERSION, level, a, b, size, 0))
     for part in parts:
@@ -370,14 +370,15 @@ def seal_parts(
 
 
 def level_of_file(data: bytes) -> int:
-    """The feature level that a whole sealed file needs."""
+    """The feature level that an intact sealed file needs."""
     level: int = FILE_HEADER.unpack_from(data)[2]
     return level
 
 
 def open_file(magic: int, data: _Data) -> tuple[_Data, int, int] | None:
-    """The payload (of a view: a view) and the two numbers of a sealed file, or None if any byte is
-    wrong.
+    """The payload and the two numbers of a sealed file, or None if it is damaged.
+
+    The payload of a memoryview is a memoryview.
     """
     if len(data) < FILE_HEADER_SIZE:
         return None
@@ -392,7 +393,7 @@ def open_file(magic: int, data: _Data) -> tuple[_Data, int, int] | None:
 
 
 def head_sizes(rows: RowArray) -> Int64Array:
-    """Bytes of each record that stand before its body."""
+    """Bytes of each record in front of its body."""
     total = np.zeros(len(rows), np.int64)
     for name in TEXT_SIZES:
         total += rows[name]

@@ -1,4 +1,4 @@
-"""Background work in slices, as a core hands it to whoever runs it."""
+"""Background work in slices: a core returns it as a generator, and the host runs it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 IoJob = Callable[[], None]
 Work = Generator[IoJob | float | None, None, None]
-"""Background work in slices: yields None to pause, seconds to wait, or a job for any thread."""
+"""Yields None to pause, a number of seconds to wait, or a job for any thread."""
 
 
 def until(stopping: Callable[[], bool], work: Work) -> Generator[IoJob | float | None, None, bool]:
-    """Work that is closed where it stands once `stopping()`; returns whether it came to its end.
+    """Run `work` to its end, or close it early once `stopping()`; return whether it finished.
 
-    It is told before how its last job ended.
+    An error of its last job is thrown into `work` before it is closed.
     """
     error: Exception | None = None
     try:
@@ -35,8 +35,8 @@ def until(stopping: Callable[[], bool], work: Work) -> Generator[IoJob | float |
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """A job that only reads, and may therefore run beside any other job: on a thread of its own,
-    so that what is due soon does not wait behind the fsync of a checkpoint.
+    """A job that only reads, and may therefore run beside any other job: on a separate thread, so
+    that loading messages due soon does not wait behind the fsync of a checkpoint.
     """
 
     read: Callable[[], None]

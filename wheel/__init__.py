@@ -1,4 +1,4 @@
-"""The timing wheel: pure integers, no files, no messages, no clock of its own."""
+"""The timing wheel: it works on integers only, without files, messages or a clock."""
 
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.second_slot import Entries, join_entries, no_entries, sort_entries

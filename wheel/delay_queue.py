@@ -1,7 +1,8 @@
-"""The delay queue: non-empty slots by expiration, and the only thing that wakes the wheel.
+"""The delay queue: non-empty slots by expiration. Its head decides when the wheel wakes next.
 
-A key has one expiration; adding it again can only bring it forward. `push` says when the head has
-changed, so that a sleeper can be woken early. Nothing happens while nothing expires.
+A key has one expiration; pushing the key again can only bring it forward. `push` returns whether
+the head has changed, so that a sleeping caller can be woken earlier. While no key expires, nothing
+runs.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ class DelayQueue(Generic[Key]):
         return bool(self._order[0] == entry)
 
     def discard(self, key: Key) -> None:
-        """Take `key` out, if it is there."""
+        """Remove `key`, if it is queued."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._order.remove(entry)
             del self._keys[entry[1]]
 
     def head_ms(self) -> int | None:
-        """Expiration of the head, or None when nothing waits."""
+        """Expiration of the head, or None when the queue is empty."""
         return self._order[0][0] if self._order else None
 
     def pop_due(self, now_ms: int) -> Key | None:
-        """The head if it has expired, else None."""
+        """Remove and return the head if it has expired, else None."""
         if not self._order or self._order[0][0] > now_ms:
             return None
         _, arrival = self._order.pop(0)

@@ -1,7 +1,7 @@
-"""Far hours of the wheel: which hours beyond the next two days hold stored entries.
+"""Far hours of the wheel: which hours beyond the next two days have stored entries.
 
-The third, coarsest level of the wheel: a flag an hour, and nothing that expires. An hour far
-ahead so costs one byte, where a slot in the delay queue costs some 300.
+They are the third and coarsest level of the wheel: a flag for each hour, without an expiration. So
+an hour far ahead costs one byte, where a slot in the delay queue costs some 300.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class FarSlots:
         self._flags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def add(self, hours: npt.NDArray[np.int64]) -> None:
-        """These hours hold entries; some may be named several times."""
+        """Flag hours that have entries; an hour may be listed several times."""
         low, high = int(hours.min()), int(hours.max())
         size = len(self._flags)
         if size == 0:
@@ -42,7 +42,7 @@ class FarSlots:
         return self._base + at if len(self._flags) and self._flags[at] else None
 
     def pop_upto(self, hour: int) -> list[int]:
-        """Take out the hours up to `hour`, ascending."""
+        """Remove and return the hours up to `hour`, ascending."""
         stop = min(max(hour + 1 - self._base, 0), len(self._flags))
         at = np.flatnonzero(self._flags[:stop])
         self._flags[:stop] = False

@@ -1,9 +1,9 @@
-"""One second of the second wheel: what is known to be stored, and what is loaded.
+"""One second of the second level: whether it has stored entries, and its entries in memory.
 
-A slot holds entries (due, ref, lane) as sorted runs of arrays, never as objects. Entries that
-arrive live are appended in O(1) and sorted only when something of the slot is due. `live_first`
-is the least row number that came live: row numbers grow in log order, so a load that finds some at
-or above it has found entries the slot already has.
+A slot has entries (due, ref, lane) as sorted runs of arrays, never as objects. *Live* entries are
+those that arrive when the second is near; they are appended in O(1), and sorted only when some
+entry of the slot is due. `live_first` is the least row number of the live entries. Row numbers grow
+in log order, so rows at or above it that a load finds are already in the slot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Int64Array = npt.NDArray[np.int64]
 RUNS_MAX: Final = 8
 SEAL_ENTRIES: Final = 16_384
 ROW_MASK: Final = 2**32 - 1
-"""The low bits of a ref: its row number. The epoch tag above them wraps around."""
+"""The low bits of a ref: its row number. The epoch tag above them wraps around, so refs do not
+grow in log order."""
 _REF_MAX: Final = 2**63 - 1
 
 
@@ -42,20 +43,21 @@ def no_entries() -> Entries:
 
 
 def join_entries(parts: list[Entries]) -> Entries:
-    """Concatenate; no order is implied."""
+    """Concatenate entries, without sorting them."""
     if len(parts) == 1:
         return parts[0]
     return Entries(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def sort_entries(entries: Entries) -> Entries:
-    """Entries by (due, ref); what is sorted already comes back as it is."""
+    """Entries sorted by (due, ref); sorted ones are returned as they are."""
     due, refs, lanes = entries
     if len(due) < 2:
         return entries
     n = np.count_nonzero
     if n(refs[1:] > refs[:-1]) == n(due[1:] >= due[:-1]) == len(due) - 1:
-        # A frame's rows as they were sent: refs rise, and no due time is before another.
+        # The usual case, rows of one frame in the order of sending: refs rise, due times never
+        # fall.
         return entries
     step = np.diff(due)
     if (step > 0).all() or ((step >= 0).all() and (np.diff(refs)[step == 0] > 0).all()):
@@ -94,12 +96,12 @@ class SecondSlot:
 
     @property
     def idle(self) -> bool:
-        """Nothing stored, loading or loaded: the slot can be forgotten."""
+        """Whether nothing is stored, loading or loaded: the slot can be removed."""
         return not (self.stored or self.loading or self._runs or self._pending)
 
     @property
     def took_live(self) -> bool:
-        """Whether live entries came."""
+        """Whether the slot got live entries."""
         return self.live_first != _REF_MAX
 
     def insert(self, entries: Entries) -> None:
@@ -112,7 +114,7 @@ class SecondSlot:
             self._seal()
 
     def load(self, entries: Entries) -> None:
-        """Add the sorted entries of storage, without those that were added live meanwhile."""
+        """Add the sorted entries from storage, without those that were added live."""
         self.stored = self.loading = False
         self.loaded = True
         fresh = entries.refs & ROW_MASK < self.live_first
@@ -122,17 +124,18 @@ class SecondSlot:
             self._runs.append(entries)
 
     def head_ms(self) -> int | None:
-        """Least due time of what is loaded, or None."""
+        """Least due time of the entries in memory, or None."""
         heads = [int(run.due_ms[0]) for run in self._runs]
         if self._pending:
             heads.append(self._pending_min)
         return min(heads, default=None)
 
     def take(self, now_ms: int, limit: int) -> Entries:
-        """Up to about `limit` entries with due <= now, in (due, ref) order, and at least one.
+        """Remove and return up to about `limit` entries with due <= now, in (due, ref) order.
 
-        With many runs the bound is the least of their m-th keys: everything at or below it is
-        certainly next, so a slice is exact without merging everything.
+        If any entry is due, it returns at least one. With several runs, the bound is the least of
+        their m-th keys: all entries at or below it come before all others, so the slice is exact
+        without merging the runs completely.
         """
         if self._pending and self._pending_min <= now_ms:
             self._seal()
@@ -162,7 +165,7 @@ class SecondSlot:
         return taken
 
     def _take_alone(self, now_ms: int, limit: int) -> Entries | None:
-        """What is next if it all stands in one run (frames that followed one another), or None."""
+        """The next entries if one run has all of them (frames that came in order), or None."""
         if not self._runs:
             return None
         heads = [(int(run.due_ms[0]), int(run.refs[0])) for run in self._runs]
@@ -175,7 +178,8 @@ class SecondSlot:
         if any(head < last for at, head in enumerate(heads) if at != first):
             return None
         if end == run.count:
-            # As it was sent, most often: who finds the same columns again knows them.
+            # Usually the columns are those of one frame: returned unchanged, the caller can
+            # recognise them.
             return self._runs.pop(first)
         self._runs[first] = Entries(*(column[end:] for column in run))
         return Entries(*(column[:end] for column in run))
@@ -203,7 +207,7 @@ class SecondSlot:
         self._pending_min = _REF_MAX
 
     def _compact(self) -> None:
-        """Merge the small runs; big ones stay, since sorting them again would hold the loop."""
+        """Merge the small runs; large ones stay, since sorting them again would block the loop."""
         small = [run for run in self._runs if run.count < SEAL_ENTRIES]
         if len(small) > 1:
             self._runs = [run for run in self._runs if run.count >= SEAL_ENTRIES]

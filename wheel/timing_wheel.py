@@ -1,11 +1,12 @@
 """The two-level timing wheel: hour slots, second slots, and the delay queue that wakes them.
 
-Hour level: one slot per hour that has stored entries. `open_ahead_ms` before an hour begins its
-slot expires and the host is asked to open it; the answer (`hour_opened`) lowers it to the second
-level, a ring of 3,600 slots of a second. A second with stored entries expires `preload_ms` before
-it begins and the host is asked to load it. Loaded entries are released at their own millisecond,
-never before. A slot enters the delay queue when it gets its first entry, so nothing turns while
-nothing is due. The wheel holds refs only: an entry cancelled meanwhile falls through at the host.
+Hour level: one slot for each hour that has stored entries. `open_ahead_ms` before an hour begins,
+its slot expires and the wheel asks the host to open the hour; with the answer (`hour_opened`) the
+hour moves to the second level, a ring of 3,600 slots of one second. `preload_ms` before a second
+with stored entries begins, its slot expires and the wheel asks the host to load it. Loaded entries
+are released at their due millisecond, never before. A slot enters the delay queue when it gets its
+first entry, so nothing runs while nothing is due. The wheel has only refs: it releases entries that
+were cancelled meanwhile, too, and the host discards them.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _RELEASE: Final = 2
 
 
 def _distinct(values: Int64Array) -> list[int]:
-    # Asked for counts too it sorts; else it hashes, which costs five times as much.
+    # With counts, `np.unique` sorts; without, it hashes, which costs five times as much.
     found: list[int] = np.unique(values, return_counts=True)[0].tolist()
     return found
 
 
 @dataclass(slots=True)
 class WheelTurn:
-    """What a turn gives: hours to open and seconds to load, soonest first, and what is due."""
+    """The result of a turn: hours to open, seconds to load, soonest first, and due entries."""
 
     open_hours: list[int] = field(default_factory=list)
     load_seconds: list[int] = field(default_factory=list)
@@ -56,7 +57,7 @@ class WheelTurn:
 
 
 class TimingWheel:
-    """See the module's first lines. Time comes in with every call and never runs backwards."""
+    """The wheel; see the module. The caller passes the time, which the wheel never moves back."""
 
     def __init__(
         self, now_ms: int, *, preload_ms: int = PRELOAD_MS, open_ahead_ms: int = OPEN_AHEAD_MS
@@ -76,31 +77,31 @@ class TimingWheel:
         self._released_second = 0
         self._released_count = 0
         self.turns = 0
-        """How often a slot expired: stays put while nothing is due."""
+        """How often a slot expired: it does not grow while nothing is due."""
         self._passing: tuple[int, int, Entries] | None = None
-        """(second, least due time, entries): due as they came, while nothing else was."""
+        """(second, least due time, entries) of entries that bypass their slot, see `_pass`."""
         self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
 
     def now(self, now_ms: int) -> int:
-        """The wheel's time: the greatest it was ever given."""
+        """The wheel's time: the greatest time that any call has passed."""
         self._now_ms = max(self._now_ms, now_ms)
         return self._now_ms
 
     def frontier(self) -> int:
-        """First second that is still only known as stored; earlier ones take entries live."""
+        """First second whose new entries are left to storage; earlier ones take them live."""
         return (self._now_ms + self._preload_ms) // SECOND_MS + 1
 
     def next_wake_ms(self) -> int | None:
-        """When `turn` has something to do, or None."""
+        """When `turn` next has something to do, or None."""
         return self._queue.head_ms() if self._passing is None else self._passing[1]
 
     def tick(self) -> tuple[int, int]:
-        """(second, local index): earlier seconds are released whole, of this one so many.
+        """(second, count): all earlier seconds are released, and `count` entries of this one.
 
-        It never goes back: an entry that comes after its second has passed is released at once
-        and does not count.
+        It never goes back: an entry added after its second has passed is released at once and
+        does not count.
         """
         second = self._now_ms // SECOND_MS
         head = self.next_wake_ms()
@@ -115,7 +116,7 @@ class TimingWheel:
         return self._tick
 
     def unloaded_ms(self) -> int | None:
-        """Nothing that the host was asked for and has not loaded yet is due before; or None."""
+        """Lower bound of the due times that the host is still loading, or None."""
         seconds = [min(self._loading)] if self._loading else []
         if self._opening:
             seconds.append(min(self._opening) * HOUR_SECONDS)
@@ -124,7 +125,7 @@ class TimingWheel:
     # ------------------------------------------------------------------ what is there
 
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
-        """Hours that hold stored entries, none of them in seconds before `stored_from`."""
+        """Note hours that have stored entries, all of them in seconds from `stored_from` on."""
         self._hold()
         line = self._far_line()
         new = set(hours) - self._hours - self._opened - self._opening
@@ -141,8 +142,9 @@ class TimingWheel:
         return self._now_ms // HOUR_MS + FAR_HOURS
 
     def _note_far(self, hours: Int64Array) -> None:
-        """Flag far hours. When they come nearer they become slots, all of whose entries are stored:
-        every one was added before its second was near.
+        """Flag far hours, which become slots when they come nearer.
+
+        All entries of such a slot are stored: each was added before its second was near.
         """
         self._far.add(hours)
         first = self._far.first()
@@ -164,11 +166,12 @@ class TimingWheel:
         *,
         due_span_ms: tuple[int, int] | None = None,
     ) -> bool:
-        """Entries of a committed frame, in log order; True if the next wake came forward.
+        """Add the entries of a committed frame, in log order; True if the next wake is earlier now.
 
-        `seconds` says in which second's chain each is stored. Near ones are taken in live, far
-        ones only mark their slot: storage keeps them. `due_span_ms` = the least and the greatest
-        due time of a frame whose entries are all stored in the seconds of those, if known.
+        `seconds` = the second in whose chain each entry is stored. Entries of near seconds are
+        added live; entries of later seconds only mark their slot, and storage keeps them.
+        `due_span_ms` = the least and greatest due time, if known. It is given only when every
+        entry is stored in the second of its due time.
         """
         self.now(now_ms)
         if entries.count == 0:
@@ -200,10 +203,10 @@ class TimingWheel:
         return after is not None and (before is None or after < before)
 
     def _pass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
-        """Let entries of one second go to the next turn as they are; False if they may not.
+        """Leave due entries of one second to the next turn without a slot; False if not allowed.
 
-        They do where they would be all that a slot of their own gets and gives: most of what is
-        sent to be delivered at once.
+        It is allowed when a new slot would get and release these entries only, as for most messages
+        that are sent for immediate delivery.
         """
         head = self.next_wake_ms()
         if head is not None and head <= self._now_ms:
@@ -218,18 +221,18 @@ class TimingWheel:
         return True
 
     def _needs_no_slot(self, second: int) -> bool:
-        """Whether there is none, and one would be dropped as soon as it runs empty."""
+        """Whether the second has no slot, and a new one would be removed as soon as it is empty."""
         hour = second // HOUR_SECONDS
         if self._waits(hour):
             return False
         return all(slot.second != second for slot in self._ring[second % HOUR_SECONDS])
 
     def _waits(self, hour: int) -> bool:
-        """Whether an hour has stored entries and was not opened yet."""
+        """Whether an hour has stored entries and is not opened yet."""
         return hour in self._hours or hour in self._opening or hour in self._far
 
     def _hold(self) -> None:
-        """Have what passes wait in its slot: there is more that belongs before or behind it."""
+        """Put bypassing entries into their slot, since others may have to be ordered with them."""
         if self._passing is not None:
             second, _, entries = self._passing
             self._passing = None
@@ -275,8 +278,8 @@ class TimingWheel:
     def turn(self, now_ms: int, limit: int) -> WheelTurn:
         """Expire slots: hours to open, seconds to load, and about `limit` entries to release.
 
-        Released entries have due <= now and come in (due, ref) order of each second, seconds in
-        order. Call again while `next_wake_ms() <= now`.
+        Released entries have due <= now. Seconds are in order, and the entries of a second in
+        (due, ref) order. Call again while `next_wake_ms() <= now`.
         """
         now_ms = self.now(now_ms)
         work = WheelTurn()
@@ -286,7 +289,7 @@ class TimingWheel:
             if passing.count > limit or not self._needs_no_slot(second):
                 self._hold()
             else:
-                # Whatever else has become due since is due after it.
+                # Entries that have become due since then are due later.
                 self._passing = None
                 self.turns += 1
                 limit -= passing.count
@@ -334,11 +337,11 @@ class TimingWheel:
     def hour_opened(self, hour: int, seconds: Iterable[int]) -> list[int]:
         """The host opened an hour: its seconds with stored entries move to the second level.
 
-        Returns those of an hour that is over, in order: they are to be loaded, and need no turn
-        of the wheel to be asked for.
+        If the hour is over, returns these seconds in order: the host must load them now, since no
+        turn will ask for them.
 
-        Slots of an hour that waits to be opened are kept even when they run empty: they know
-        what of their second was released live, or loaded already, so nothing is released twice.
+        Slots of an hour that waits to be opened are kept even when they are empty: they record
+        which entries of their second were released live or loaded, so none is released twice.
         """
         self._hold()
         self._opening.discard(hour)
@@ -366,12 +369,12 @@ class TimingWheel:
         return stored if over else []
 
     def took_live(self, second: int) -> bool:
-        """Whether a second got entries live: a load of it must leave those out."""
+        """Whether a second got live entries: a load of it must leave these out."""
         self._hold()
         return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
-        """The host loaded a second: entries sorted by (due, ref)."""
+        """Add the entries of a second that the host loaded, sorted by (due, ref)."""
         self._hold()
         slot = self._slot(second)
         self._loading.discard(second)
@@ -379,7 +382,7 @@ class TimingWheel:
         self._requeue(slot)
 
     def drop_hours_below(self, hour: int) -> None:
-        """Forget that past hours were opened; they take no stored entries any more."""
+        """Forget that hours below `hour` were opened; they get no stored entries any more."""
         self._opened = {h for h in self._opened if h >= hour}
 
     # ------------------------------------------------------------------ the ring

@@ -1,5 +1,5 @@
 """Arithmetic on columns of numbers and bytes.
 
-Imports: nothing of ours.
+Imports: the layout of records and the block type of batches.
 Begin with `questions`.
 """

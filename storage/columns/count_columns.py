@@ -1,7 +1,8 @@
 """Counts by hour in two sorted columns: eight bytes an hour, where a dictionary takes a hundred.
 
-Hours without a count are absent. An empty table allocates nothing, since most of many have nothing
-to count. Additions of a few hours go by binary search, those of many by one merge of columns.
+Hours with a count of zero are absent. An empty table allocates nothing, since there are many tables
+and most are empty. Counts of a few hours are added by binary search, those of many hours by one
+merge of columns.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import numpy.typing as npt
 from delaylog.storage.columns.questions import every
 
 MERGE_MIN: Final = 16
-"""From so many hours on a merge of columns is faster than a search for each."""
+"""From this number of hours on, a merge of columns is faster than a search for each."""
 RUN_MAX: Final = 64
-"""Up to so many hours that stand side by side, as a batch over a day has them, are added to faster
-one by one."""
+"""Up to this number of hours that are neighbours in the table, as those of a batch over one day
+are, adding one by one is faster than a merge."""
 _U32: Final = "I"
 assert array(_U32).itemsize == 4, "hours and counts have 32 bits each"
 _PAIR: Final = struct.Struct("<qq")
 _NONE: Final = array(_U32)
-"""Columns of an empty table: never changed."""
+"""The columns of every empty table: shared, never changed."""
 
 
 class CountColumns(Mapping[int, int]):
@@ -56,7 +57,7 @@ class CountColumns(Mapping[int, int]):
         return _Pairs(self)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """The same as an iterator over copies: the table may change meanwhile."""
+        """The same pairs as an iterator over copies: the table may change meanwhile."""
         return zip(self._hours.tolist(), self._counts.tolist(), strict=True)
 
     def columns(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -65,7 +66,7 @@ class CountColumns(Mapping[int, int]):
         return hours.astype(np.int64), np.array(self._counts, np.uint32).astype(np.int64)
 
     def add(self, counts: Mapping[int, int], times: int) -> None:
-        """Add `times` the counts of some hours; a sum must not fall below zero."""
+        """Add the counts of some hours, multiplied by `times`; no sum may fall below zero."""
         if len(counts) < MERGE_MIN:
             for hour, n in counts.items():
                 if n:
@@ -74,7 +75,7 @@ class CountColumns(Mapping[int, int]):
             self._merge(counts, times)
 
     def _add_to_run(self, counts: Mapping[int, int], times: int) -> bool:
-        """Add to hours that stand side by side in the same order; False if they do not."""
+        """Add to hours that are neighbours in the table in this order; False if they are not."""
         at = bisect_left(self._hours, next(iter(counts)))
         if self._hours[at : at + len(counts)] != array(_U32, counts):
             return False
@@ -104,7 +105,7 @@ class CountColumns(Mapping[int, int]):
         mine = np.frombuffer(self._hours, np.uint32)
         at = mine.searchsorted(hours)
         if int(at.max()) < len(mine) and every(mine[at] == hours):
-            # Most often all hours are there, and stay.
+            # The usual case: all hours are in the table, and keep a count above zero.
             kept = np.frombuffer(self._counts, np.uint32)
             sums = kept[at] + added
             if int(sums.min()) > 0:
@@ -122,17 +123,17 @@ class CountColumns(Mapping[int, int]):
         self._hours, self._counts = _column(union), _column(sums)
 
     def pack(self) -> bytes:
-        """For a checkpoint: pairs of hour and count, as int64."""
+        """The bytes for a checkpoint: pairs of hour and count, as int64."""
         if not len(self._hours):
             return b""
         return np.column_stack(self.columns()).astype("<i8").tobytes()
 
     @classmethod
     def unpack(cls, raw: bytes) -> CountColumns:
-        """The table of a checkpoint; older ones list the hours in any order."""
+        """The table from a checkpoint; older checkpoints list the hours in any order."""
         out = cls()
         if raw:
-            # Most of many tables have one hour, so this is no work for numpy.
+            # Most tables have one hour, for which numpy's fixed cost is not worth it.
             pairs = sorted(_PAIR.iter_unpack(raw))
             out._hours = array(_U32, [hour for hour, _ in pairs])
             out._counts = array(_U32, [count for _, count in pairs])

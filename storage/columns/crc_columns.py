@@ -1,6 +1,6 @@
-"""CRC-32C of many short records at once: a table step a byte over whole columns.
+"""CRC-32C of many short records at once: one table step for each byte, over whole columns.
 
-For records too short for a call each to be worth it; the values are those of `crc32c`.
+It is for records so short that a call of `crc32c` for each costs more; the values are the same.
 """
 
 from __future__ import annotations

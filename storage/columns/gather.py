@@ -1,8 +1,8 @@
 """Vectorised gathering of byte ranges, from memory or from a file.
 
-Ways in order of speed: one slice when ranges stand in a row, one strided copy when sizes are
-equal and so are the steps, one by number when the steps are whole sizes, else joining slices. All
-return copied bytes.
+The ways, fastest first: one slice when the ranges are contiguous; one strided copy when all sizes
+and all steps are equal; one fancy index when sizes are equal and steps are multiples of the size;
+else a join of slices. All return copied bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def gather(block: Block, starts: Int64Array, sizes: Int64Array) -> bytes:
     if size > 0 and every(sizes == size):
         step = int(starts[1]) - first
         if step > 0 and every(starts[1:] - starts[:-1] == step):
-            # The same part of records of one size, as bodies behind ids of one size are.
+            # The same part of records of one size, as for bodies behind ids of one size.
             last = first + (n - 1) * step + size
             window = np.frombuffer(block, np.uint8, last - first, first)
             return as_strided(window, (n, size), (step, 1), writeable=False).tobytes()
@@ -83,9 +83,9 @@ def read_spans(
 
 
 def scatter_back(parts: Sequence[bytes], places: Sequence[Int64Array], sizes: Int64Array) -> bytes:
-    """Ranges that were gathered in groups, back in their own order.
+    """Ranges that were gathered in groups, in their original order again.
 
-    `places[k]` says which ranges `parts[k]` holds, one after another.
+    `places[k]` lists the ranges that `parts[k]` contains, one after another.
     """
     if len(parts) == 1:
         return parts[0]

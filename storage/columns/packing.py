@@ -1,8 +1,8 @@
 """Packs large states as msgpack in parts.
 
 `msgpack.packb` keeps the interpreter's lock from the first byte to the last, so a thread that packs
-a checkpoint of 200 MB stops the event loop for a second. Between two parts the loop may run. The
-bytes are the same.
+a checkpoint of 200 MB stops the event loop for a second. When it packs in parts, the loop can run
+between two of them. The bytes are the same.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final
 import msgpack
 
 PART_ITEMS: Final = 256
-"""Items of one part: some tenths of a millisecond."""
+"""Items of one part: some tenths of a millisecond of packing."""
 _LEVELS: Final = 2
-"""How deep long lists and maps are looked for: the members of a state, and theirs."""
+"""How deep long lists and maps are packed in parts: the state, and its members."""
 
 
 @dataclass(slots=True)
 class PackedList:
-    """A list whose items are packed already."""
+    """A list whose items are already packed."""
 
     count: int
     blocks: list[bytes] = field(default_factory=list)
-    """Items, one after another; a block holds whole ones."""
+    """Items, one after another; no item is split between two blocks."""
 
     def __iter__(self) -> Iterator[Any]:
         for block in self.blocks:
@@ -34,7 +34,7 @@ class PackedList:
 
 
 def unpacked_members(raw: bytes, *, lists: Container[str]) -> dict[str, Any]:
-    """What `packed_parts` made of a map; members named in `lists` stay packed, as `PackedList`."""
+    """The map that `packed_parts` packed; members named in `lists` stay packed, as `PackedList`."""
     unpacker = _unpacker(raw)
     members: dict[str, Any] = {}
     for _ in range(unpacker.read_map_header()):

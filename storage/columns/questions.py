@@ -1,7 +1,7 @@
-"""Questions about columns, asked in the way that is cheapest for short ones.
+"""Predicates and groupings of columns, implemented in the way that is cheapest for short ones.
 
-At ten messages a turn an engine call is about a hundred numpy calls, so their fixed price counts:
-`mask.all()` costs 1.1 us, counting 0.4; `np.diff` 2.5 us, one subtraction 1.1.
+At ten messages a turn an engine call makes about a hundred numpy calls, so their fixed cost
+matters: `mask.all()` costs 1.1 us, counting 0.4; `np.diff` 2.5 us, one subtraction 1.1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def every(mask: npt.NDArray[Any]) -> bool:
-    """Whether all values are true (also when there is none)."""
+    """Whether all values are true; True for an empty column."""
     return int(np.count_nonzero(mask)) == mask.size
 
 
@@ -29,7 +29,7 @@ def some(mask: npt.NDArray[Any]) -> bool:
 
 
 def alike(column: npt.NDArray[Any]) -> bool:
-    """Whether all values are the first one (also when there is none)."""
+    """Whether all values equal the first one; True for an empty column."""
     return column.size < 2 or every(column == column[0])
 
 
@@ -45,7 +45,7 @@ def distinct(values: Int64Array) -> Int64Array:
 
 
 def grouped(values: Int64Array) -> Iterator[tuple[int, Int64Array]]:
-    """(value, where it is, ascending) for each distinct value: one sort, however many there are."""
+    """(value, its places, ascending) for each distinct value, with one sort for all of them."""
     if alike(values):
         if len(values):
             yield int(values[0]), np.arange(len(values))
@@ -59,7 +59,7 @@ def grouped(values: Int64Array) -> Iterator[tuple[int, Int64Array]]:
 
 
 def among(values: Int64Array, wanted: Int64Array) -> Mask:
-    """Which values are wanted ones, at a third of the price of `np.isin`."""
+    """Which values are among the wanted ones, at a third of the cost of `np.isin`."""
     if len(wanted) == 0:
         return np.zeros(len(values), np.bool_)
     ordered = np.sort(wanted)
@@ -75,7 +75,7 @@ def rising(column: Int64Array) -> bool:
 
 
 def consecutive(column: Int64Array) -> bool:
-    """Whether every value is the one before it plus one. The column is not empty."""
+    """Whether every value is the one before it plus one. The column must not be empty."""
     if len(column) == 1:
         return True
     return int(column[-1]) - int(column[0]) + 1 == len(column) and every(
@@ -84,14 +84,14 @@ def consecutive(column: Int64Array) -> bool:
 
 
 def only_hour(refs: Int64Array) -> int | None:
-    """The hour of all these refs, or None when they are of several (or there is none)."""
+    """The hour of all these refs, or None when they have several hours or there are no refs."""
     if len(refs) < 2:
         return int(refs[0]) >> HOUR_SHIFT if len(refs) else None
     return None if some((refs ^ refs[0]) >> HOUR_SHIFT) else int(refs[0]) >> HOUR_SHIFT
 
 
 def per_hour(refs: Int64Array) -> dict[int, int]:
-    """How many of the refs each hour has, of the hours that they name."""
+    """How many of the refs are in each hour, without hours that have none."""
     if len(refs) == 0:
         return {}
     only = only_hour(refs)
@@ -102,7 +102,7 @@ def per_hour(refs: Int64Array) -> dict[int, int]:
 
 
 def guests_per_hour(refs: Int64Array, origins: Int64Array) -> dict[int, int]:
-    """How many of the rows stand away from home, by the hours of their origins."""
+    """How many of the rows are in another hour than their origins, by the hour of the origin."""
     if refs is origins:
         return {}
     away = (refs ^ origins) >> HOUR_SHIFT != 0
@@ -116,7 +116,7 @@ def hours_of(refs: Int64Array) -> list[int]:
 
 
 def by_hour(refs: Int64Array) -> tuple[Int64Array | None, list[tuple[int, slice]]]:
-    """(order that sorts refs by hour, None if they are; each hour and where it then stands)."""
+    """(the order that sorts refs by hour, or None if they are sorted; each hour and its slice)."""
     hours = refs >> HOUR_SHIFT
     order: Int64Array | None = None
     if some(hours[1:] < hours[:-1]):

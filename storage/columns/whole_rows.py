@@ -1,7 +1,7 @@
-"""Structured rows moved whole.
+"""Copies structured rows as plain bytes.
 
-numpy moves structured values field by field: 300 ns for an index row where plain bytes take 10.
-So rows are picked, copied and put down through a view that knows no fields.
+numpy copies structured values field by field: 300 ns for an index row where plain bytes take 10.
+So rows are picked, copied and stored through a view that has no fields.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def copy_rows(rows: Rows) -> Rows:
 
 
 def put_rows(out: npt.NDArray[Any], at: Places, rows: npt.NDArray[Any]) -> None:
-    """`out[at] = rows`, one each or one for all."""
+    """`out[at] = rows`, with one row for each place or one for all."""
     assert out.dtype == rows.dtype, "rows of one layout"
     if isinstance(at, slice) and len(rows) == 1:
-        # Bytes repeat a row at a third of what it costs numpy.
+        # Repeating a row as bytes takes a third of the time that numpy takes.
         count = len(range(*at.indices(len(out))))
         _plain(out)[at] = np.frombuffer(rows.tobytes() * count, _void(rows.dtype.itemsize))
     else:

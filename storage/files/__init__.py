@@ -1,5 +1,5 @@
 """The file system as storage sees it: durable writes, reserves, maps.
 
-Imports: nothing of ours.
+Imports: layout, errors.
 Begin with `file_system`.
 """

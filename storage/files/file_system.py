@@ -1,8 +1,8 @@
-"""The one door through which storage reaches disk.
+"""The file system protocol: storage accesses the disk only through it.
 
-`FileSystem` and `File` are protocols; `OsFileSystem` is the real one. Tests hand in others that
-tear the last write, fill the disk, forget what was not fsynced or crash at a chosen call. Writes
-are positional (`pwrite`): a file has no cursor, so a retry can never append twice.
+`OsFileSystem` implements the protocols `FileSystem` and `File`. Tests pass other implementations,
+which tear the last write, fill the disk, lose what was not fsynced, or crash at a chosen call.
+Writes are positional (`pwrite`): a file has no cursor, so a retry can never append twice.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from delaylog.storage.files.spare_descriptors import NO_DESCRIPTOR
 T = TypeVar("T")
 
 IOV_MAX = 1024
-"""How many buffers one writev takes on Linux."""
+"""Most buffers of one writev on Linux."""
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-"""Messages and keys are readable by the broker's own user only."""
+"""Only the broker's own user may read messages and keys."""
 
 
 class Mapping(Protocol):
@@ -33,7 +33,7 @@ class Mapping(Protocol):
         """An object with the buffer protocol (writable only for private mappings)."""
 
     def forget(self, start: int, size: int) -> None:
-        """Give back the pages of a page-aligned range; a later touch reads the file again."""
+        """Release the pages of a page-aligned range; a later access reads the file again."""
 
     def close(self) -> None:
         """Unmap. No view of the buffer may be alive."""
@@ -45,22 +45,26 @@ class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes: ...
 
     def pwritev(self, buffers: Sequence[Any], offset: int) -> int:
-        """Write all buffers one after another at `offset`; returns the bytes written (all)."""
+        """Write all buffers one after another at `offset`; return their total size."""
 
     def begin_writing(self, offset: int, size: int) -> None:
-        """Let the system begin to bring a written range to the disk; nothing is promised."""
+        """Ask the system to begin writing a range to the disk; a hint without a guarantee."""
 
     def fdatasync(self) -> None: ...
 
     def punch(self, offset: int, size: int) -> None:
-        """Give back the blocks of a range, which reads as zeros then; nothing where that cannot be
-        done.
+        """Free the blocks of a range, which then reads as zeros.
+
+        Does nothing on a file system that does not support it.
         """
 
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Own the blocks of the first `size` bytes and be at least that long; bytes stay."""
+        """Allocate the blocks of the first `size` bytes, and extend a shorter file to this size.
+
+        The bytes of the file do not change.
+        """
 
     def size(self) -> int: ...
 
@@ -69,7 +73,7 @@ class File(Protocol):
     def map_private(self, offset: int, size: int) -> Mapping:
         """A copy-on-write mapping: stores stay in memory until they are written with pwritev.
 
-        The file must already be as long as the mapping reaches (holes are fine).
+        The mapping must not reach behind the end of the file (holes are fine).
         """
 
     def close(self) -> None: ...
@@ -98,21 +102,21 @@ class FileSystem(Protocol):
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int:
-        """Size of the file system that holds `path`."""
+        """Size of the file system that `path` is on."""
 
 
 def parent_of(path: str) -> str:
-    """The folder that a path's last name stands in."""
+    """The folder that contains the last name of a path."""
     return os.path.dirname(path.rstrip("/")) or "."
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its missing parents, all of them private; one that exists is kept."""
+    """Create a folder and its missing parents, all private; an existing folder stays as it is."""
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileNotFoundError:
         if os.path.isdir(parent_of(path)):
-            # Such as /proc, where nobody makes folders.
+            # The parent exists but takes no folders, as in /proc.
             raise
         make_folder(parent_of(path))
         make_folder(path)
@@ -122,7 +126,10 @@ def make_folder(path: str) -> None:
 
 
 def raise_disk_error(error: OSError, path: str) -> NoReturn:
-    """Translate an OSError: full disks are survivable, everything else stops the node."""
+    """Translate an OSError.
+
+    A full disk and a lack of descriptors are survivable; all other errors stop the node.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise DiskFullError(f"no space for {path}: {error.strerror}") from error
     if error.errno in NO_DESCRIPTOR:

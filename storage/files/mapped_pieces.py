@@ -1,8 +1,8 @@
 """Read-only mapped pieces of a growing file.
 
-A piece is mapped once the file has reached its end, is never resized, and is never closed while a
-view of it lives: callers copy what leaves the turn. Whatever is not covered by a whole piece is
-read with pread, so a short or unfinished file is never touched through a map.
+A piece is mapped once the file has reached the piece's end. It is never resized, and never closed
+while a view of it exists: callers copy bytes that they keep beyond the turn. Bytes that no whole
+piece covers are read with pread, so a short or unfinished file is never accessed through a map.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ LOG_PIECE_SIZE: Final = 8 << 20
 """Small enough that all but the last few MiB of a busy hour are mapped: scattered rows of the
 unfinished piece cost a pread each, four times a mapped look-up."""
 INDEX_PIECE_ROWS: Final = 18 * 4096
-"""Rows in an index piece: about 8 MiB, with row and page boundaries together."""
+"""Rows in an index piece: about 8 MiB, a whole number of rows and of pages."""
 RESIDENT_BYTES_MAX: Final = 24 << 20
-"""Estimate of resident mapped pages after which they are given back."""
+"""The pages are released once the estimate of the resident ones exceeds this."""
 _FAULT_AROUND_BYTES: Final = 65_536
-"""A touched page brings its neighbours along."""
+"""A page fault maps the neighbouring pages too, this much in all."""
 
 
 class MappedPieces:
@@ -32,7 +32,7 @@ class MappedPieces:
         self._touches = 0
 
     def touched(self, count: int) -> None:
-        """Scattered places were read; gives pages back when they may have become many."""
+        """Count reads of scattered places; release the pages when many may be resident."""
         self._touches += count
         resident = min(self._touches * _FAULT_AROUND_BYTES, len(self._pieces) * self._piece_size)
         if resident > RESIDENT_BYTES_MAX:
@@ -49,7 +49,7 @@ class MappedPieces:
         return memoryview(mapping.buffer)
 
     def forget(self) -> None:
-        """Give the resident pages of every piece back to the kernel."""
+        """Release the resident pages of every piece."""
         self._touches = 0
         for mapping in self._pieces.values():
             mapping.forget(0, self._piece_size)

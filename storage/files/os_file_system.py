@@ -1,4 +1,4 @@
-"""The file system of the operating system, as storage reaches it."""
+"""The file system protocol on top of the operating system's files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from delaylog.storage.files.spare_descriptors import NO_DESCRIPTOR, refill, with
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int]:
-    """The system's `fallocate`, which Python has no call for; one that does nothing elsewhere."""
+    """The C library's `fallocate`, which Python does not have; a no-op where it is missing."""
     found = getattr(ctypes.CDLL(None), "fallocate64", None)
     if found is None:
         return lambda *_: -1
@@ -42,17 +42,18 @@ def _fallocate() -> Callable[[int, int, int, int], int]:
 
 
 def _os_error() -> OSError:
-    """What made the last call of `_LIBC` fail."""
+    """The error of the last failed call of `_LIBC`."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
 
 
 class _OsMapping:
-    """A range of a file, mapped without a descriptor of its own.
+    """A mapped range of a file that keeps no descriptor.
 
-    Python's mmap keeps a duplicate of the descriptor for as long as the map lives. The kernel
-    chooses the address, so that it can map large pieces of its page cache at once. The map ends
-    with its last view, which a thread that looks at frames (`StallTrace`, debuggers) may hold.
+    Python's mmap keeps a duplicate of the descriptor as long as the map exists. The kernel chooses
+    the address, so that it can map large pieces of its page cache at once. The range is unmapped
+    with its last view, which a thread that inspects stack frames (`StallTrace`, debuggers) may
+    keep alive.
     """
 
     def __init__(self, fd: int, offset: int, size: int, *, private: bool) -> None:
@@ -82,7 +83,7 @@ class _OsMapping:
 
 
 class _CopyMapping:
-    """A private mapping's bytes in memory of their own; the file's stay where they are."""
+    """A private mapping as a copy of the file's bytes in anonymous memory."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -92,7 +93,7 @@ class _CopyMapping:
         return self._memory
 
     def forget(self, start: int, size: int) -> None:
-        """Nothing: the bytes are as good as the file's."""
+        """Do nothing: the bytes exist only in memory."""
 
     def close(self) -> None:
         with suppress(BufferError):
@@ -117,9 +118,10 @@ def _copy_of(fd: int, offset: int, size: int) -> _CopyMapping:
 
 @cache
 def _holes_take_space(device: int) -> bool:
-    """Whether looking at a hole through a map takes a page of the disk, as tmpfs has it.
+    """Whether reading a hole through a map allocates a block of the file system, as on tmpfs.
 
-    There, looking into a mapped hole of a full disk is a SIGBUS. Unknown devices are no tmpfs.
+    If that file system is full, reading a mapped hole raises SIGBUS. A device that is not listed
+    is taken not to be a tmpfs.
     """
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -160,8 +162,8 @@ class OsFile:
                 size = sum(memoryview(b).nbytes for b in part)
                 written = os.pwritev(self._fd, part, offset + total)
                 while written < size:
-                    # Linux writes short when a signal or the 2 GiB bound cuts in, or when the
-                    # disk fills half way: going on makes the last case an ENOSPC.
+                    # Linux writes less than asked for after a signal, beyond 2 GiB, or when the
+                    # disk fills half way: writing the rest turns the last case into ENOSPC.
                     rest = b"".join(part)[written:]
                     written += os.pwrite(self._fd, rest, offset + total + written)
                 total += size
@@ -170,20 +172,20 @@ class OsFile:
         return total
 
     def begin_writing(self, offset: int, size: int) -> None:
-        # Of dirty pages the advice begins the writing and leaves them where they are. An error of
-        # the disk is told by the fdatasync that follows.
+        # For dirty pages, this advice starts the write-back and keeps the pages. The fdatasync that
+        # follows reports an error of the disk.
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def punch(self, offset: int, size: int) -> None:
-        # Space is all that it is for: a file system that cannot do it keeps the blocks.
+        # It only saves space: a file system that does not support it keeps the blocks.
         _fallocate()(self._fd, _PUNCH_HOLE | _KEEP_SIZE, offset, size)
 
     def fdatasync(self) -> None:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            # A failed fsync drops the dirty pages and a retry says ok: never survivable.
+            # A failed fsync drops the dirty pages and a retry succeeds: the node must stop.
             raise DiskFailedError(f"fdatasync failed on {self._path}: {error.strerror}") from error
 
     def truncate(self, size: int) -> None:
@@ -215,12 +217,15 @@ class OsFile:
 
 
 def open_descriptor(path: str, flags: int) -> int:
-    """As `os.open`, if need be with a spare descriptor. Call `refill` once it is closed."""
+    """`os.open`, if necessary with a spare descriptor. Call `refill` after closing it."""
     return with_spares(partial(os.open, path, flags | os.O_CLOEXEC, FILE_MODE))
 
 
 def _briefly(act: Callable[[str], T], path: str) -> T:
-    """Do what opens files and closes them again. Raises NoDescriptorError, and OSError as it is."""
+    """Call `act`, which opens files and closes them again, if necessary with a spare descriptor.
+
+    Raises NoDescriptorError; any other OSError is passed on.
+    """
     try:
         return with_spares(partial(act, path))
     except OSError as error:
@@ -293,6 +298,6 @@ class OsFileSystem:
 
 
 class ReadOnlyFileSystem(OsFileSystem):
-    """The real file system for those who only look: files of others, folders mounted read-only."""
+    """The real file system, opened read-only: for other users' files and read-only mounts."""
 
     _access = os.O_RDONLY

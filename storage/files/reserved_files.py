@@ -1,9 +1,9 @@
 """A file system whose writes fall back on a `SpaceReserve` when the disk is full.
 
-Everything that has to go on without space is written through this door: the physical log, the
-hours, checkpoints, ticks. Writes are positional, so one that found no space half way is simply done
-again. Scratch that can do without (overflow of ready queues, copies of hot seconds) uses the plain
-file system and leaves the reserve alone.
+It is used for everything that must still be written when the disk is full: the physical log, the
+hours, checkpoints, ticks. Writes are positional, so a write that ran out of space half way is
+simply repeated. Scratch files that the broker can do without (overflow of ready queues, copies of
+hot seconds) use the plain file system and do not touch the reserve.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delaylog.storage.files.space_reserve import SpaceReserve
 
 
 class ReservedFile:
-    """An open file; see the module."""
+    """An open file whose writes may use the reserve."""
 
     def __init__(self, file: File, reserve: SpaceReserve) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class ReservedFile:
 
 
 class ReservedFileSystem:
-    """`fs` with a reserve behind it."""
+    """`fs`, with writes that may use the reserve."""
 
     def __init__(self, fs: FileSystem, reserve: SpaceReserve) -> None:
         self._fs = fs

@@ -1,7 +1,7 @@
-"""Int64 runs on disk: the overflow of a ready queue. Scratch: made anew at every start.
+"""Int64 runs on disk: the overflow of a ready queue. A scratch file: every start makes a new one.
 
-Values are read back in the blocks they were summed up in, and a block that is not the one written
-is an error: a changed ref could name a message that is not due.
+Values are read back in the blocks that have a checksum each. A wrong checksum is an error, since a
+changed ref could name a message that is not due.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK_BYTES: Final = BLOCK_VALUES * 8
 
 
 class RunFile:
-    """First in, first out, of int64 values in one file that starts over when it runs empty."""
+    """A queue of int64 values in one file, which is truncated whenever the queue is empty."""
 
     def __init__(
         self,
@@ -30,9 +30,10 @@ class RunFile:
         path: str,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """`later` takes the removal of the file, for whoever must not wait for it.
+        """`later` is given a function that removes the file, for callers that must not wait.
 
-        Hundreds of megabytes take a file system a tenth of a second. Such a run is not used again.
+        Removing hundreds of megabytes takes a tenth of a second. With `later`, do not use the run
+        after `close`.
         """
         self._later = later
         self._fs = fs
@@ -41,13 +42,13 @@ class RunFile:
         self._head = 0
         self._tail = 0
         self._crcs: list[int] = []
-        """Of each block, as far as it has been written."""
+        """The checksum of each block, as far as it has been written."""
 
     def __len__(self) -> int:
         return self._tail - self._head
 
     def push(self, values: Int64Array) -> None:
-        """Append values behind the last."""
+        """Append values."""
         if self._file is None:
             self._file = self._fs.open(self._path, create=True)
         raw = values.astype("<i8", copy=False).tobytes()
@@ -73,23 +74,23 @@ class RunFile:
             at = (block - first) * _BLOCK_BYTES
             if crc32c(raw[at : at + _BLOCK_BYTES]) != self._crcs[block]:
                 raise CorruptionError(
-                    "refs that are not the ones written",
+                    "refs with a wrong checksum",
                     path=self._path,
                     position=block * _BLOCK_BYTES,
-                    detail="a restart makes the file anew; check the disk",
+                    detail="check the disk; a restart creates the file again",
                 )
         out = np.frombuffer(raw, "<i8")[self._head - first * BLOCK_VALUES :][:count]
         self._head += count
         if self._head == self._tail:
             self._head = self._tail = 0
             self._crcs.clear()
-            # Too full even for that: the next values go over the old ones.
+            # On a disk too full even to truncate, the next values overwrite the old ones.
             with suppress(DiskFullError):
                 self._file.truncate(0)
         return out.astype(np.int64)
 
     def close(self) -> None:
-        """Close and remove the file, or let that be done later."""
+        """Close and remove the file, or have `later` do it."""
         file, self._file = self._file, None
         if file is None:
             return

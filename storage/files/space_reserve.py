@@ -1,9 +1,9 @@
 """A reserve of disk space: a preallocated file that is given up, in steps, when the disk is full.
 
-Blocks that are ours already cannot be taken by another program. When a write finds no space, a
-step of the file is cut off and the write is tried again, so that what was accepted is still split,
-delivered and settled; once space is back the file grows again (`refill`). The file holds nothing:
-its size is all there is to it.
+No other program can take blocks that are allocated to this file. When a write finds no space, a
+step of the file is cut off and the write is repeated, so that accepted messages are still split,
+delivered and settled. Once there is space again the file grows back (`refill`). The content of the
+file has no meaning, only its size.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import File, FileSystem, parent_of
 
 SHARE_OF_DISK: Final = 8
-"""At most one part in so many of a small file system is kept back."""
+"""On a small file system the reserve takes at most an eighth of it."""
 STEPS: Final = 64
-"""Given up in so many steps: what a step frees may be lost to another program, not all of it."""
+"""The reserve is given up in this number of steps, since another program may take what a step
+frees."""
 RESERVE: Final = "reserve"
-"""Its name in a data folder."""
+"""The name of the file in a data folder."""
 STEP_BYTES_MIN: Final = 64 << 10
 
 Result = TypeVar("Result")
 
 
 class SpaceReserve:
-    """The reserve of one data folder. Any thread may call; one at a time gets through."""
+    """The reserve of one data folder. Any thread may call it; a lock serialises the calls."""
 
     def __init__(self, fs: FileSystem, path: str, size_bytes: int) -> None:
-        """Adopt the file as it is; `stand` makes it. `size_bytes` 0 turns the reserve off."""
+        """Take over an existing file; `stand` creates it. `size_bytes` 0 turns the reserve off."""
         share = fs.total_bytes(parent_of(path)) // SHARE_OF_DISK
         self._fs = fs
         self._path = path
@@ -44,7 +45,7 @@ class SpaceReserve:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it stands."""
+        """Whether the file has its full size."""
         return self.size_bytes >= self.target_bytes
 
     def give(self) -> bool:
@@ -55,7 +56,7 @@ class SpaceReserve:
                 return False
             try:
                 file.truncate(size)
-                # A journal hands freed blocks out again when it has committed, not before.
+                # A journaling file system reuses freed blocks only after its journal commits.
                 file.fdatasync()
             except DiskFullError:
                 return False
@@ -64,7 +65,7 @@ class SpaceReserve:
             return True
 
     def making_room(self, act: Callable[[], Result]) -> Result:
-        """Do what found the disk full again and again, each time with a step less in reserve.
+        """Repeat `act`, which found the disk full, giving up one step of the reserve each time.
 
         Raises DiskFullError when the reserve is used up.
         """
@@ -77,10 +78,10 @@ class SpaceReserve:
                 continue
 
     def refill(self, free_bytes: int) -> bool:
-        """Grow towards the target while `free_bytes` allow it; returns whether it is whole.
+        """Grow towards the target while `free_bytes` allow it; return whether it is complete.
 
-        Nothing happens before it has stood once. A step's worth stays free beside it, so that it
-        does not take what the next write needs.
+        Does nothing before `stand` has created the file. It leaves the bytes of one step free, so
+        that it does not take the space that the next write needs.
         """
         with self._lock:
             try:
@@ -92,14 +93,14 @@ class SpaceReserve:
                     free_bytes -= size - self.size_bytes
                     self.size_bytes = size
             except DiskFullError:
-                # Somebody else was faster, or a quota counts otherwise: space is not back yet.
+                # Another program was faster, or a quota applies: there is not enough space yet.
                 pass
             return self.whole
 
     def stand(self, free_bytes: int) -> bool:
-        """At a start: make what is there real and of the wanted size, then as `refill`.
+        """At a start: create the file, or cut it to the target and allocate it; then `refill`.
 
-        A copied folder may bring the file as a hole.
+        In a copied folder the file may be a hole.
         """
         with self._lock:
             size = min(self.size_bytes, self.target_bytes)
@@ -124,7 +125,7 @@ class SpaceReserve:
         try:
             self._open_file().allocate(size)
         except DiskFullError:
-            # Space allocated before the disk was full is given back, so `size_bytes` is exact.
+            # Free the blocks allocated before the disk was full, so that `size_bytes` is exact.
             self._open_file().truncate(self.size_bytes)
             raise
 

@@ -1,7 +1,8 @@
 """Reserves file descriptors for the broker's own files.
 
 When a file cannot be opened because no descriptor is free, a spare one is released for it. So
-connections and other parts of the program cannot keep the broker from opening its log and hours.
+neither connections nor other parts of the program can keep the broker from opening its log and
+hours.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 SPARES: Final = 16
-"""Reserved descriptors: more than the broker opens between two files that it closes."""
+"""Reserved descriptors: more than the broker ever opens before it closes a file again."""
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """Errors of a process, or a machine, that has no descriptor left."""
 
@@ -40,8 +41,9 @@ def give_spare() -> bool:
 
 
 def with_spares(act: Callable[[], T]) -> T:
-    """Call `act`, releasing a spare descriptor and calling it again each time none is free. `act`
-    must be safe to repeat.
+    """Call `act`; whenever no descriptor is free, release a spare one and call it again.
+
+    `act` must be safe to repeat.
     """
     while True:
         try:

@@ -1,8 +1,8 @@
-"""A file system that never asks the disk to be quick: for folders that no crash has to outlive.
+"""A file system without fsync: for folders that need not survive a crash of the machine.
 
-A test that moves thirty days in a moment touches the files of hundreds of hours, and would wait for
-the disk at each of them. What is written is with the operating system: it survives the program,
-however that ends, and not the machine.
+A test that moves the clock by thirty days writes the files of hundreds of hours, and would wait for
+the disk at each of them. Written bytes are in the operating system's cache: they survive any end of
+the program, but not of the machine.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
 
 class UnsyncedFile(OsFile):
-    """An open file whose bytes reach the disk when the system likes."""
+    """An open file that the operating system writes to the disk at any time."""
 
     def fdatasync(self) -> None:
-        """Nothing is waited for."""
+        """Do nothing."""
 
 
 class UnsyncedFileSystem(OsFileSystem):
@@ -23,4 +23,4 @@ class UnsyncedFileSystem(OsFileSystem):
     _file = UnsyncedFile
 
     def sync_folder(self, path: str) -> None:
-        """Nothing is waited for."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
 """Small files that are read and written whole.
 
-What replaces a file is durable before it takes the name, so a crash leaves the old file or the new
-one. The rename itself is durable once its folder is synced, which is up to the caller.
+A replacement is durable before it is renamed, so a crash leaves either the old file or the new one.
+The rename itself is durable once the caller has synced the folder.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 
 
 def size_of(fs: FileSystem, path: str) -> int:
-    """The bytes of a file."""
+    """The size of a file in bytes."""
     with closing(fs.open(path)) as file:
         return file.size()
 
 
 def write_file(fs: FileSystem, path: str, parts: Sequence[Any]) -> None:
-    """Make a file that does not exist of these bytes, durably."""
+    """Create a file with these bytes, durably; it must not exist."""
     with closing(fs.open(path, create=True)) as file:
         file.pwritev(parts, 0)
         file.fdatasync()
 
 
 def replace_file(fs: FileSystem, path: str, parts: Sequence[Any]) -> None:
-    """Write a file aside, durably, and rename it to `path`."""
+    """Write a temporary file, durably, and rename it to `path`."""
     aside = f"{path}.tmp"
     if fs.exists(aside):
         fs.unlink(aside)

@@ -1,12 +1,12 @@
-"""A filter of the ids that are stored on disk: "no" is certain, "perhaps" costs a look-up there.
+"""A filter of the ids stored on disk: "no" is certain, "perhaps" costs a look-up on disk.
 
-A blocked Bloom filter of 64-bit words, two bytes for each id that it is made for: a key has five
-bits in one word. The upper half of a key chooses the word, so keys in their order touch the words
-in theirs; the lowest twelve bits choose the five. One key in three hundred that is not there
-passes a filter that holds what it was made for. Keys cannot be taken out.
+This is a blocked Bloom filter of 64-bit words, with two bytes of memory for each id of its
+capacity. A key sets five bits in one word. The upper half of a key chooses the word, so keys in
+ascending order touch the words in ascending order; the lowest twelve bits choose the five bits. A
+filter filled to its capacity passes one absent key in three hundred. Keys cannot be removed.
 
-One thread adds while another one asks: a word is written at once, and who asks finds keys that are
-being added elsewhere.
+One thread may add while another one looks up: each word is written atomically, and until their add
+is complete, look-ups find the keys in memory (id_index.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delaylog.storage.layout import Int64Array
 
 BYTES_AN_ID: Final = 2
 COUNT_MIN: Final = 32_768
-"""Fewer ids take as much memory as these."""
+"""Least capacity of a filter."""
 _BITS: Final = 5
 _PATTERNS: Final = 4_096
 _LOW: Final = np.uint64(_PATTERNS - 1)
@@ -40,7 +40,7 @@ _PATTERN_SINGLY: Final = _PATTERN.tolist()
 
 
 class IdFilter:
-    """Made for `capacity` keys at least `count`; it may be given more, and lets more pass then."""
+    """A filter for `count` keys, or COUNT_MIN. With more keys it passes more absent ones."""
 
     def __init__(self, count: int) -> None:
         self.capacity = max(count, COUNT_MIN)
@@ -51,19 +51,19 @@ class IdFilter:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the filter."""
         return self._words.nbytes
 
     def _places(self, keys: KeyArray) -> Int64Array:
         return ((keys >> _32) * np.uint64(len(self._words)) >> _32).view(np.int64)
 
     def add(self, keys: KeyArray) -> None:
-        """Let these pass from now on. Keys in their order are added fastest."""
+        """Let these keys pass from now on. Ascending keys are added fastest."""
         np.bitwise_or.at(self._words, self._places(keys), _PATTERN[(keys & _LOW).view(np.int64)])
         self.count += len(keys)
 
     def passing(self, keys: KeyArray) -> Int64Array:
-        """The places of the keys that may be there, ascending."""
+        """The places of the keys that may be stored, ascending."""
         if len(keys) <= FEW:
             words, size, pattern = self._words_singly, len(self._words), _PATTERN_SINGLY
             passed = [

@@ -1,7 +1,7 @@
-"""The ids of an ended hour leave the id index, in jobs for a worker thread.
+"""Removes the ids of an ended hour from the id index, in jobs for a worker thread.
 
-Ids are hashes, so those of one stretch of rows lie all over the index. They are gathered and
-sorted by key first: then each job looks up a stretch of neighbours, which share pages.
+Ids are hashes, so those of consecutive rows are spread over the whole index. They are gathered and
+sorted by key first: then each job looks up neighbouring keys, which share pages.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from delaylog.storage.layout import HOUR_SHIFT, Int64Array, RowArray
 from delaylog.storage.work import Work
 
 READ_ROWS: Final = 16_384
-"""Rows of one job: numpy holds the interpreter's lock for some of the work on them."""
+"""Rows of one job: numpy keeps the interpreter's lock for a part of the work on them."""
 SORTED_MAX: Final = 1 << 19
 """Ids that are sorted together: 10 MiB."""
 
 
 def owned_ids(rows: RowArray, hour: int | Int64Array) -> OwnedIds:
-    """The client-chosen ids of those rows that have their origin in `hour`, one or one each.
+    """The client-chosen ids of the rows whose origin is in `hour`.
 
-    A message that only passed through on its way may live elsewhere.
+    `hour` is one for all rows, or one for each. A row with an origin in another hour is a moved
+    message, which may be living in a third hour.
     """
     mask = (rows["id_hash"] != 0) & (rows["origin"].astype(np.int64) >> HOUR_SHIFT == hour)
     out = np.empty(int(np.count_nonzero(mask)), OWNED_ID)
@@ -35,7 +36,7 @@ def owned_ids(rows: RowArray, hour: int | Int64Array) -> OwnedIds:
 
 
 def forget_hour(ids: IdIndex, folder: DelayHour) -> Work:
-    """Remove the ids of an hour's rows, unless a newer message took the id."""
+    """Remove the ids of an hour's rows, except ids that a newer message has taken."""
     found: list[OwnedIds] = []
     for first in range(1, folder.row_count + 1, READ_ROWS):
         yield partial(_gather, folder, first, found)

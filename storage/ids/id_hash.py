@@ -1,17 +1,17 @@
-"""Hashes of ids: 64 bits each, a whole column in a few passes of numpy, keyed.
+"""Hashes of ids: keyed, 64 bits each, computed for a whole column in a few passes of numpy.
 
-A log that was born at feature level 2 has a key of 16 random bytes in its LEVEL frame; without the
-key nobody can choose ids that collide. A log of release 0.1.0 has none and keeps blake2b.
+A log that was created at feature level 2 has a key of 16 random bytes in its LEVEL frame; without
+the key nobody can choose ids that collide. A log of release 0.1.0 has no key and keeps blake2b.
 
 Layout of the keyed hash, part of the log's format. The id is padded with zeros to 32-bit words
 w[0..m), little-endian. Two lanes each have 64-bit numbers k[0..], drawn from the key by SHAKE-256:
 
-    lane = (k[0] + k[1] * size + sum(k[2 + i] * w[i])) mod 2**64, of which the upper 32 bits count
-    hash = mix(upper half of lane 0 << 32 | upper half of lane 1), 0 becomes 1
+    lane = (k[0] + k[1] * size + sum(k[2 + i] * w[i])) mod 2**64
+    hash = mix(upper 32 bits of lane 0 << 32 | upper 32 bits of lane 1), 0 becomes 1
 
-Each lane is strongly universal (multilinear hashing), so two ids collide with a chance of 2**-64
-for who does not know the key. `mix` is a bijection; it spreads ids that differ in their last digits
-over all bits. Ids longer than 256 bytes get blake2b with the key. 0 stands for "no id".
+Each lane is strongly universal (multilinear hashing), so two ids chosen without knowledge of the
+key collide with a probability of 2**-64. `mix` is a bijection; it spreads ids that differ in their
+last digits over all bits. Ids longer than 256 bytes use blake2b with the key. 0 means "no id".
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 _WORD: Final = 4
 _WORDS_MAX: Final = 64
 _SINGLY_MAX: Final = 6
-"""Up to so many ids are hashed one by one: numpy's fixed price is about 15 us a column."""
+"""Up to this number of ids are hashed one by one: numpy's fixed cost is about 15 us a column."""
 _WORDS_FEW: Final = 8
-"""Ids of at most so many words are hashed together, whatever their sizes."""
+"""Ids of at most this number of words are hashed together, whatever their sizes."""
 _CLASSES: Final = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _WORDS_MAX])
-"""Ids are hashed together whose words, filled up with zeros, are as many."""
+"""Sizes in words. Ids padded with zeros to the same one of these are hashed together."""
 _OFFSETS: Final = np.arange(_WORDS_MAX) * _WORD
 _LEFT: Final = np.clip(np.arange(_WORDS_MAX * _WORD + 1)[:, None] - _OFFSETS, 0, _WORD)
 _MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)[_LEFT]
@@ -49,7 +49,7 @@ _33: Final = np.uint64(33)
 _32: Final = np.uint64(32)
 _STRUCTS: Final = [struct.Struct(f"<{words}I") for words in range(_WORDS_MAX + 1)]
 _LANE_BITS: Final = 128
-"""Room of a lane's sum, of 64 products of 96 bits each, before it is cut to 64."""
+"""Bits for a lane's sum, of 64 products of 96 bits each, before it is cut to 64 bits."""
 
 
 class IdHash:
@@ -63,7 +63,7 @@ class IdHash:
             lanes = np.frombuffer(raw, "<u8").reshape(2, numbers).astype(np.uint64)
             self._starts, self._sizes = lanes[:, 0].copy(), lanes[:, 1].copy()
             self._words = np.ascontiguousarray(lanes[:, 2:].T)
-            # Both lanes of a single id are summed up in one Python integer.
+            # Both lanes of a single id are summed in one Python integer.
             self._pairs = [low | high << _LANE_BITS for high, low in lanes.T.tolist()]
 
     def one(self, value: bytes) -> int:
@@ -119,7 +119,7 @@ class IdHash:
         return self._mixed(taken, sizes)
 
     def _mixed(self, taken: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> Hashes:
-        """Hashes of ids given as their words, one row each, and their sizes."""
+        """Hashes of ids given as their words, one row for each id, and their sizes."""
         lanes = taken.astype(np.uint64) @ self._words[: taken.shape[1]]
         lanes += sizes.astype(np.uint64)[:, None] * self._sizes + self._starts
         mixed: Hashes = (lanes[:, 0] & _UPPER) | (lanes[:, 1] >> _32)
@@ -131,7 +131,7 @@ class IdHash:
 
 
 def _words_of_one_size(column: TextColumn, n: int, size: int) -> npt.NDArray[np.uint32]:
-    """The words of ids that are all of one size, filled up with zeros, one row each."""
+    """The words of ids that all have one size, padded with zeros, one row for each id."""
     padded = np.zeros((n, -(-size // _WORD) * _WORD), np.uint8)
     padded[:, :size] = np.frombuffer(column.block, np.uint8).reshape(n, size)
     return padded.view("<u4")

@@ -1,11 +1,11 @@
 """Id index: client-chosen ids -> newest origin ref, on disk, with bounded memory.
 
-A hint, never a truth: every hit is checked against the row (epoch tag, id, topic) before it
-decides anything. Recent ids live in memory; a checkpoint writes them as a sorted run (`id_run.py`),
-and runs of alike sizes are merged in the background. A filter in memory spares new ids the look-up
-in runs. The runs are a cache of the delay indexes, and the file `index` says which ones there are
-and up to which log position they are whole; what is missing, behind, damaged or of an earlier
-release is made anew from the rows.
+The index is a hint: every hit is checked against the row (epoch tag, id, topic) before it decides
+anything. Recent ids are in memory; a checkpoint writes them as a sorted run (`id_run.py`), and runs
+of similar sizes are merged in the background. A filter in memory saves the look-up in runs for most
+new ids. The runs are a cache of the delay indexes. The file `index` lists them, and states up to
+which log position they are complete. Ids that are missing, for later positions or because the
+index was damaged or of an earlier release, are added again from the rows.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ Jobs = Generator[Callable[[], None], None, None]
 """Jobs for any thread, one after the other."""
 OwnedIds = npt.NDArray[np.void]
 OWNED_ID: Final = np.dtype([("topic", "<u4"), ("id_hash", "<u8"), ("origin", "<i8")])
-"""An id and the origin of the message that it is removed for."""
+"""An id and the origin of the ended message whose id it was."""
 INDEX: Final = "index"
 _MAGIC: Final = 0x58494C44  # "DLIX"
 MERGED_RUNS: Final = 4
-"""So many neighbours of one size, or smaller, become one: a run is rewritten once for each factor
-of four by which the index grows."""
+"""Neighbouring runs of one size, or smaller, that are merged into one: a run is rewritten once
+each time the index grows fourfold."""
 SIZE_MIN: Final = 16_384
-"""Runs of fewer ids count as of one size, and are merged for their number alone."""
+"""Runs with fewer ids count as of one size; only their number decides about merging them."""
 FILTER_FILLED_MAX: Final = 1.5
-"""A filter is made anew, at two bytes an id, when it holds more than so many times as many."""
+"""A filter is rebuilt, at two bytes an id, before it has more keys than its capacity times this."""
 FILTER_SPARE_MAX: Final = 2
-"""And after a merge that leaves so many times fewer ids than it was given."""
+"""A filter is rebuilt, too, after a merge, if it has this many times as many keys as ids are left.
+"""
 REST_TOUCHES: Final = 4_096
-"""After so many look-ups in runs their pages are given back: each may have touched one of its own,
-with which the kernel maps the fifteen around it, and all of those count as resident."""
+"""After this number of look-ups in runs, the runs release their pages. Each look-up may have
+touched another page; the kernel maps the fifteen around it too, and all count as resident."""
 
 
 class StoredIds(NamedTuple):
-    """What the file `index` says."""
+    """The content of the file `index`."""
 
     position: int
     """Every id of frames below this log position is in the runs."""
     runs: list[tuple[int, int]]
-    """(number, ids) of each, oldest first: the newest run that has a key counts."""
+    """(number, ids) of each run, oldest first: the newest run that has a key decides."""
 
 
 def run_path(path: str, number: int) -> str:
@@ -65,7 +66,7 @@ def run_path(path: str, number: int) -> str:
 
 
 def read_stored(fs: FileSystem, path: str) -> StoredIds:
-    """The file `index` of an id index. Raises CorruptionError when it is not the one written."""
+    """The content of an id index's file `index`. Raises CorruptionError if it is damaged."""
     file = f"{path}/{INDEX}"
     opened = open_file(_MAGIC, read_file(fs, file))
     if opened is None:
@@ -75,7 +76,10 @@ def read_stored(fs: FileSystem, path: str) -> StoredIds:
 
 
 def open_runs(fs: FileSystem, path: str, stored: StoredIds) -> list[IdRun]:
-    """The runs of an id index. Raises CorruptionError when one is missing or its header damaged."""
+    """The runs of an id index.
+
+    Raises CorruptionError when a run is missing or its header is damaged.
+    """
     runs = []
     for number, count in stored.runs:
         name = run_path(path, number)
@@ -93,16 +97,16 @@ class IdIndex:
         self._path = path
         self._recent = RecentIds()
         self._flushing: list[RecentIds] = []
-        """What was set aside, oldest first: several after a flush that was cut short."""
+        """Ids set aside for a flush, oldest first: several tables after a flush that failed."""
         self._filter = IdFilter(0)
         self._runs: list[IdRun] = []
         self._number = 0
-        """Of the newest run that was begun; a number is used once."""
+        """The number of the newest run that was begun; no number is used twice."""
         self.position = 0
         """Every id of frames below this log position is stored."""
         self._touched = 0
         self.set_aside = ""
-        """Why an earlier index was removed at this start, if one was."""
+        """Why this start removed the index that it found, or ""."""
         try:
             self._load()
         except (CorruptionError, DiskFailedError) as error:
@@ -132,11 +136,11 @@ class IdIndex:
         self.position = stored.position
 
     def _remove_others(self) -> None:
-        """Remove what is not among the runs: a flush or a merge may have been cut short."""
+        """Remove files of runs that are not listed: a flush or a merge may have been cut short."""
         self._remove_files_but([INDEX, *(f"{run.number}.ids" for run in self._runs)])
 
     def _remove_files_but(self, kept: Collection[str]) -> None:
-        """Remove files of this index, and of that of earlier releases; others may be here."""
+        """Remove files of this index, and of indexes of earlier releases, but no other files."""
         for name in sorted(set(self._fs.listdir(self._path)) - set(kept)):
             if name.endswith((".ids", ".mdb")) or name.startswith(INDEX):
                 self._fs.unlink(f"{self._path}/{name}")
@@ -149,20 +153,20 @@ class IdIndex:
         return self._recent.count
 
     def put(self, topic: int, hashes: npt.NDArray[np.uint64], refs: Int64Array) -> None:
-        """Remember messages, each as the newest of its id; a hash of 0 stands for no id."""
+        """Store each message as the newest one with its id; a hash of 0 means no id."""
         if not every(hashes):
             named = np.flatnonzero(hashes)
             hashes, refs = hashes[named], refs[named]
         self._recent.put(keys_of(topic, hashes), refs)
 
     def put_rows(self, rows: RowArray, refs: Int64Array) -> None:
-        """Remember the rows that have a client-chosen id and are their own origin."""
+        """Store the rows that have a client-chosen id and are their own origin."""
         mine = np.flatnonzero((rows["id_hash"] != 0) & (rows["origin"] == refs))
         if len(mine):
             self._recent.put(keys_of(rows["topic"][mine], rows["id_hash"][mine]), refs[mine])
 
     def get_column(self, topic: int, hashes: npt.NDArray[np.uint64]) -> Int64Array:
-        """A ref per hash, 0 where there is none."""
+        """A ref for each hash, 0 where there is none."""
         keys = keys_of(topic, hashes)
         out = self._recent.get(keys)
         for table in reversed(self._flushing):
@@ -180,9 +184,9 @@ class IdIndex:
         return out
 
     def _look_up(self, keys: KeyArray) -> Int64Array:
-        """A ref per key from the runs, 0 where there is none."""
+        """A ref for each key from the runs, 0 where there is none."""
         out = np.zeros(len(keys), np.int64)
-        # In their order in the runs neighbours share pages.
+        # In ascending order neighbouring keys share pages of a run.
         left = np.argsort(keys)
         keys = keys[left]
         for run in reversed(self._runs):
@@ -209,19 +213,19 @@ class IdIndex:
             self._recent = self._recent.successor()
 
     def write_flush(self, position: int) -> None:
-        """Store what was set aside, durably, all at once; for whoever has nothing beside it."""
+        """Store the ids set aside, durably, in one call; for callers with no other work waiting."""
         for jobs in (self.flush_jobs(position), self.merge_jobs()):
             for job in jobs:
                 job()
 
     def flush_jobs(self, position: int) -> Jobs:
-        """Store what was set aside, durably; the last job says up to where the index is whole."""
+        """Store the ids set aside, durably; the index is then complete up to `position`."""
         box: list[tuple[KeyArray, Int64Array]] = []
         yield lambda: box.append(newest(self._flushing))
         yield from self._push(*box.pop(), position)
 
     def end_flush(self) -> None:
-        """Forget what is stored now."""
+        """Drop the tables that the flush has stored."""
         self._flushing = []
 
     def _push(self, keys: KeyArray, refs: Int64Array, position: int) -> Jobs:
@@ -237,7 +241,7 @@ class IdIndex:
     def _write(
         self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[IdRun]
     ) -> Jobs:
-        """Write a run by jobs, and append it to the others unless it is empty."""
+        """Write a run by jobs, and append it to `runs` unless it is empty."""
         self._number = number = self._number + 1
         path = run_path(self._path, number)
         writer = RunWriter(self._fs, path, room)
@@ -246,7 +250,7 @@ class IdIndex:
                 yield partial(job, writer)
             if writer.count:
                 yield writer.finish
-                # The name of a run is durable before `index` says it.
+                # The name of a run is durable before `index` lists it.
                 yield partial(self._fs.sync_folder, self._path)
                 runs.append(IdRun(self._fs, path, number, writer.count))
         except DiskFullError:
@@ -256,7 +260,7 @@ class IdIndex:
             writer.close()
 
     def _let_pass(self, keys: KeyArray, runs: Sequence[IdRun]) -> Jobs:
-        """Let ids that were stored pass the filter; it is made anew where it is too full."""
+        """Add stored ids to the filter, or rebuild the filter if it would be too full."""
         filter_ = self._filter
         if filter_.count + len(keys) <= filter_.capacity * FILTER_FILLED_MAX:
             for first in range(0, len(keys), SLICE_IDS):
@@ -272,7 +276,7 @@ class IdIndex:
         self._filter = filter_
 
     def _keep(self, runs: list[IdRun], position: int) -> Jobs:
-        """Let these be the runs, durably, and remove the others."""
+        """Make `runs` the runs of the index, durably, and remove all others."""
 
         def write() -> None:
             parts = [msgpack.packb([(run.number, run.count) for run in runs])]
@@ -295,10 +299,11 @@ class IdIndex:
         return self._crowded() is not None
 
     def _crowded(self) -> int | None:
-        """Where the newest runs begin that are to be merged, if there are enough of them."""
+        """The first of the newest runs that are to be merged, or None if they are too few."""
         counts = [run.count for run in self._runs]
         if len(counts) > 1 and sum(counts[1:]) >= max(counts[0], SIZE_MIN):
-            # What was forgotten leaves only with the oldest run. Growth doubles it each time.
+            # Forgotten ids are dropped only in a merge with the oldest run. Since this waits for
+            # as many ids behind it, a growing oldest run doubles each time.
             return 0
         sizes = [max(count, SIZE_MIN).bit_length() // 2 for count in counts]
         for size in sorted(set(sizes)):
@@ -310,7 +315,7 @@ class IdIndex:
         return None
 
     def merge_jobs(self) -> Jobs:
-        """Merge runs of alike sizes until there are few of them."""
+        """Merge runs of similar sizes until few are left."""
         while (start := self._crowded()) is not None:
             old = self._runs[start:]
             room = sum(run.count for run in old)
@@ -327,7 +332,7 @@ class IdIndex:
             yield from self._keep(runs, self.position)
 
     def forget_jobs(self, owned: Sequence[OwnedIds]) -> Jobs:
-        """Remove stored ids, durably, unless a newer message took the id."""
+        """Remove stored ids, durably, except ids that a newer message has taken."""
         if not owned:
             return
         ordered: list[tuple[KeyArray, Int64Array]] = []
@@ -350,7 +355,7 @@ class IdIndex:
             yield partial(look, keys[part], origins[part])
 
         def join() -> None:
-            # A row that moved within its hour names the same message again.
+            # A message that moved within its hour has several rows with the same origin.
             found = np.concatenate(gone)
             forgotten.append(found[lasts(found)])
 

@@ -1,4 +1,4 @@
-"""Merging of ids: tables in memory become a run, and runs become one."""
+"""Merging of ids: tables in memory become one run, and several runs become one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE: Final = np.uint64(1)
 
 
 def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
-    """Topic and id hash as one number, never 0: the same id in two topics has two of them."""
+    """Topic and id hash mixed into one key, never 0: one id has different keys in two topics."""
     if isinstance(topics, int):
         salt = topics * _TOPIC_FACTOR & _ALL
         if len(hashes) <= FEW:
@@ -31,7 +31,7 @@ def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]
 
 
 def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
-    """All ids of some tables by key; of a key that is there twice, the last one."""
+    """All ids of some tables, sorted by key; of a key in two tables, the ref in the last one."""
     if len(tables) == 1:
         return in_key_order(*tables[0].columns())
     joined = RecentIds()
@@ -46,7 +46,7 @@ def in_key_order(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array
 
 
 def lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
-    """Which ascending keys are the last of their value."""
+    """Which of the ascending keys are the last of several equal ones."""
     lasts = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=lasts[:-1])
     return lasts
@@ -59,9 +59,9 @@ def add_all(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
 def merge_runs(
     runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
 ) -> None:
-    """Add the keys from `first` to `last` of neighbouring runs, oldest first, each once.
+    """Add the keys from `first` to `last` of neighbouring runs, oldest first, each key once.
 
-    Keys are hashes, so an even share of their range holds an even share of them.
+    Keys are hashes, so equal parts of their range have about equal numbers of keys.
     """
     parts = []
     for run in runs:

@@ -1,12 +1,12 @@
 """Sorted runs of the id index: immutable files of keys and refs.
 
-A run is written once, in the order of its keys, and never changed; a merge writes a new one. Its
-size need not be known before: the refs begin behind the room that was left for keys, and what is
-not used of that is a hole.
+A run is written once, in the order of its keys, and never changed; a merge writes a new one. The
+number of ids need not be known in advance: the refs begin behind the room for the most keys that
+there may be, and the unused part of this room is a hole in the file.
 
     0       _HEADER (64): magic u32, version u16, 2 zeros, count u64, room u64, crc32c u32 of the
-            keys, of the refs, and of this header with a zero in that place; 28 zeros
-    64      keys u64, ascending, one each
+            keys, of the refs, and of this header with zeros in place of the last one; 28 zeros
+    64      keys u64, ascending, each key once
     64+8r   refs i64 in the same order, where r is the room; 0 = the id was forgotten
 """
 
@@ -31,21 +31,21 @@ _MAGIC: Final = 0x52494C44  # "DLIR"
 _VERSION: Final = 1
 _WIDTH: Final = 8
 SLICE_IDS: Final = 32_768
-"""Ids that are read, sorted or written at a time: 10 ms or less of a thread."""
+"""Ids that one job reads, sorts or writes: at most 10 ms of work."""
 
 
 class RunWriter:
-    """Writes a run; any thread, one call after another."""
+    """Writes a run; on any thread, one call at a time."""
 
     def __init__(self, fs: FileSystem, path: str, room: int) -> None:
-        """Room for at most so many ids. What an earlier attempt left is written over."""
+        """`room` = most ids of the run. A file that an earlier attempt left is overwritten."""
         self._file = fs.open(path, create=True)
         self._room = room
         self._crcs = [0, 0]
         self.count = 0
 
     def add(self, keys: KeyArray, refs: Int64Array) -> None:
-        """The next ids, in the order of their keys."""
+        """Append the next ids, in the order of their keys."""
         starts = (_HEADER.size, _HEADER.size + self._room * _WIDTH)
         for which, column in enumerate((keys.astype("<u8"), refs.astype("<i8"))):
             raw = column.tobytes()
@@ -55,10 +55,10 @@ class RunWriter:
                 self._file.begin_writing(at, len(raw))
                 self._crcs[which] = crc32c(raw, self._crcs[which])
         self.count += len(keys)
-        assert self.count <= self._room, "a run has the room that it needs"
+        assert self.count <= self._room, "a run has at most as many ids as it has room for"
 
     def finish(self) -> None:
-        """Make the whole run durable; its name is so once the folder is synced."""
+        """Make the run's bytes durable; its name becomes durable when the folder is synced."""
         head = (_MAGIC, _VERSION, self.count, self._room, *self._crcs)
         self._file.truncate(_HEADER.size + (self._room + self.count) * _WIDTH)
         self._file.pwritev([_HEADER.pack(*head, crc32c(_HEADER.pack(*head, 0)))], 0)
@@ -70,14 +70,14 @@ class RunWriter:
 
 
 class IdRun:
-    """A run that is mapped, of which resident pages are given back by `rest`."""
+    """A run, mapped into memory; `rest` releases its resident pages."""
 
     def __init__(
         self, fs: FileSystem, path: str, number: int = 0, count: int | None = None
     ) -> None:
-        """Of so many ids, if it is known; `check` reads more than the header.
+        """`count` = the ids that the run must have, if known. Only the header is verified.
 
-        Raises CorruptionError when that is not the one written.
+        Raises CorruptionError if the header is damaged; `check` verifies the rest.
         """
         self.number = number
         self._path = path
@@ -95,20 +95,20 @@ class IdRun:
             self._map = file.map_read(0, self.size)
         self._refs_start = _HEADER.size + room * _WIDTH
         self.keys: KeyArray = np.frombuffer(self._map.buffer, "<u8", count, _HEADER.size)
-        """A view of the file."""
+        """A view of the mapped file."""
         self.refs: Int64Array = np.frombuffer(self._map.buffer, "<i8", count, self._refs_start)
 
     def slices(self) -> Iterator[tuple[KeyArray, Int64Array]]:
-        """Keys and refs, part by part, as views whose pages are given back."""
+        """Keys and refs, part by part, as views; the pages of a part are released after it."""
         for first in range(0, self.count, SLICE_IDS):
             part = slice(first, first + SLICE_IDS)
             yield self.keys[part], self.refs[part]
             self.rest()
 
     def check(self, fs: FileSystem) -> Iterator[KeyArray]:
-        """The keys, part by part; then raises CorruptionError if a byte is not the one written.
+        """Yield the keys, part by part, then raise CorruptionError if a checksum is wrong.
 
-        They are read, and not seen in the map: a sector that fails would kill the process there.
+        The file is read, not accessed through the map, where a bad sector would kill the process.
         """
         with closing(fs.open(self._path)) as file:
             for start, wanted in (
@@ -126,14 +126,14 @@ class IdRun:
                     raise CorruptionError("a damaged run of ids", path=self._path, position=start)
 
     def find(self, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
-        """(places of the keys that are here, their refs); ascending keys share pages."""
+        """(places of the keys found here, their refs); ascending keys share pages."""
         at = np.searchsorted(self.keys, keys)
         at[at == self.count] = 0
         places = np.flatnonzero(self.keys[at] == keys)
         return places, self.refs[at[places]]
 
     def rest(self) -> None:
-        """Give the pages of the map back: they count as resident."""
+        """Release the pages of the map, since they count as resident memory."""
         self._map.forget(0, self.size)
 
     def close(self) -> None:

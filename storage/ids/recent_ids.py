@@ -1,11 +1,12 @@
 """Recent ids: key -> ref in memory, as an open hash table of columns.
 
-A key is a mixed 64-bit number and never 0, a ref is positive. Sixteen bytes a slot instead of the
-hundreds that a dict takes; slots form buckets of eight keys, one cache line each, which fill from
-the front, and a key that finds its bucket full goes on to the next one. So a batch is looked up in
-one pass of numpy over whole buckets, and nearly always in no second one; few keys are looked up by
-a loop over the same columns. A full table moves into one of twice its size a little at every put,
-which was touched a little at every put before: none pays for all that came before it.
+A key is a mixed 64-bit number and never 0; a ref is positive. A slot takes sixteen bytes, where an
+entry of a dict takes hundreds. Slots form buckets of eight keys, one cache line each, which fill
+from the front; a key whose bucket is full goes to the next one. So a batch is looked up in one pass
+of numpy over whole buckets, and rarely needs a second pass. Few keys are looked up by a loop over
+the same columns. A full table is replaced by one of twice its size: every put moves a few slots
+into the new table, and earlier puts have touched its pages a few at a time. So no put pays for the
+growth alone.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ from delaylog.storage.layout import Int64Array
 KeyArray = npt.NDArray[np.uint64]
 SLOTS_MIN: Final = 4_096
 FEW: Final = 16
-"""Up to so many keys are looked up and put one by one: numpy's fixed price is about 10 us."""
+"""Up to this number of keys are looked up and put one by one: numpy's fixed cost is about 10 us."""
 MOVED_A_ROW: Final = 8
-"""Slots of the old table that are moved for each row that is put: it is empty when a fifth of what
-makes the new one full has come, since that takes as many rows as 5/8 of the old slots. While it is
-not, both tables are looked at."""
+"""Slots of the old table that are moved for each row put. The old table is empty after puts of 1/8
+of its slots in rows; the new one is full after 5/8 of them, so a fifth of that time both tables are
+searched."""
 OWED_ROWS: Final = 1_024
-"""Slots are moved and touched for so many rows at a time: puts of few rows owe it until then."""
+"""Slots are moved and touched for this number of rows at a time: smaller puts add up until then."""
 TOUCHED_A_ROW: Final = 20
-"""Slots of the next table that are touched for each row that is put once this one is half full: the
-kernel clears a page at its first touch, and keys that come by chance touch one each. Sixteen would
-do by the time this one is full."""
+"""Slots of the next table that are touched for each row put once this one is half full: the kernel
+clears a page at its first touch, and random keys touch one page each. Sixteen would suffice to
+touch all slots by the time this one is full."""
 _BUCKET: Final = 8
 _BUCKET_BITS: Final = 3
 
 
 class RecentIds:
-    """Grows by doubling at five eighths full."""
+    """The table of recent ids. It doubles when it is five eighths full."""
 
     def __init__(self, slots: int = SLOTS_MIN) -> None:
-        """With so many slots to begin with, a power of two: untouched ones take no memory."""
+        """`slots` = initial number of slots, a power of two: untouched ones take no memory."""
         self._table = _Table(slots)
         self._old: _Table | None = None
-        """What is moving into `_table`."""
+        """The table whose keys are moving into `_table`."""
         self._moved = 0
-        """Slots of it that are empty."""
+        """Slots of `_old` that have been moved."""
         self._next: _Table | None = None
-        """Where it will move once it is full."""
+        """The table that will replace `_table` once that is full."""
         self._touched = 0
-        """Slots of that which are in memory."""
+        """Slots of `_next` whose pages are in memory."""
         self._owed = 0
-        """Rows that nothing has been moved or touched for."""
+        """Rows put since slots were last moved or touched."""
 
     @property
     def count(self) -> int:
-        """Keys in it."""
+        """Number of keys."""
         return self._table.count + (0 if self._old is None else self._old.count)
 
     @property
     def slots(self) -> int:
-        """Its size."""
+        """Number of slots, full and free."""
         return self._table.slots
 
     def successor(self) -> RecentIds:
-        """An empty table with room for as many ids."""
+        """An empty table with room for about as many ids."""
         slots = self.slots
         return RecentIds(slots if self.count * 4 >= slots else max(slots // 4, SLOTS_MIN))
 
@@ -96,7 +97,8 @@ class RecentIds:
 
     def _grow(self, count: int) -> None:
         if self._old is not None:
-            # A put as large as all that came before it pays for that.
+            # The table is full again before the last move ended: only one large put does this, and
+            # it pays for the rest of the move.
             self._move(self._old.slots)
         slots = self.slots
         while count * 8 > slots * 5:
@@ -107,20 +109,20 @@ class RecentIds:
         self._old, self._table, self._moved = self._table, made, 0
 
     def _touch(self, slots: int) -> None:
-        """Have the next so many slots of the next table in memory."""
+        """Bring the next `slots` slots of the next table into memory."""
         if self._next is None:
             self._next = _Table(2 * self.slots)
         first, self._touched = self._touched, min(self._touched + slots, self._next.slots)
         self._next.touch(first, self._touched)
 
     def _move(self, slots: int) -> None:
-        """Move what stands in the next so many slots of the old table."""
+        """Move the keys in the next `slots` slots of the old table."""
         old = self._old
-        assert old is not None, "it moves"
+        assert old is not None, "a move is under way"
         first, self._moved = self._moved, min(self._moved + slots, old.slots)
         self._table.put(*old.taken_from(first, self._moved))
         if self._moved == old.slots:
-            assert old.count == 0, "all of it has moved"
+            assert old.count == 0, "every key of the old table has moved"
             self._old = None
 
     def columns(self) -> tuple[KeyArray, Int64Array]:
@@ -133,9 +135,9 @@ class RecentIds:
 
 
 class _Table:
-    """One table of a fixed size; whoever puts sees to it that there is room.
+    """One table of a fixed size; the caller of `put` ensures that there is room.
 
-    A key whose ref is 0 is not in it, but searches go on behind it.
+    A key whose ref is 0 was removed: searches skip it and go on behind it.
     """
 
     def __init__(self, slots: int) -> None:
@@ -145,7 +147,7 @@ class _Table:
         self._keys = np.zeros(slots, np.uint64)
         self._refs = np.zeros(slots, np.int64)
         self._buckets = self._keys.reshape(-1, _BUCKET)
-        # Of one element a memoryview asks a third of what numpy does.
+        # Access to one element takes a memoryview a third of the time that it takes numpy.
         self._keys_singly, self._refs_singly = self._keys.data, self._refs.data
 
     def get(self, keys: KeyArray) -> Int64Array:
@@ -159,7 +161,7 @@ class _Table:
         return out
 
     def _slot(self, key: int, *, make: bool = False) -> int:
-        """The slot of a key, -1 if it has none and none is to be made."""
+        """The slot of a key. If it has none: a new one with `make`, else -1."""
         stored, bucket = self._keys_singly, key & self._last
         while True:
             for slot in range(bucket << _BUCKET_BITS, bucket + 1 << _BUCKET_BITS):
@@ -221,8 +223,10 @@ class _Table:
             buckets = buckets[on] + taken[on] & self._last
 
     def _claim(self, slots: Int64Array, keys: KeyArray, refs: Int64Array) -> Int64Array:
-        """Put keys into free slots, or their own ones; returns the places of those that must look
-        for another slot, since of several that claim one, one stays.
+        """Put keys into free slots, or into the slots that they have already.
+
+        When several keys claim one free slot, one of them gets it. Returns the places of the
+        others, which must look for another slot.
         """
         free = self._refs[slots] == 0
         marks = np.arange(len(slots))
@@ -237,7 +241,7 @@ class _Table:
         return np.flatnonzero(~mine)
 
     def leave(self, keys: KeyArray) -> None:
-        """These keys are put elsewhere."""
+        """Remove these keys, if they are here: they are put into the new table."""
         if len(keys) <= FEW:
             stored = self._refs_singly
             for slot in map(self._slot, keys.tolist()):
@@ -251,13 +255,15 @@ class _Table:
         self.count -= len(slots)
 
     def touch(self, first: int, stop: int) -> None:
-        """Have the pages of free slots in memory."""
+        """Bring the pages of free slots into memory."""
         for column in (self._refs, self._keys):
             column[first:stop] = 0
 
     def taken_from(self, first: int, stop: int) -> tuple[KeyArray, Int64Array]:
-        """Take out what stands in so many slots, counted through all buckets' first ones, and so
-        on: keys of one bucket would crowd two of the table that they move to.
+        """Remove and return the keys of slots `first` to `stop`.
+
+        Slots are counted through the first ones of all buckets, then the second ones, and so on:
+        all keys of one bucket together would crowd two buckets of the new table.
         """
         turn, bucket = np.divmod(np.arange(first, stop), self._last + 1)
         at = (bucket << _BUCKET_BITS) + turn

@@ -1,5 +1,5 @@
 """Messages as columns: fields, members, batches, records and rows.
 
-Imports: columns.
+Imports: columns, ids, and the payloads of the log.
 Begin with `batch`.
 """

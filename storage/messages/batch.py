@@ -1,10 +1,10 @@
-"""MessageBatch: many messages as columns, and the bulk wire format that carries them.
+"""MessageBatch: many messages as columns, and the bulk wire format for them.
 
-A batch is the only shape in which messages travel inside the broker. A numeric column is one int
-(the same for all rows) or an int64/uint array of n values; a text column is a pair of sizes and
-one contiguous block. Decoding views the client's bytes and never rebuilds them; the bytes
-themselves (`wire`) become part of the SEND frame untouched. Topic names, defaults and due times
-are decided by the engine, not here.
+Messages travel inside the broker only in batches. A numeric column is one int (the same for all
+rows) or an int64/uint array of n values; a text column is a pair of sizes and one contiguous block.
+Decoding creates views of the client's bytes and never rebuilds them; the bytes themselves (`wire`)
+become part of the SEND frame unchanged. The engine, not this module, decides about topic names,
+defaults and due times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMERIC: Final[dict[str, np.dtype[Any]]] = {
     **{name: np.dtype(field.column) for name, field in COLUMNS.items() if not field.is_text},
 }
 _CONTAINERS_MAX: Final = 64
-"""Lists and maps of a bulk body, itself included."""
+"""Most lists and maps of a bulk body, including the body itself."""
 _TEXT: Final[dict[str, tuple[str, np.dtype[Any]]]] = {
     "body": ("bodies", np.dtype("<u4")),
     **{name: (name, np.dtype(field.column)) for name, field in TEXT_COLUMNS.items()},
@@ -60,7 +60,7 @@ class TextColumn:
         return expand(self.size, n).astype(np.int64, copy=False)
 
     def values(self, n: int) -> list[bytes]:
-        """Each value as bytes. A Python loop: for columns that need one anyway (hashes)."""
+        """Each value as bytes. It is a Python loop, for columns that need one anyway (hashes)."""
         if isinstance(self.size, int):
             step = self.size
             raw = bytes(self.block)
@@ -95,11 +95,11 @@ class MessageBatch:
     sequence: int | None = None
     wire: Block = b""
     id_hashes: npt.NDArray[np.uint64] | None = None
-    """Set by whoever needs them first."""
+    """A cache, filled when they are first needed."""
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What batches that are joined have in common: their columns and their merge."""
+        """What batches must have in common to be joined: their columns and their merge."""
         return (
             self.merge,
             *(getattr(self, name) is None for name in _NUMERIC),
@@ -125,7 +125,7 @@ assert COLUMNS.keys() <= {each.name for each in fields(MessageBatch)}, "a column
 
 
 def has_own_backoffs(headers: TextColumn, n: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a column of headers begin with a backoff."""
+    """Which values of a column of headers begin with a backoff."""
     sizes = headers.sizes(n)
     return have_own_backoff(headers.block, np.cumsum(sizes) - sizes, sizes)
 
@@ -146,15 +146,15 @@ def column_max(column: Column) -> int:
 
 
 def unpack_map(wire: Block) -> dict[str, Any]:
-    """A msgpack map with string keys and nothing behind it, or BatchError."""
+    """Decode one msgpack map with string keys. Raises BatchError for anything else."""
     containers = 0
 
     def count(container: Any) -> Any:
-        # A nested one takes one byte of the body and ninety of memory, and no column holds any.
+        # A nested container takes one byte of the body and ninety of memory; no column has any.
         nonlocal containers
         containers += 1
         if containers > _CONTAINERS_MAX:
-            raise ValueError(f"it holds more than {_CONTAINERS_MAX} lists and maps")
+            raise ValueError(f"it contains more than {_CONTAINERS_MAX} lists and maps")
         return container
 
     try:
@@ -175,7 +175,7 @@ def unpack_map(wire: Block) -> dict[str, Any]:
 
 
 def take_int(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
-    """An optional integer member inside [low, high]."""
+    """An optional integer member in [low, high]."""
     value = fields.get(name)
     if value is None:
         return None
@@ -189,14 +189,14 @@ def take_int(fields: Mapping[str, Any], name: str, low: int, high: int) -> int |
 def take_column(
     fields: Mapping[str, Any], name: str, dtype: np.dtype[Any], n: int
 ) -> Column | None:
-    """An optional numeric column: a scalar for all, or raw little-endian bytes of n values."""
+    """An optional numeric column: one number for all rows, or n values as little-endian bytes."""
     value = fields.get(name)
     if value is None:
         return None
     if isinstance(value, bytes):
         if len(value) != n * dtype.itemsize:
             raise BatchError(
-                f"{name} holds {len(value)} bytes, {n} values of {dtype.itemsize} need "
+                f"{name} has {len(value)} bytes, but {n} values of {dtype.itemsize} bytes need "
                 f"{n * dtype.itemsize}",
                 field=name,
             )
@@ -223,16 +223,16 @@ def _take_text(fields: Mapping[str, Any], name: str, n: int) -> TextColumn:
     total = size * n if isinstance(size, int) else int(size.sum(dtype=np.int64))
     if total != len(block):
         raise BatchError(
-            f"the sizes in {size_name} add up to {total}, {block_name} holds {len(block)} bytes",
+            f"the sizes in {size_name} add up to {total}, but {block_name} has {len(block)} bytes",
             field=size_name,
         )
     return TextColumn(size, block)
 
 
 def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
-    """View a bulk send body as a batch. Raises BatchError naming the column that is wrong.
+    """Decode a bulk send body as a batch of views. A BatchError names the column that is wrong.
 
-    Source of the format: docs/HTTP.md, "Bulk bodies".
+    docs/HTTP.md, "Bulk bodies", describes the format.
     """
     fields = unpack_map(wire)
     if not fields.keys() <= _KNOWN:
@@ -269,7 +269,7 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
 
 
 def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
-    """One batch of the rows of several that have one shape, and no producer."""
+    """Join batches that have the same shape and no producer."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -289,7 +289,7 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
 
 
 def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
-    """One column below another."""
+    """Concatenate columns."""
     first = columns[0]
     if isinstance(first, int) and all(isinstance(each, int) and each == first for each in columns):
         return first
@@ -297,7 +297,7 @@ def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
 
 
 def encode_send(columns: Mapping[str, Any]) -> bytes:
-    """Pack columns (ints, numpy arrays, bytes, text) as a bulk send body."""
+    """Encode columns (ints, numpy arrays, bytes, text) as a bulk send body."""
     fields: dict[str, Any] = {"v": BATCH_VERSION}
     for name, value in columns.items():
         if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Ranges of rows of a large batch as batches of their own, viewed, never rebuilt."""
+"""Ranges of rows of a large batch as separate batches, which are views of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ assert {*_TEXTS, *_NUMBERS} < {field.name for field in fields(MessageBatch)}
 
 
 class BatchRanges:
-    """One batch that is taken range by range."""
+    """Takes ranges of rows from one batch."""
 
     def __init__(self, batch: MessageBatch) -> None:
         self.batch = batch
@@ -28,11 +28,11 @@ class BatchRanges:
 
     @property
     def size_bytes(self) -> int:
-        """Its size in memory."""
+        """The size of the batch in memory."""
         return len(self.batch.wire)
 
     def take(self, first: int, stop: int) -> MessageBatch:
-        """Rows [first, stop)."""
+        """The batch of the rows [first, stop)."""
         batch = self.batch
         assert 0 <= first < stop <= batch.n, "a range of rows lies inside its batch"
         out = MessageBatch(stop - first, merge=batch.merge)

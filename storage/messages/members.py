@@ -115,7 +115,7 @@ class Number(Member[float]):
         """The number."""
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.wrong_type("a number", value, item)
-        # NaN lies in no range.
+        # NaN is in no range.
         if not self.low <= value <= self.high:
             raise self.wrong(f"must lie from {self.low} to {self.high}, not {value}", item)
         return value
@@ -135,7 +135,7 @@ class QueryInt(Int):
         text = members.get(self.name)
         if text is None:
             return self.default
-        # Python reads "1_0", " 1" and other scripts' digits as numbers too.
+        # `int` would also accept "1_0", " 1" and the digits of other scripts.
         if not _WHOLE.match(text):
             raise self.wrong("must be an integer", item)
         return self.check(int(text), limits, item)
@@ -150,7 +150,7 @@ class Text(Member[bytes]):
 
     bytes_max: int | None = None
     pattern: str | None = None
-    """What a legal text looks like, for the schema; the caller checks it."""
+    """The regular expression of a legal text, for the schema; the caller checks it."""
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
         """The text."""
@@ -161,7 +161,7 @@ class Text(Member[bytes]):
         except UnicodeEncodeError:
             raise self.wrong("must be valid Unicode", item) from None
         if self.bytes_max is not None and len(raw) > self.bytes_max:
-            raise self.wrong(f"has at most {self.bytes_max} bytes, not {len(raw)}", item)
+            raise self.wrong(f"must have at most {self.bytes_max} bytes, not {len(raw)}", item)
         return raw
 
     def _kind(self, limits: object) -> Schema:
@@ -175,14 +175,14 @@ class Text(Member[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Name(Text):
-    """A text that has the form of its pattern."""
+    """A text that must match its pattern."""
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
         """The name."""
         assert self.pattern is not None, "a name has a pattern"
         raw = Text.check(self, value, limits, item)
         if not re.fullmatch(self.pattern, value) or value.endswith("\n"):
-            raise self.wrong(f"is {self.pattern[1:-1]}", item)
+            raise self.wrong(f"must match {self.pattern[1:-1]}", item)
         return raw
 
 
@@ -197,7 +197,7 @@ class Base64(Member[bytes]):
         try:
             return base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
-            raise self.wrong("is not base64", item) from None
+            raise self.wrong("must be base64", item) from None
 
     def _kind(self, limits: object) -> Schema:
         return {"type": ["string", "null"], "contentEncoding": "base64"}
@@ -292,7 +292,8 @@ class QueryWords(Member[frozenset[str]]):
         """The words."""
         found = frozenset(value.split(","))
         if not found <= set(self.words):
-            raise self.wrong(f"names some of {', '.join(self.words)}, with commas between", item)
+            words = ", ".join(self.words)
+            raise self.wrong(f"must be one or more of {words}, separated by commas", item)
         return found
 
     def _kind(self, limits: object) -> Schema:
@@ -326,7 +327,7 @@ class TextList(Member[list[str]]):
         if not low <= len(value) <= high:
             raise self.wrong(f"must be a list of {low} to {high} texts, not {len(value)}", item)
         if self.words is not None and not set(value) <= set(self.words):
-            raise self.wrong(f"may hold {', '.join(self.words)}", item)
+            raise self.wrong(f"may only contain {', '.join(self.words)}", item)
         return texts
 
     def _kind(self, limits: object) -> Schema:

@@ -5,8 +5,8 @@ read this table; an engine module gives a field its meaning. Body and due time a
 each interface has its own form of them.
 
 A field's value has two forms. Programs and JSON bodies give a Python value, which the field's
-member checks. `packed` converts it to what a column of a bulk body holds: an integer, or bytes.
-Bulk bodies contain the packed form; `check_packed` checks packed texts.
+member checks. `pack` converts it to the packed form: an integer, or bytes. The columns of bulk
+bodies contain packed values; `check_packed` checks packed texts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DELIVER_AT_MS: Final = Int(
 DELAY_MS: Final = Int("delay_ms", "Due this many ms from now.", 0, INT64_MAX)
 ID: Final = Text(
     "id",
-    "Your own id, unique among living messages of the topic; absent or empty: one is made.",
+    "Your own id, unique among living messages of the topic; absent or empty: made by the broker.",
     ID_BYTES_MAX,
     f"^$|{ID_PATTERN}",
 )
@@ -86,7 +86,7 @@ BACKOFF: Final = Nested(
 
 
 class SendFields(TypedDict, total=False):
-    """The table's fields as keyword arguments of a program; None and empty ones count as absent."""
+    """The fields as keyword arguments of a program; None and empty values count as absent."""
 
     id: str | None
     key: str | None
@@ -105,11 +105,11 @@ class Field:
 
     member: Member[Any]
     option: bytes
-    """Its word in DL.SEND."""
+    """The field's word in DL.SEND."""
     column: str | None = None
-    """Type of its numbers, or of the sizes of its texts, in a bulk body; None: it has none."""
+    """Type of its numbers, or of the sizes of its texts, in a bulk body; None: it has no column."""
     absent: int | bytes = b""
-    """What its column holds for a message without the field: a reserved number, or no bytes."""
+    """The value in its column for a message without the field: a reserved number, or no bytes."""
     pack: Callable[[Any, int | None], Any] | None = None
     """Converts a checked value to the packed form; None: they are the same."""
     check_packed: Callable[[bytes, int | None], None] | None = None
@@ -117,7 +117,7 @@ class Field:
 
     @property
     def name(self) -> str:
-        """Its name everywhere but in DL.SEND."""
+        """The field's name everywhere but in DL.SEND."""
         return self.member.name
 
     @property
@@ -130,14 +130,14 @@ def check_id(raw: bytes, item: int | None = None) -> None:
     """Refuse an id that is too long, not UTF-8, has control characters or begins with `~`."""
     text = _text(ID, raw, item)
     if text.startswith("~"):
-        raise ID.wrong("must not begin with '~': brokers make those", item)
+        raise ID.wrong("must not begin with '~': only ids that brokers make do", item)
     if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
-        raise ID.wrong("must not hold control characters", item)
+        raise ID.wrong("must not contain control characters", item)
 
 
 def _text(member: Text, raw: bytes, item: int | None) -> str:
     if member.bytes_max is not None and len(raw) > member.bytes_max:
-        raise member.wrong(f"has at most {member.bytes_max} bytes, not {len(raw)}", item)
+        raise member.wrong(f"must have at most {member.bytes_max} bytes, not {len(raw)}", item)
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -151,7 +151,7 @@ def _check_key(raw: bytes, item: int | None) -> None:
 def _check_tags(raw: bytes, item: int | None) -> None:
     tags = raw.split(b"\n")
     if len(tags) > TAGS_MAX or any(not 1 <= len(tag) <= TAG_BYTES_MAX for tag in tags):
-        raise TAGS.wrong(f"are at most {TAGS_MAX} of 1 to {TAG_BYTES_MAX} bytes", item)
+        raise TAGS.wrong(f"must be at most {TAGS_MAX} of 1 to {TAG_BYTES_MAX} bytes", item)
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -171,13 +171,13 @@ def _check_headers(raw: bytes, item: int | None) -> None:
         try:
             BACKOFF.check(backoff, None, item)
         except MemberError as error:
-            # The column is named, as for anything that is wrong in one.
-            raise HEADERS.wrong(f"begin with a backoff that is refused: {error}", item) from None
+            # The error names the column that has the backoff, as any error in a column does.
+            raise HEADERS.wrong(f"begin with an illegal backoff: {error}", item) from None
 
 
 def _check_headers_size(packed: bytes, item: int | None) -> None:
     if len(packed) > HEADERS_BYTES_MAX:
-        raise HEADERS.wrong(f"take at most {HEADERS_BYTES_MAX} bytes, not {len(packed)}", item)
+        raise HEADERS.wrong(f"must take at most {HEADERS_BYTES_MAX} bytes, not {len(packed)}", item)
 
 
 def _pack_id(raw: bytes, item: int | None) -> bytes:
@@ -193,7 +193,7 @@ def _pack_tags(texts: list[str], item: int | None) -> bytes:
     except UnicodeEncodeError:
         raise TAGS.wrong("must be valid Unicode", item) from None
     if any(not 1 <= len(tag) <= TAG_BYTES_MAX or b"\n" in tag for tag in tags):
-        raise TAGS.wrong(f"have 1 to {TAG_BYTES_MAX} bytes each and no newlines", item)
+        raise TAGS.wrong(f"must have 1 to {TAG_BYTES_MAX} bytes each and no newlines", item)
     return b"\n".join(tags)
 
 
@@ -222,7 +222,7 @@ FIELDS: Final = (
     Field(TTL_MS, b"TTL", "<i8", DEFAULT_I64),
     Field(MAX_RETRY, b"RETRIES", "<u2", DEFAULT_U16),
     Field(MERGE, b"MERGE"),
-    # It has no column of its own: its packed form goes in front of the headers.
+    # A backoff has no column: its packed form goes in front of the headers.
     Field(BACKOFF, b"BACKOFF", pack=_pack_backoff),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
@@ -233,7 +233,7 @@ assert BY_NAME.keys() == SendFields.__annotations__.keys(), "table and keywords 
 
 
 def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str, Any]:
-    """The packed form of the fields that are given, by name; `merge` among them.
+    """The packed forms of the given fields by name, including `merge`.
 
     A packed backoff is put before the packed headers, under `headers`. Raises MemberError,
     MemberTypeError, and TypeError for an unknown name.
@@ -288,12 +288,12 @@ def from_text(field: Field, text: str) -> Any:
     except (ValueError, RecursionError):
         raise member.wrong("must be a JSON object") from None
     if value is None:
-        # Absent is what is left out; a text that says null is a mistake.
+        # A field is absent when its option is left out; the text "null" is a mistake.
         raise member.wrong("must be a JSON object")
     return {"first_ms": value} if member is BACKOFF and isinstance(value, int) else value
 
 
 def _whole(text: str) -> int | str:
-    """The number; or the text if it is not one, which the member then refuses."""
+    """The number; or the text if it is no number, which the member then refuses."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else text

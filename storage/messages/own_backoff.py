@@ -1,14 +1,14 @@
-"""A message's own backoff, where it says one: 37 bytes in front of its headers.
+"""The backoff that a message overrides its topic's with: 37 bytes in front of the headers.
 
-A row has no room for it and few messages have one, so it stands in the record, and `headers_size`
-counts it. It is itself msgpack, an array of four in their longest forms, so it is told from
-headers, which are a map, by its first byte::
+A row has no room for a backoff and few messages have one, so it is part of the record, and
+`headers_size` includes it. It is msgpack: an array of four numbers in their longest forms. Headers
+are a msgpack map, so the first byte tells whether there is a backoff::
 
     0   u8   0x94, an array of 4
     1   u8   0xD3    2  i64  first_ms
     10  u8   0xD3   11  i64  max_ms
     19  u8   0xCB   20  f64  factor
-    28  u8   0xCB   29  f64  jitter      all big-endian, -1 = not said: the topic's
+    28  u8   0xCB   29  f64  jitter      all big-endian, -1 = not given: the topic's value
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KINDS: Final = {
 
 
 def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]:
-    """n backoffs of these parts: a value for all or an array of n, NOT_SAID where it is absent."""
+    """n backoffs. Each part is one value for all or an array of n, with NOT_SAID where absent."""
     entries = np.zeros(n, OWN_BACKOFF)
     for name, kind in _KINDS.items():
         entries[name] = kind
@@ -62,13 +62,13 @@ def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]
 
 
 def encode_own_backoff(said: Mapping[str, Any]) -> bytes:
-    """The bytes of what a message says of its backoff."""
+    """The bytes of a message's backoff; `said` = the parts that it gives."""
     first_ms, max_ms, factor, jitter = (said.get(name, NOT_SAID) for name in PARTS)
     return _ONE.pack(_ARRAY, 0xD3, first_ms, 0xD3, max_ms, 0xCB, factor, 0xCB, jitter)
 
 
 def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """(what a message says of its backoff, its packed headers). ValueError: it is malformed."""
+    """(the parts of a message's backoff, its packed headers). ValueError: it is malformed."""
     if not raw or raw[0] != _ARRAY:
         return {}, raw
     entry = np.frombuffer(raw, OWN_BACKOFF, 1)[0]
@@ -81,7 +81,7 @@ def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
 def have_own_backoff(
     block: bytes | memoryview, starts: Int64Array, sizes: Int64Array
 ) -> npt.NDArray[np.bool_]:
-    """Which of the texts (headers) at these places of a block begin with a backoff."""
+    """Which of the headers at these places of a block begin with a backoff."""
     out = np.zeros(len(starts), np.bool_)
     at = np.flatnonzero(sizes)
     out[at] = np.frombuffer(block, np.uint8)[starts[at]] == _ARRAY

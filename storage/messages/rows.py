@@ -1,8 +1,8 @@
-"""From a batch and its decision to index rows: the vectorised heart of apply.
+"""Makes index rows from a batch and its decision: the vectorised core of apply.
 
-Pure functions: the same frame gives the same rows on every node and at every replay. Rows come
-out ordered by (hour, log order); `global_index`, chains and file offsets are filled in later by
-whoever owns the hours.
+Pure functions: the same frame gives the same rows on every node and at every replay. The rows are
+ordered by (hour, log order). The owner of the hours fills in `global_index`, chains and file
+offsets later.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TAG_GROUPS: Final = 4
 
 
 def hash_u64(value: bytes) -> int:
-    """blake2b, 8-byte digest, little-endian; 0 stands for "absent", so 0 becomes 1."""
+    """blake2b, 8-byte digest, little-endian; 0 means "absent", so a hash of 0 becomes 1."""
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "little") or 1
 
 
 def tag_bits(tag: bytes) -> int:
-    """The up to four bits of a tag: the four lowest 6-bit groups of its hash."""
+    """The bits of a tag, one to four: one for each of the four lowest 6-bit groups of its hash."""
     digest = hash_u64(tag)
     bits = 0
     for group in range(_TAG_GROUPS):
@@ -69,14 +69,14 @@ def hash_column(column: TextColumn, n: int) -> npt.NDArray[np.uint64] | None:
 
 
 def id_hashes(batch: MessageBatch, id_hash: IdHash) -> npt.NDArray[np.uint64]:
-    """Hashes of the ids of a batch that has some, made once."""
+    """Hashes of the ids of a batch that has some; computed once and cached."""
     if batch.id_hashes is None:
         batch.id_hashes = id_hash.column(batch.id, batch.n)
     return batch.id_hashes
 
 
 def heads_of(rows: RowArray, *names: str) -> RowArray:
-    """Rows that say their records end behind the first texts (`id_size`, …): no body is read."""
+    """Rows whose `size` covers only the first texts (`id_size`, …), so that no body is read."""
     heads = copy_rows(rows)
     heads["size"] = sum(rows[name].astype(np.int64) for name in names)
     return heads
@@ -87,9 +87,9 @@ class PlacedRows:
     """Rows of one frame ordered by (hour, log order).
 
     `order[k]` is the batch row of `rows[k]` (None = same order). `offset` of a row points into
-    `data`. `hours` are the distinct hours, `starts` where each begins in `rows` (plus the end).
-    `tag` = the epoch tag of all of them, where that is one and none of them was moved here.
-    `due_span_ms` = the least and the greatest of their due times, where somebody has looked.
+    `data`. `hours` are the distinct hours, `starts` the first row of each, and the end of the last.
+    `tag` = the epoch tag of all rows, or None if they differ or some row was moved here.
+    `due_span_ms` = the least and the greatest due time of the rows, if known.
     """
 
     rows: RowArray
@@ -111,7 +111,7 @@ class PlacedRows:
 
 
 def due_column(batch: MessageBatch, leader_time_ms: int) -> Column:
-    """Due times: what was asked for, never before the leader's time."""
+    """Due times: those that the batch asks for, but not before the leader's time."""
     if batch.delay_ms is not None:
         delay = batch.delay_ms
         if isinstance(delay, int):
@@ -125,7 +125,7 @@ def due_column(batch: MessageBatch, leader_time_ms: int) -> Column:
 
 
 def ttl_to_expires(due: npt.NDArray[np.int64], ttl: Column) -> Int64Array | int:
-    """End of life per row: due + ttl, never for a negative ttl."""
+    """When each row expires: due + ttl, or never for a negative ttl."""
     if isinstance(ttl, int):
         return NEVER_MS if ttl < 0 else due + ttl
     out: Int64Array = np.where(ttl < 0, NEVER_MS, due + np.minimum(ttl, NEVER_MS // 2))
@@ -135,8 +135,8 @@ def ttl_to_expires(due: npt.NDArray[np.int64], ttl: Column) -> Int64Array | int:
 def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
     """Records (id, key, tags, headers, body) one after another: (data, size, offsets or None).
 
-    A batch of bodies only is its own record block and is not copied. Otherwise every column is
-    scattered to its place by one vectorised copy.
+    If the batch has only bodies, its block of bodies is returned without a copy. Otherwise one
+    vectorised copy scatters the values of each column to their places.
     """
     n = batch.n
     columns = [c for c in (batch.id, batch.key, batch.tags, batch.headers) if not c.empty]
@@ -161,7 +161,7 @@ def interleave(batch: MessageBatch) -> tuple[Block, Column, Int64Array | None]:
 
 
 def _side_by_side(columns: list[tuple[Block, int]], n: int) -> tuple[Block, int]:
-    """The same when each column has values of one size: a table, filled column by column."""
+    """`interleave` for columns with values of one size each: a table, filled by column."""
     width = sum(size for _, size in columns)
     if n == 1:
         return b"".join(block for block, _ in columns), width
@@ -181,9 +181,9 @@ def place_rows(
     sent_position: int | None = None,
     id_hash: IdHash = UNKEYED,
 ) -> PlacedRows:
-    """Index rows of an accepted batch, ordered by hour; a frame's whole effect on the hours.
+    """Index rows of an accepted batch, ordered by hour: all that the frame changes in the hours.
 
-    `sent_position` = where in the log they count as sent, if not at the frame's `position`.
+    `sent_position` = where in the log the rows count as sent, if not at the frame's `position`.
     """
     n = batch.n
     due = due_column(batch, leader_time_ms)
@@ -220,7 +220,7 @@ def place_rows(
 
 
 def _defaulted(column: Column, name: str, default: int) -> Column:
-    """The column with the default where it holds the field's mark for absent."""
+    """The column, with the default in place of the field's mark for absent."""
     mark = COLUMNS[name].absent
     if isinstance(column, int):
         return default if column == mark else column
@@ -262,7 +262,7 @@ def _by_hour(
         low, high = int(due.min()), int(due.max())
     low_hour = max(low // HOUR_MS, hour_floor)
     if low_hour == max(high // HOUR_MS, hour_floor):
-        # Of rows that were not accepted nothing is to be said.
+        # `low` and `high` include rows that were not accepted: the span is known only without such.
         span = (low, high) if order is None else None
         return PlacedRows(rows, data, [low_hour], [0, n], order, position, due_span_ms=span)
     hour = np.maximum(rows["deliver_at"] // HOUR_MS, hour_floor)
@@ -285,7 +285,7 @@ def bodies_only(rows: RowArray) -> bool:
 def seconds_of(rows: RowArray, hour: Column) -> Int64Array:
     """Second of the hour of each row: max(due - hour start, 0) // 1000.
 
-    A row whose due lies before its hour (it arrived below the hour floor) sits in second 0.
+    A row due before its hour (it arrived below the hour floor) is in second 0.
     """
     start = expand(hour, len(rows)) * HOUR_MS
     out: Int64Array = np.maximum(rows["deliver_at"] - start, 0) // 1000

@@ -11,7 +11,7 @@ from delaylog.storage.messages.members import Member, Schema, bound
 
 
 class Shape:
-    """An object of declared members; others are refused."""
+    """An object of declared members; unknown members are refused."""
 
     def __init__(
         self,
@@ -30,17 +30,18 @@ class Shape:
         self._required: list[str] = self._rules.get("required", [])
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
-        """The object itself, without unknown members; its values are not checked here."""
+        """Check that it is an object without unknown members; its values are not checked here."""
         if not isinstance(members, dict):
             raise MemberTypeError(f"{self.doc} must be an object", item=item)
         if not members.keys() <= self.names:
             name = next(name for name in members if name not in self.names)
-            known = f"known are {', '.join(sorted(self.names))}" if self.names else "it has none"
+            names = ", ".join(sorted(self.names))
+            known = f"known are {names}" if names else f"{self.doc} has no members"
             raise MemberError(f"unknown member {name!r}; {known}", field=str(name)[:64], item=item)
         return members
 
     def take(self, members: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
-        """All members, each checked; None, or the default, for one that is absent."""
+        """All members, each checked; an absent one is None or has its default."""
         given = self.check(members, item)
         for name in self._required:
             if given.get(name) is None:
@@ -104,7 +105,7 @@ class ObjectList(Member[list[dict[str, Any]]]):
             raise self.wrong_type("a list of objects", value, item)
         most = bound(self.count_max, limits)
         if len(value) > most:
-            raise self.wrong(f"holds at most {most} objects", item)
+            raise self.wrong(f"must have at most {most} objects, not {len(value)}", item)
         return [self.shape.check(each, at) for at, each in enumerate(value)]
 
     def _kind(self, limits: object) -> Schema:

@@ -31,7 +31,7 @@ class FarBorder:
         folders: HourFolders,
         flusher: HourFlusher,
     ) -> None:
-        """`near_hours` = how many hours from the present one on have a folder each."""
+        """`near_hours` = how many hours, counted from the present one, have a folder each."""
         self._near_hours = near_hours
         self._counts = counts
         self._pile = pile
@@ -42,19 +42,19 @@ class FarBorder:
         self._splitting = False
 
     def look_ahead(self, hour: int) -> None:
-        """`hour` is the present one: the border follows it by `split_work`."""
+        """Note the present hour; `split_work` then moves the border after it."""
         last = hour + self._near_hours - 1
         border = self._counts.far_from
         if border <= last + 1 + self._near_hours:
             self._far.merges.shed_below(0)
         elif self._far.merges.shed_below(border):
-            # The first time, or after the clock was set back by more than a few hours.
+            # At a start, or after the clock was set back by more than `near_hours`.
             self._counts.set_border(last + 1)
         self._near_until = last
 
     @property
     def split_due(self) -> bool:
-        """Whether hours have come near that the far tier still keeps."""
+        """Whether hours are near by now that the far tier still has."""
         return self._counts.far_from <= self._near_until
 
     def split_work(self) -> Work:
@@ -70,8 +70,8 @@ class FarBorder:
             yield from self._flusher.make_room()
             while (hour := self._counts.next_far(last)) is not None:
                 if hour > self._counts.far_from:
-                    # Hours before it are empty, and near from now on: a frame beside the split
-                    # may bring their first rows.
+                    # The far hours before it are empty. They become near now, since a frame that
+                    # is applied during the split may bring their first rows.
                     self._counts.bring_near(hour - 1)
                 self._far.merges.splitting = hour
                 yield from self._split(hour)
@@ -83,7 +83,7 @@ class FarBorder:
 
     def _split(self, hour: int) -> Work:
         folder = self._folders.make(hour)
-        # An earlier try may have ended half-way, for lack of space.
+        # An earlier attempt may have failed half-way for lack of space.
         folder.cut(0)
         try:
             flushed = partial(self.flushed, hour)
@@ -94,7 +94,8 @@ class FarBorder:
         except BaseException:
             folder.close()
             raise
-        # From here to the end nothing yields: look-ups find the hour in one place or the other.
+        # From here on nothing yields, so a look-up finds the hour either in the far tier or in
+        # its folder.
         states = self._far.states.of_hour(hour)
         chunks = self._far.pile.pop_hour(hour)
         self._counts.bring_near(hour)
@@ -111,6 +112,6 @@ class FarBorder:
         return self._far.merges.frozen or self._flusher.writes_far
 
     def flushed(self, hour: int) -> int:
-        """Rows of a far hour that are in runs."""
+        """How many rows of a far hour are in runs."""
         first = self._far.pile.first_index(hour)
         return self._counts[hour].rows if first is None else first - 1

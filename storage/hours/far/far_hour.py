@@ -1,7 +1,7 @@
-"""One far hour as those read it who walk through the rows of hours: lists, counts, jobs, rebuilds.
+"""Reads one far hour, for code that walks through the rows of hours: lists, counts, jobs, rebuilds.
 
-It has the reading face of `DelayHour`, without chains: a far hour is scanned. It asks the store for
-every read, so it stays right when the hour gets a folder meanwhile.
+`FarHour` has the read methods of `DelayHour` except those for chains: a far hour is scanned. Every
+read goes through the store, so it stays correct when the hour gets a folder meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCAN_ROWS: Final = 16_384
 
 
 class Rows(Protocol):
-    """The store of all hours, as far as one far hour needs it."""
+    """The parts of the store of all hours that a far hour needs."""
 
     counts: HourTable
     far: FarTier
@@ -70,15 +70,15 @@ class FarHour:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Nothing: a far row is found by its number at any time."""
+        """Do nothing: a far row is found by its number at any time."""
         yield
 
     def unchecked_records(self, _rows: RowArray) -> list[int]:
-        """Nothing: blocks are checked as they are read."""
+        """Return an empty list: blocks are checked as they are read."""
         return []
 
     def check_records(self, number: int) -> None:
-        """Nothing; see `unchecked_records`."""
+        """Do nothing; see `unchecked_records`."""
 
     def states(self, group: int) -> FarHourStates:
         """The states of a group."""

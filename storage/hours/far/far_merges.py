@@ -1,8 +1,8 @@
 """Which runs of the far tier are merged, and when.
 
-Merges keep the number of runs small, drop rows that nobody needs, drop rows of hours that have
-folders, and write all rows anew where that is asked for (`rewrite`). How a merge reads and writes
-is in run_merge.py.
+Merges keep the number of runs small, drop rows that are not needed any more, drop rows of hours
+that have folders, and rewrite all rows after a call of `rewrite`. run_merge.py reads and writes the
+runs of a merge.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delaylog.storage.layout import INDEX_BITS, NO_TAG, Int64Array, RowArray
 from delaylog.storage.work import Work
 
 _KEPT_ROWS: Final = 512
-"""Rows that are looked for in one slice of a merge of states."""
+"""Rows that one slice of a merge of states looks up."""
 _DEAD_ROWS_MIN: Final = 65_536
 
 
@@ -39,7 +39,7 @@ class FarMerges:
         *,
         read_rows: Callable[[Int64Array], RowArray],
     ) -> None:
-        """`read_rows` reads far rows by key, those in memory too."""
+        """`read_rows` reads far rows by key, including those in memory."""
         self._files = files
         self._open = open_runs
         self._rows = rows
@@ -50,21 +50,21 @@ class FarMerges:
         after its position.
         """
         self.splitting: int | None = None
-        """The hour that is being copied to a folder. Its states stay until it has left: the folder
-        may have rows that a merge has dropped meanwhile.
+        """The hour that is being copied to a folder. Its states stay until it has left the far
+        tier: the folder may have rows that a merge has dropped meanwhile.
         """
         self._merging: set[RunStack] = set()
         self._surplus_left = 0
         """Surplus (see `_surplus`) that the last merge could not drop."""
         self._shed_key = 0
-        """Merges drop keys below it, see `shed_below`."""
+        """Merges drop keys below this one, see `shed_below`."""
         self._rewriting: set[int] = set()
-        """Numbers of the sets of rows that `rewrite` is about."""
+        """Numbers of the sets of rows that existed when `rewrite` was called."""
         self._replaced: set[int] = set()
-        """Numbers of their runs."""
+        """Numbers of the runs in these sets."""
 
     def due(self, counts: HourTable) -> bool:
-        """Whether sets are to be merged."""
+        """Whether any sets are to be merged now."""
         if self.frozen:
             return False
         free = [stack for stack in self._stacks() if stack not in self._merging]
@@ -73,11 +73,11 @@ class FarMerges:
         )
 
     def work(self, counts: HourTable, keep: Keep | None = None) -> Work:
-        """Merge what is to be merged; rows of hours that are near by now are left out.
+        """Run the merges that are due; rows of hours that are near by now are left out.
 
         `keep` tells which rows are still needed.
         """
-        # A checkpoint may have begun since this was asked for.
+        # A checkpoint may have begun since `due` was true.
         if self._rows not in self._merging and not self.frozen:
             dead = self._mostly_dead(counts)
             picked = self._next_merge(self._rows)
@@ -91,7 +91,7 @@ class FarMerges:
                 yield from self._merge(stack, self._next_merge(stack), counts, self._have_rows)
 
     def flushed_states(self, counts: HourTable) -> Work:
-        """Merge what flushes wrote of states. It is quick: nobody is asked what is still needed."""
+        """Merge the states that flushes wrote. It is quick: it does not check which are needed."""
         for stack in self._states.all_stacks():
             if stack not in self._merging:
                 yield from self._merge(stack, stack.flushed(), counts, None)
@@ -99,9 +99,9 @@ class FarMerges:
     # ------------------------------------------------------------------ rewriting, shedding
 
     def rewrite(self) -> bool:
-        """Have the next merges write all rows anew, so that `keep` is asked about each of them.
+        """Have the next merges rewrite all rows, so that `keep` decides about each of them.
 
-        False while a merge goes on, which may have asked about some of them already.
+        Returns False while a merge is running: it may have decided about some of them already.
         """
         if self._rows in self._merging:
             return False
@@ -111,15 +111,15 @@ class FarMerges:
 
     @property
     def rewritten(self) -> bool:
-        """Whether no file is left of the runs that there were when `rewrite` was called."""
+        """Whether the files of all runs that existed when `rewrite` was called are removed."""
         fs = self._open.fs
         return not any(fs.exists(self._open.path(number)) for number in self._replaced)
 
     def shed_below(self, hour: int) -> bool:
-        """Whether nothing is left of hours before `hour`, all of which have folders by now.
+        """Whether the tier has no rows or states left of hours before `hour`, which have folders.
 
-        If something is left, the next merges drop it; with 0 it may stay again. An hour that
-        becomes far once more counts its rows from 1, and must not find rows of its earlier life.
+        If it has some, the next merges drop them; a call with 0 cancels this. An hour that becomes
+        far again numbers its rows from 1, and must not find rows from when it was far before.
         """
         self._shed_key = key = hour_key(hour)
         if not key:
@@ -148,13 +148,14 @@ class FarMerges:
 
     def _mostly_dead(self, counts: HourTable) -> bool:
         surplus = self._surplus(counts)
-        # A merge drops rows of hours that have left, and of ended rows those that `keep` releases.
-        # `_surplus_left` is what the last one had to keep: without it merges would repeat.
+        # A merge drops rows of hours that have left, and those ended rows that `keep` releases.
+        # `_surplus_left` is the surplus that the last merge had to keep: without it merges would
+        # repeat.
         self._surplus_left = min(self._surplus_left, surplus)
         return surplus > 2 * self._surplus_left
 
     def _surplus(self, counts: HourTable) -> int:
-        """Rows beyond twice the living ones, and beyond what is not worth a merge."""
+        """Rows beyond twice the living ones, less a number that is not worth a merge."""
         return max(self._rows.rows - 2 * counts.far_living - _DEAD_ROWS_MIN, 0)
 
     # ------------------------------------------------------------------ merging
@@ -162,7 +163,7 @@ class FarMerges:
     def _merge(
         self, stack: RunStack, picked: slice | None, counts: HourTable, keep: Keep | None
     ) -> Work:
-        """Merge the sets `picked`; with `keep` also whatever else of the stack is to be merged."""
+        """Merge the sets `picked`; with `keep`, then all other sets of the stack that are due."""
         self._merging.add(stack)
         try:
             while picked is not None and not self.frozen:
@@ -191,7 +192,7 @@ class FarMerges:
             self._merging.discard(stack)
 
     def _have_rows(self, keys: Int64Array, _states: RowArray) -> Generator[None, None, Mask]:
-        """Which keys name rows that were not dropped: states of others are not needed."""
+        """Which keys name rows that were not dropped: states of dropped rows are not needed."""
         kept = np.ones(len(keys), np.bool_)
         for first in range(0, len(keys), _KEPT_ROWS):
             part = slice(first, first + _KEPT_ROWS)

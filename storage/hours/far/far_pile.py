@@ -1,7 +1,7 @@
 """Rows of far hours that wait in memory for the next run of the far tier.
 
-They are kept as blocks sorted by (hour, row number). Small neighbours are merged, each row at most
-five times, so that a look-up meets few blocks whether rows came one or a thousand a frame.
+They are kept as blocks sorted by (hour, row number). Small neighbouring blocks are merged, each row
+at most five times, so a look-up searches few blocks whether frames had one row or a thousand each.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from delaylog.storage.layout import INDEX_BITS, INDEX_ENTRY_SIZE, Int64Array, Ro
 from delaylog.storage.messages.batch import Block
 
 _FAN_IN: Final = 8
-"""So many blocks of one level are merged at once."""
+"""Blocks of one level that are merged into one."""
 _MERGED_ROWS_MAX: Final = 8_192
 _MERGED_BYTES_MAX: Final = 1 << 20
 """Blocks are merged up to this size: about 2 ms of copying."""
 _SAMPLED: Final = 64
-"""One key of so many says where a large pile is cut."""
+"""Every 64th key is sampled to choose where a large pile is cut."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +38,11 @@ class FarBlock:
     rows: RowArray
     data: Block
     positions: Int64Array
-    """Of each row: the position of its frame."""
+    """The position of each row's frame."""
     level: int = 0
     """How often its rows were merged."""
     frozen: bool = False
-    """A flush writes it: it may not be merged with others."""
+    """A flush is writing the block: it must not be merged with others."""
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +72,7 @@ class FarPile:
         return not self._blocks
 
     def add(self, hours: Int64Array, rows: RowArray, data: Block, position: int) -> None:
-        """Take in rows of one frame, ordered by (hour, row number); `hours` = of each row."""
+        """Add the rows of one frame, ordered by (hour, row number); `hours` = that of each row."""
         keys = hours << INDEX_BITS | rows["global_index"].astype(np.int64)
         block = FarBlock(keys, rows, data, np.full(len(rows), position, np.int64))
         self.size_bytes += block.size_bytes
@@ -81,7 +81,7 @@ class FarPile:
             pass
 
     def _merge_newest(self) -> bool:
-        """Merge the newest blocks if enough are of one level; whether all of them were."""
+        """Merge the newest blocks if enough are of one level; return whether all fitted in one."""
         newest = self._blocks[-_FAN_IN:]
         level = newest[-1].level
         if len(newest) < _FAN_IN or any(one.level != level or one.frozen for one in newest):
@@ -94,7 +94,7 @@ class FarPile:
     # ------------------------------------------------------------------ look-ups
 
     def fill_rows(self, out: RowArray, left: Int64Array, keys: Int64Array) -> Int64Array:
-        """Put the rows that are here into `out`; returns the places that are still missing."""
+        """Put the rows found here into `out`; return the places that are still missing."""
         for block in self._blocks:
             if len(left) == 0:
                 break
@@ -111,7 +111,7 @@ class FarPile:
         keys: Int64Array,
         rows: RowArray,
     ) -> Int64Array:
-        """Append (places, their records) of what is here; returns the places still missing."""
+        """Append (places, their records) of rows found here; return the places still missing."""
         for block in self._blocks:
             if len(left) == 0:
                 break
@@ -124,7 +124,7 @@ class FarPile:
         return left
 
     def hour_parts(self, hour: int) -> list[tuple[RowArray, Block]]:
-        """Rows of an hour as they lie, each part with the block its records are in."""
+        """Rows of an hour as views of the blocks, each part with the data that has its records."""
         out = []
         for block in self._blocks:
             span = block.span(hour)
@@ -133,7 +133,7 @@ class FarPile:
         return out
 
     def first_index(self, hour: int) -> int | None:
-        """The least row number of an hour that is here."""
+        """The least row number here of an hour, or None."""
         for block in self._blocks:
             span = block.span(hour)
             if span.start < span.stop:
@@ -159,13 +159,13 @@ class FarPile:
         return out
 
     def drop(self, blocks: list[FarBlock]) -> None:
-        """Forget blocks that are in a run now."""
+        """Remove blocks that are in a run now."""
         gone = {id(block) for block in blocks}
         self._blocks = [block for block in self._blocks if id(block) not in gone]
         self.size_bytes -= sum(block.size_bytes for block in blocks)
 
     def thaw(self, blocks: list[FarBlock]) -> None:
-        """A flush failed: the blocks are ordinary ones again, merged with what came meanwhile."""
+        """After a failed flush: make its blocks ordinary ones again, and merge small neighbours."""
         for block in blocks:
             block.frozen = False
         left, self._blocks = self._blocks, []
@@ -195,9 +195,9 @@ class FarPile:
 
 
 def key_cuts(blocks: list[FarBlock], part_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of keys, [first, behind the last), that hold about `part_bytes` of `blocks` each."""
+    """Ranges of keys, [first, end), each with about `part_bytes` of `blocks`."""
     parts = -(-sum(block.size_bytes for block in blocks) // part_bytes)
-    # A sample, with the least key of each block in it.
+    # A sample that contains the least key of each block.
     keys = np.sort(np.concatenate([block.keys[::_SAMPLED] for block in blocks]))
     bounds = [int(keys[len(keys) * k // parts]) for k in range(parts)]
     end = max(int(block.keys[-1]) for block in blocks) + 1
@@ -241,7 +241,7 @@ def _merged(blocks: list[FarBlock]) -> FarBlock:
 
 
 def _fitting(blocks: list[FarBlock]) -> int:
-    """How many of the first blocks fit into one."""
+    """How many of these blocks, from the first on, fit into one."""
     rows = itertools.accumulate(len(one.keys) for one in blocks)
     size = itertools.accumulate(len(one.data) for one in blocks)
     return sum(
@@ -257,7 +257,7 @@ def _find(block: FarBlock, keys: Int64Array) -> tuple[Int64Array, npt.NDArray[np
 
 
 def _chunks(block: FarBlock) -> list[TailChunk]:
-    """Rows of one hour as chunks, one a frame."""
+    """Rows of one hour as chunks, one for each frame."""
     cuts = (np.flatnonzero(block.positions[1:] != block.positions[:-1]) + 1).tolist()
     bounds = [0, *cuts, len(block.keys)]
     return [

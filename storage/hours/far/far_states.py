@@ -1,7 +1,7 @@
-"""States of far rows: the newest in memory, the others in sorted runs, a stack for each group.
+"""States of far rows: the newest in memory, all others in sorted runs, with a stack for each group.
 
 Few far rows have a state: those that were cancelled, moved or replaced. A changed state is an entry
-of a dict until a flush writes all of them as runs.
+of a dict until a flush writes all changed states as runs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FarStates:
         return out
 
     def put(self, keys: Int64Array, entries: StateArray, group: int) -> None:
-        """Store sealed entries, one for all or one each, in memory."""
+        """Store sealed entries in memory: one entry for all keys, or one for each."""
         changed = self._changed.setdefault(group, {})
         raw = entries.tobytes()
         if len(entries) == 1:
@@ -89,7 +89,7 @@ class FarStates:
         return any(each < key for changed in changes for each in changed)
 
     def of_hour(self, hour: int) -> dict[int, tuple[Int64Array, StateArray]]:
-        """By group: row numbers of an hour that have a state, and their sealed entries."""
+        """By group: the row numbers of an hour that have a state, and their entries."""
         out = {}
         first, last = hour_key(hour), hour_key(hour + 1) - 1
         for group in self._changed.keys() | self._writing.keys() | self.stacks.keys():
@@ -110,7 +110,7 @@ class FarStates:
     # ------------------------------------------------------------------ flushing
 
     def flush(self, until_committed: Callable[[], Work] | None = None) -> Work:
-        """Write changed states as runs, after the frames that explain them."""
+        """Write changed states as runs, once the frames that changed them are committed."""
         if not any(self._changed.values()):
             return
         assert not self._writing, "one flush of states at a time"

@@ -1,10 +1,10 @@
 """The far tier: messages of any number of hours beyond the next 35, in few files.
 
-A folder per hour cannot carry years: one flush of the tails would touch nearly all of them. Rows
-of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows keep their hour
-and row number, so refs mean the same here and there; when an hour comes near, its rows are read
-from all runs and appended to a folder of its own (hour_split.py). Their states are in
-far_states.py.
+One folder for each hour does not scale to years: one flush of the tails would write to nearly all
+of them. Rows of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows
+keep their hour and row number, so a ref stays valid when its hour leaves the tier: once an hour
+comes near, its rows are read from all runs and appended to a new folder (hour_split.py). Their
+states are in far_states.py.
 
 The structure is a log-structured merge tree (O'Neil et al., 1996) with tiered compaction.
 """
@@ -40,11 +40,11 @@ from delaylog.storage.work import Work
 OPEN_RUNS_MAX: Final = 24
 """Runs whose files stay open."""
 FLUSHED_RUN_BYTES: Final = 16 << 20
-"""Of the pile that becomes one run: about three times as much memory is needed to sort it."""
+"""Bytes of the pile that become one run: sorting them takes about three times as much memory."""
 
 
 class FarTier:
-    """Everything about rows in far hours."""
+    """Rows and states of all far hours."""
 
     def __init__(self, fs: FileSystem, folder: str, *, open_runs_max: int = OPEN_RUNS_MAX) -> None:
         self.fs = fs
@@ -61,7 +61,7 @@ class FarTier:
     # ------------------------------------------------------------------ rows
 
     def read_rows(self, keys: Int64Array) -> RowArray:
-        """Copies of the rows with these keys; one that was compacted away is a tombstone."""
+        """Copies of the rows with these keys; a row that was compacted away is a tombstone."""
         out = np.zeros(len(keys), INDEX_ENTRY)
         left = self.pile.fill_rows(out, np.arange(len(keys)), keys)
         left = self.rows.fill_rows(out, left, keys)
@@ -70,7 +70,7 @@ class FarTier:
         return out
 
     def records(self, keys: Int64Array, rows: RowArray) -> bytes:
-        """The records of `rows`, which `read_rows` gave in the same turn, one after another."""
+        """The records of `rows`, one after another; `read_rows` returned them in the same turn."""
         parts: list[tuple[Int64Array, bytes]] = []
         left = self.pile.fill_records(parts, np.arange(len(keys)), keys, rows)
         left = self.rows.fill_records(parts, left, keys, rows)
@@ -118,14 +118,14 @@ class FarTier:
         box.append(write_run(self.fs, path, number, content, positions))
 
     def sync(self) -> Work:
-        """Make the names of new runs durable; their bytes are since they were written."""
+        """Make the names of new runs durable; their bytes are durable already."""
         if self.files.exist:
             yield lambda: self.fs.sync_folder(self.folder)
 
     def may_hold(self, position: int, last_hour: int) -> bool:
-        """Whether runs may hold rows of frames below `position` that were due by `last_hour`.
+        """Whether runs may have rows of frames below `position` that were due by `last_hour`.
 
-        Rows stay in their runs after their hours have left, until the runs are merged.
+        Rows stay in their runs after their hours have left the tier, until the runs are merged.
         """
         end = hour_key(last_hour + 1)
         return any(
@@ -135,13 +135,13 @@ class FarTier:
     # ------------------------------------------------------------------ an hour leaves
 
     def runs_of(self, hour: int) -> list[RunFacts]:
-        """Runs that may hold rows of an hour."""
+        """Runs that may have rows of an hour."""
         first, last = hour_key(hour), hour_key(hour + 1) - 1
         runs = self.rows.runs()
         return [run for run in runs if run.first_key <= last and run.last_key >= first]
 
     def leave(self, hour: int) -> None:
-        """Hours up to `hour` have folders of their own: runs that hold nothing else are dropped."""
+        """Drop runs that have only rows of hours up to `hour`: these have folders now."""
         for stack in self._stacks():
             before = stack.runs()
             stack.drop_below(hour_key(hour + 1))
@@ -150,7 +150,10 @@ class FarTier:
     # ------------------------------------------------------------------ checkpoints
 
     def saved(self, position: int) -> dict[str, Any]:
-        """What a checkpoint at `position` says: rows of later frames come again by replay."""
+        """The state for a checkpoint at `position`, without runs that have rows of later frames.
+
+        Replay adds these rows again.
+        """
         return {
             "next": self.files.next_number,
             "rows": self.rows.saved(wanted=lambda run: run.position_last < position),
@@ -158,7 +161,7 @@ class FarTier:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Stand where a checkpoint stood; files of later runs are removed."""
+        """Restore the state of a checkpoint; files of later runs are removed."""
         self.files.next_number = saved["next"]
         self.rows.restore(saved["rows"])
         self.states.restore(saved["states"])
@@ -185,13 +188,13 @@ class FarTier:
 
 
 def named_runs(saved: dict[str, Any]) -> set[str]:
-    """Names of the files that a checkpoint needs of the tier."""
+    """Names of the run files that a checkpoint needs."""
     sets = [*saved["rows"], *(one for sets in saved["states"].values() for one in sets)]
     return {f"{facts[0]}.run" for _, runs in sets for facts in runs}
 
 
 def run_sizes(saved: dict[str, Any]) -> dict[str, int]:
-    """The same with the sizes of the files."""
+    """Names and sizes of the run files that a checkpoint needs."""
     kinds = [(INDEX_ENTRY, saved["rows"])]
     kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
     return {

@@ -1,8 +1,8 @@
-"""Splitting: a far hour gets a folder of its own, before its time comes.
+"""Splitting: a far hour gets its folder, before any of its messages is due.
 
 Its rows are read from every run that has some, completed with tombstones where a compaction
-dropped rows, and appended to the folder in row order, while look-ups go on in the far tier. The
-switch is one step on the caller's thread: from then on the hour is a near one.
+dropped rows, and appended to the folder in row order. Look-ups go on in the far tier meanwhile. The
+switch is one step on the caller's thread (far_border.py): from then on the hour is a near one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, RowArray
 from delaylog.storage.work import Work
 
 SPLIT_ROWS_MAX: Final = 32_768
-"""Rows of one append, as of a flush."""
+"""Rows of one append to the folder, as in a flush."""
 _OPEN_MAX: Final = 8
 
 
 def fill_folder(far: FarTier, folder: DelayHour, flushed: Callable[[], int]) -> Work:
-    """Append the rows of a far hour up to number `flushed()` to its folder, which is behind."""
+    """Append the rows of a far hour to its folder, from the first one missing to `flushed()`."""
     with closing(OpenRuns(far.fs, far.folder, _OPEN_MAX)) as reader:
         while (last := flushed()) > folder.row_count:
             first = folder.row_count + 1

@@ -1,7 +1,7 @@
-"""Numbers of run files: which is the next, and which files are in use although no stack has them.
+"""Numbers of run files: the next free one, and those in use by jobs although in no stack.
 
-A run that is being written, merged or read by a job is in no checkpoint yet, or not in the newest
-one. `remove_others` spares it.
+A run that a job writes, merges or reads is possibly in no checkpoint yet, or not in the newest
+one. `remove_others` keeps its file while it is in use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RunFiles:
         self.folder = folder
         self.next_number = 1
         self._in_flight: set[int] = set()
-        """Numbers of runs that are being written, or read beside the loop."""
+        """Numbers of runs that jobs on other threads write or read."""
 
     def make_folder(self) -> None:
         """Create the folder unless it exists."""
@@ -28,7 +28,7 @@ class RunFiles:
 
     @property
     def exist(self) -> bool:
-        """Whether there is a folder."""
+        """Whether the folder exists."""
         return self._fs.exists(self.folder)
 
     def take_number(self) -> int:
@@ -39,11 +39,11 @@ class RunFiles:
         return number
 
     def claim(self, numbers: Iterable[int]) -> None:
-        """Files of these runs are in use."""
+        """Mark the files of these runs as in use."""
         self._in_flight.update(numbers)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """They are not in use any more."""
+        """Mark the files of these runs as not in use any more."""
         self._in_flight.difference_update(numbers)
 
     @contextmanager
@@ -61,7 +61,7 @@ class RunFiles:
         return {f"{number}.run" for number in self._in_flight}
 
     def remove_others(self, needed: set[str], below: int | None) -> None:
-        """Remove files that are not needed; files with numbers from `below` on may be."""
+        """Remove all files but those `needed` and those with numbers from `below` on."""
         for name in self._fs.listdir(self.folder):
             number = name.split(".")[0]
             old = below is None or not number.isdigit() or int(number) < below

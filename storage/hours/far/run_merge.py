@@ -1,7 +1,7 @@
-"""Merging of sorted runs: several sets become one, rows nobody needs are left out.
+"""Merging of sorted runs: several sets become one, without the rows that are not needed any more.
 
-Background work in slices: reading and writing are jobs for any thread, with files of their own;
-which rows stay is decided between them, on the caller's thread.
+Background work in slices: reading and writing are jobs for any thread, which open the files for
+themselves. Between the jobs, the caller's thread decides which rows stay.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.storage.work import Work
 
 Keep = Callable[[Int64Array, RowArray], Generator[None, None, npt.NDArray[np.bool_]]]
-"""Finds out in slices which rows, given by key, are still needed."""
+"""Decides in slices which rows, given with their keys, are still needed."""
 
 SLICE_ROWS: Final = 1_024
-"""Rows that are read from each set at a time."""
+"""Rows that are read at a time from each set."""
 RUN_ROWS_MAX: Final = 131_072
 RUN_BYTES_MAX: Final = 32 << 20
-"""A merged run is closed at either: it is written from memory."""
+"""A merged run is written once it has reached either: it is collected in memory."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Output:
         self.size += len(part.records)
 
     def whole(self) -> RunRows:
-        """All parts as one. Each column is let go once it is copied: together they are large."""
+        """All parts as one. Each column is freed once it is copied, since they are large."""
         parts, self.parts = self.parts, []
         keys = np.concatenate([part.keys for part in parts])
         columns = [part.rows for part in parts], [part.records for part in parts]
@@ -77,7 +77,7 @@ def merge(
 ) -> Work:
     """Replace neighbouring `sets` of a stack by one; rows below `first_key` are left out.
 
-    `number` gives the number of a new run, `files` says where it stands.
+    `number` returns the number of a new run, `files` its path.
     """
     # A slice reads from every set, so a run of each stays open.
     reader = OpenRuns(files.fs, files.folder, len(sets))
@@ -94,7 +94,7 @@ def merge(
     try:
         while True:
             parts: list[RunRows] = []
-            # With nobody to ask about them, rows for a whole run are read at once.
+            # Without `keep` no row needs a decision, so one job reads rows for a whole run.
             slices_max = 1 if keep is not None else None
             yield partial(_read, stack, reader, cursors, parts, slices_max)
             if not parts:
@@ -129,7 +129,7 @@ def _read(
     parts: list[RunRows],
     slices_max: int | None,
 ) -> None:
-    """Append the next slices to `parts`: so many at most, and no more than a run takes."""
+    """Append the next slices to `parts`: at most `slices_max`, and no more than fit in a run."""
     rows = size = 0
     while rows < RUN_ROWS_MAX and size < RUN_BYTES_MAX and len(parts) != slices_max:
         part = _next_slice(stack, reader, cursors)
@@ -141,7 +141,7 @@ def _read(
 
 
 def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> RunRows | None:
-    """The next rows of all sets, by key; of several with one key the newest set's."""
+    """The next rows of all sets, by key; of rows with the same key, that of the newest set."""
     heads: list[tuple[Any, _Cursor, int]] = []
     bound: int | None = None
     for cursor in cursors:
@@ -195,7 +195,7 @@ def _kept(part: RunRows, mask: npt.NDArray[np.bool_]) -> RunRows:
 
 
 def _picked(keys: Int64Array, rows: RowArray, records: bytes) -> RunRows:
-    """A slice of rows whose records lie somewhere in `records`."""
+    """Rows with their records, picked by offset from `records`."""
     if rows.dtype == INDEX_ENTRY:
         sizes = rows["size"].astype(np.int64)
         records = gather(records, rows["offset"].astype(np.int64), sizes)

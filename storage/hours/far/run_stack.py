@@ -1,8 +1,8 @@
-"""A stack of run sets: what the far tier has on disk of one kind (rows, or a group's states).
+"""A stack of run sets: the far tier's rows on disk, or the states of one group.
 
 A set is one or more runs with ascending, disjoint ranges of keys. A flush pushes a set of level 0;
-once eight sets of a level lie side by side, a merge makes them one of the next level, so a row is
-rewritten once per factor of eight that the stack grows. The newest set that has a key wins.
+once eight sets of a level are neighbours, a merge replaces them by one of the next level, so a row
+is rewritten once each time the stack grows eightfold. The newest set that has a key wins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delaylog.storage.layout import Int64Array, RowArray
 
 FAN_IN: Final = 8
 MERGED_SETS_MAX: Final = 32
-"""Sets of one merge: each has a run open."""
+"""Most sets of one merge: it has one run of each open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RunSet:
     """Runs with ascending, disjoint ranges of keys."""
 
     number: int
-    """Stays while runs whose time has come are dropped from the set."""
+    """Stays the same when runs of hours that came near are dropped from the set."""
     level: int
     runs: tuple[RunFacts, ...]
 
@@ -40,9 +40,9 @@ class RunSet:
 
 
 class OpenRuns:
-    """Runs in use. The last `files_max` used ones take a descriptor each, and memory for keys.
+    """Runs in use. The `files_max` most recently used have an open file and keys in memory.
 
-    Of the others it is remembered what is sound, so that they are not checked again.
+    All others keep only the record of which blocks were verified, so these are not checked again.
     """
 
     def __init__(self, fs: FileSystem, folder: str, files_max: int) -> None:
@@ -51,7 +51,7 @@ class OpenRuns:
         self._files_max = files_max
         self._runs: dict[int, SortedRun] = {}
         self._files: OrderedDict[int, SortedRun] = OrderedDict()
-        """Those with an open file, the least recently used first."""
+        """Runs with an open file, the least recently used first."""
 
     def path(self, number: int) -> str:
         """The file of a run."""
@@ -107,13 +107,13 @@ class RunStack:
         return [run for one in self.sets for run in one.runs]
 
     def push(self, runs: Iterable[RunFacts]) -> None:
-        """A flush wrote these."""
+        """Add the runs that one flush wrote, as a set."""
         self.sets.append(self._set(0, runs))
 
     # ------------------------------------------------------------------ look-ups
 
     def fill_rows(self, out: RowArray, left: Int64Array, keys: Int64Array) -> Int64Array:
-        """Put the newest row of each key into `out`; returns the places still missing."""
+        """Put the newest row of each key into `out`; return the places still missing."""
 
         def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
             put_rows(out, places, run.rows(at))
@@ -127,7 +127,7 @@ class RunStack:
         keys: Int64Array,
         rows: RowArray,
     ) -> Int64Array:
-        """Append (places, their records) of what is here; returns the places still missing."""
+        """Append (places, their records) of rows found here; return the places still missing."""
 
         def take(run: SortedRun, at: Int64Array, places: Int64Array) -> None:
             offsets = rows["offset"][places].astype(np.int64)
@@ -142,11 +142,11 @@ class RunStack:
         keys: Int64Array,
         take: Callable[[SortedRun, Int64Array, Int64Array], None],
     ) -> Int64Array:
-        """Call `take(run, rows, places)` for the runs that hold some of `keys[left]`, newest first.
+        """Call `take(run, rows, places)` for the runs that have some of `keys[left]`, newest first.
 
-        Only runs whose range of keys is met are opened. Returns the places still missing.
+        Only runs whose range of keys overlaps are opened. Returns the places still missing.
         """
-        # In order of keys, a run's part is a slice, and its pages are met one after another.
+        # In key order, the keys in a run's range are one slice, and its pages are read in order.
         left = left[np.argsort(keys[left])]
         mine = keys[left]
         for facts in (run for one in reversed(self.sets) for run in one.runs):
@@ -186,18 +186,18 @@ class RunStack:
         return slice(first, last) if last - first >= FAN_IN else None
 
     def replace(self, old: list[RunSet], runs: tuple[RunFacts, ...]) -> None:
-        """`old`, neighbours in the stack, were merged into `runs`."""
+        """Replace the sets `old`, neighbours in the stack, by the merged `runs`."""
         numbers = {one.number for one in old}
         at = [place for place, one in enumerate(self.sets) if one.number in numbers]
         if not at:
-            # All of their hours have come near meanwhile.
+            # Meanwhile all of their hours have left the far tier.
             return
         assert at[-1] - at[0] + 1 == len(at), "merged sets are neighbours"
         level = max(one.level for one in old) + 1
         self.sets[at[0] : at[-1] + 1] = [self._set(level, runs)] if runs else []
 
     def drop_below(self, key: int) -> None:
-        """Forget runs whose keys all lie below `key`."""
+        """Remove runs whose keys are all below `key`."""
         kept = []
         for one in self.sets:
             runs = tuple(run for run in one.runs if run.last_key >= key)
@@ -208,7 +208,7 @@ class RunStack:
     # ------------------------------------------------------------------ checkpoints
 
     def saved(self, *, wanted: Callable[[RunFacts], bool] = lambda run: True) -> list[Any]:
-        """The sets as plain values, of runs that are `wanted`."""
+        """The sets as plain values, with the runs that are `wanted`."""
         out = []
         for one in self.sets:
             runs = [list(astuple(run)) for run in one.runs if wanted(run)]
@@ -217,7 +217,7 @@ class RunStack:
         return out
 
     def restore(self, saved: list[Any]) -> None:
-        """Take over what `saved` gave."""
+        """Take over the sets that `saved` returned."""
         self.sets = [
             self._set(level, (RunFacts(*facts) for facts in runs)) for level, runs in saved
         ]

@@ -1,13 +1,13 @@
 """Sorted runs: the immutable files of the far tier.
 
-A run holds rows of many hours in the order of their keys (hour, row number), each row's record
-behind them in the same order. It is written once, whole, and never changed; a merge writes new
-runs and drops old ones. Rows are checked in blocks of 1,024, a block before its first use.
+A run contains rows of many hours in the order of their keys (hour, row number), followed by their
+records in the same order. It is written once and never changed; a merge writes new runs and drops
+old ones. Checksums cover blocks of 1,024 rows; a block is verified before its first use.
 
     0     RUN_HEADER (64): counts, log positions, checksums of the keys and of the block table
     64    keys i64, ascending: hour << 32 | row number
     ...   rows (INDEX_ENTRY or STATE_ENTRY); `offset` of an index row counts from the first record
-    ...   RUN_BLOCK (16) per block: checksums of its rows and of its records, where those begin
+    ...   RUN_BLOCK (16) per block: checksums of its rows and of its records, start of its records
     ...   records, one after another
 """
 
@@ -58,7 +58,7 @@ def hour_key(hour: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a checkpoint says about a run."""
+    """The facts about a run that a checkpoint stores."""
 
     number: int
     rows: int
@@ -81,7 +81,7 @@ class RunRows(NamedTuple):
 def write_run(
     fs: FileSystem, path: str, number: int, content: RunRows, positions: tuple[int, int]
 ) -> RunFacts:
-    """Write a run aside and rename it. Any thread."""
+    """Write a run to a temporary file and rename it. Any thread."""
     keys, rows, records = content
     blocks = _blocks(rows, records)
     raw_keys, raw_rows = keys.astype("<i8").tobytes(), rows.view(np.uint8).data
@@ -127,7 +127,7 @@ def _blocks(rows: RowArray, records: bytes) -> np.ndarray[Any, Any]:
 
 
 class SortedRun:
-    """An open run. Reads belong to one thread; another one opens a run of its own."""
+    """An open run. One thread reads it; another thread opens the same file as another run."""
 
     def __init__(self, fs: FileSystem, path: str, dtype: np.dtype[Any], facts: RunFacts) -> None:
         self.facts = facts
@@ -144,7 +144,7 @@ class SortedRun:
             raise
 
     def open_file(self) -> File:
-        """Open the file again after `rest`."""
+        """The file, opened again after `rest`."""
         if self._file is None:
             self._file = self._fs.open(self._path)
         return self._file
@@ -191,7 +191,7 @@ class SortedRun:
         return np.frombuffer(self._map.buffer, "<i8", self.facts.rows, RUN_HEADER_SIZE)
 
     def find(self, keys: Int64Array) -> Int64Array:
-        """Where rows with these keys are; -1 for those that are not here."""
+        """The places of the rows with these keys; -1 for a key that is not here."""
         mine = self._keys
         at = np.searchsorted(mine, keys)
         at[at == len(mine)] = 0
@@ -199,7 +199,7 @@ class SortedRun:
         return at
 
     def span(self, first_key: int, last_key: int) -> tuple[int, int]:
-        """(first, behind the last) row with a key from `first_key` to `last_key`."""
+        """(start, stop) of the rows with keys from `first_key` to `last_key`."""
         a, b = np.searchsorted(self._keys, [first_key, last_key + 1]).tolist()
         return a, b
 
@@ -221,7 +221,7 @@ class SortedRun:
         return np.frombuffer(raw, self._dtype)
 
     def records(self, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
-        """The records, or the begins of records, of the rows at places `at`."""
+        """The records, or their first bytes, of the rows at places `at`."""
         self._check(at // BLOCK_ROWS, self._log_good, self._check_records)
         starts = offsets + self._log_start
         return read_spans(self.open_file().pread, starts, sizes, gap=_READ_GAP_BYTES)
@@ -248,12 +248,10 @@ class SortedRun:
 
     def _compare(self, offset: int, size: int, crc: int) -> None:
         if crc32c(self.open_file().pread(size, offset)) != crc:
-            raise CorruptionError(
-                "a block that is not the one written", path=self._path, position=offset
-            )
+            raise CorruptionError("a block with a wrong checksum", path=self._path, position=offset)
 
     def verify(self) -> Sequence[int]:
-        """Check every block; returns how many there are."""
+        """Check every block; return their numbers."""
         for number in range(len(self._blocks)):
             self._check_rows(number)
             self._check_records(number)

@@ -218,7 +218,7 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.RECEIVE", "t", 1, "TAGS", 1, b"\xff"), "ERR a tag is not UTF-8"),
         (("DL.RECEIVE", "t", 1, "GROUP", b"\xff"), "ERR GROUP is not UTF-8"),
         (("DL.SEND", "t", 0, "x", "TAGS", 3, "a"), "ERR the count of tags"),
-        (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR TAGS have 1 to 64 bytes each"),
+        (("DL.SEND", "t", 0, "x", "TAGS", 1, ""), "ERR TAGS must have 1 to 64 bytes each"),
         (("DL.SEND", "t", 0, "x", "MERGE", "never"), "ERR MERGE must be one of"),
         (("DL.SEND", "t", 0, "x", "BACKOFF", "soon"), "ERR BACKOFF must be a JSON object"),
         (("DL.SEND", "t", 0, "x", "HEADERS", "[" * 200_000), "ERR HEADERS must be a JSON object"),

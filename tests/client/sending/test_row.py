@@ -94,7 +94,7 @@ def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
         ({"deliver_at_ms": 2**63}, "beyond"),
         ({"at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 (what is refused)
         ({"id": ""}, "not empty"),
-        ({"id": "~1"}, "brokers make those"),
+        ({"id": "~1"}, "that brokers make"),
         ({"id": "a\x00"}, "control"),
         ({"id": "a\x85"}, "control"),
         ({"id": "é" * 128}, "255 bytes"),
