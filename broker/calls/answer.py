@@ -1,4 +1,4 @@
-"""What a call answers: bytes and their media type, for any carrier."""
+"""The answer of a call: bytes and their media type, for any carrier."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _NO_MEMORY: Final = "Not enough memory"
 
 
 class Context(ABC):
-    """One call under way."""
+    """One call in progress."""
 
     __slots__ = (
         "_kind",
@@ -60,7 +60,7 @@ class Context(ABC):
         """Whether only the leader may carry the call out, and not while it hands over."""
 
     def about(self, call: ApiCall, topic_key: TopicKey, params: dict[str, str]) -> None:
-        """Set the call, its topic and its parameters, as its route names them."""
+        """Set the call, its topic and its parameters, as the route found them."""
         self.call, self.topic_key, self.params = call, topic_key, params
 
     @property
@@ -153,8 +153,9 @@ class Context(ABC):
         return values
 
     def query_values(self) -> dict[str, Any]:
-        """The members of the query by name, checked likewise; undeclared ones are refused. A read
-        also accepts `read`, which the carrier evaluates.
+        """The members of the query by name, checked as the call declares them.
+
+        Undeclared members are refused. A read also accepts `read`, which the carrier evaluates.
         """
         call = self.call
         declared, needed = ((), ()) if call is None else (call.query, call.query_needed)

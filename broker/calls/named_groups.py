@@ -1,4 +1,4 @@
-"""The group that a call names, or a refusal that says what is there instead, and what to do."""
+"""Finds the group that a call names; the refusal lists the groups that exist and what to do."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 
 GROUPS_NAMED: Final = 10
-"""So many groups a refusal names."""
+"""A refusal lists at most this number of groups."""
 
 
 def named_in(topic: Topic, name: str) -> Group:
-    """The group of that name in a topic that is there, or 404."""
+    """The group with this name in an existing topic, or 404."""
     group = the_group(topic, name)
-    assert group is not None, "a topic that is there has its group, or the call was refused"
+    assert group is not None, "a missing group of an existing topic is refused"
     return group
 
 
 def the_group(topic: Topic | None, name: str) -> Group | None:
-    """The group of a call; None while the topic is not there yet. A named one has to exist."""
+    """The group of a call. None for the default group of a topic that does not exist yet.
+
+    Raises a Problem (404) for any other group that does not exist.
+    """
     group = None if topic is None else topic.group(name)
     if group is None and (topic is not None or name != DEFAULT_NAME):
         raise Problem("unknown", _no_group(topic, name), field="group")
@@ -29,7 +32,7 @@ def the_group(topic: Topic | None, name: str) -> Group | None:
 
 
 def _no_group(topic: Topic | None, name: str) -> str:
-    """That there is no such group, and what to do about it."""
+    """The text of the refusal: there is no such group, and what to do about it."""
     if topic is None:
         return f"there is no group {name!r}, nor its topic; make it by PUT …/groups/{name}"
     names = [group.name for group in itertools.islice(topic.groups.values(), GROUPS_NAMED)]

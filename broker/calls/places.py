@@ -1,4 +1,4 @@
-"""Which topic and which group a call is about: what its path and members name, or a refusal."""
+"""Finds the topic and the group that the path and the members of a call name, or refuses."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def the_topic(ctx: Context) -> Topic:
 
 
 def seen_by(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
-    """The topic, and the group whose sight of it is asked for."""
+    """The topic of the path, and the group whose view of it the call asks for."""
     topic = the_topic(ctx)
     return topic, named_in(topic, named_group(values[GROUP.name]))

@@ -1,4 +1,4 @@
-"""Turns refusals into answers of HTTP: problem documents (RFC 9457)."""
+"""Turns refusals into HTTP answers: problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROBLEM: Final = "application/problem+json"
 
 
 class Problem(EngineError):
-    """A refusal by its code, for which no code has to catch a class."""
+    """A refusal by code, for refusals that no caller catches by class."""
 
     def __init__(self, code: str, detail: str, **members: Any) -> None:
         self.code = code
@@ -59,5 +59,5 @@ def problem_answer(refusal: EngineError) -> Answer:
 
 
 def no_memory() -> Problem:
-    """The refusal of a body that the system gives no memory for. Nothing is wrong with the body."""
+    """The refusal of a valid body for which the system has no memory."""
     return Problem("not_ready", "the broker has no memory for this body; try again, or send less")

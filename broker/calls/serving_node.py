@@ -1,4 +1,4 @@
-"""A node that serves calls: its engine's node, with what is asked for in one turn of its loop."""
+"""A node that serves calls: a `Node` with the merging of calls of a turn, and periodic checks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ class ServingNode(Node):
         self._ticks = Ticks(self, on_fatal)
 
     def start(self) -> None:
-        """Begin serving: the reserve stands, timers run, background work starts."""
+        """Start serving: allocate the reserve, and start the timers and the background work."""
         super().start()
         self._ticks.start()

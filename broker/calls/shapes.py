@@ -1,8 +1,8 @@
-"""What the members of the native API's requests come to.
+"""Parses the members of the native API's requests.
 
-Every parse function takes untrusted members and returns plain values or raises a Problem or
-MemberError that names the member. A message becomes a `Single`: one row to be merged with others of
-its turn.
+Every parse function takes untrusted members and returns plain values, or raises a Problem or
+MemberError that names the member. A message becomes a `Single`: one row, which is merged with the
+others of its turn.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
 
 
 def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
-    """The same of members that are checked."""
+    """Parameters of a receive from members that are checked already."""
     count, ids = values["max"], values["ids"]
     if count is None:
         count = 1 if ids is None else len(ids)
@@ -118,12 +118,12 @@ def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
 
 
 def named_group(name: bytes | None) -> str:
-    """The group of that name, or the default one."""
+    """The group's name as text; the default group for None."""
     return DEFAULT_NAME if name is None else name.decode()
 
 
 def check_columns(fields: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Refuse a bulk body of another version or with columns that mean nothing."""
+    """Refuse a bulk body of another version or with unknown columns."""
     for name in fields:
         if name not in known:
             raise Problem("bad_request", f"unknown column {name!r}", field=name[:64])
@@ -132,7 +132,7 @@ def check_columns(fields: Mapping[str, Any], known: frozenset[str]) -> None:
 
 
 def check_count(fields: Mapping[str, Any], count: int) -> None:
-    """Refuse a bulk body whose `n` is not the number of refs it holds."""
+    """Refuse a bulk body whose `n` is not the number of its refs."""
     n = fields.get("n")
     if n is not None and (n != count or isinstance(n, bool)):
         raise Problem("bad_request", f"n does not match the {count} refs", field="n")

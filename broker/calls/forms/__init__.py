@@ -1,1 +1,1 @@
-"""Forms of bodies of sends and of deliveries: bulk, Arrow, JSON; and limits on their structure."""
+"""Codecs for the bodies of sends and deliveries: bulk, Arrow, JSON; limits on their structure."""

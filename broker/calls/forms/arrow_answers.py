@@ -1,8 +1,8 @@
-"""Messages as Arrow record batches: what a claim's rows are answered with.
+"""Encodes messages as Arrow record batches, for the answer with a claim's rows.
 
-Columns are put together from whole blocks; only headers, where there are some, are taken apart
-row by row. A stream is its schema, any number of batches, and an end: each is written as it comes,
-so a million messages need the memory of a slice.
+Columns are built from whole blocks; only headers, if any, are decoded row by row. A stream consists
+of the schema, any number of batches, and an end marker. Each batch is sent when it is encoded, so
+a million messages need only the memory of one slice.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def message_schema() -> Any:
 
 
 def schema_bytes() -> bytes:
-    """How a stream of messages begins."""
+    """The beginning of a stream of messages."""
     return bytes(message_schema().serialize())
 
 
 def batch_bytes(
     rows: RowArray, records: bytes, origins: Int64Array, attempts: Int64Array, topic: str
 ) -> bytes:
-    """Messages as one record batch of a stream. Their records come to less than 2 GiB."""
+    """Messages as one record batch of a stream. Their records must total less than 2 GiB."""
     library, schema = pyarrow(), message_schema()
     n = len(rows)
     parts = RecordParts(rows, records)
@@ -80,7 +80,7 @@ def _fixed(library: Any, kind: Any, values: np.ndarray) -> Any:
 def _blocks(
     library: Any, kind: Any, sizes: Int64Array, block: bytes, there: np.ndarray | None = None
 ) -> Any:
-    """Strings or bytes that stand one after another; `there` = which are not null."""
+    """An array of strings or bytes from one contiguous block; `there` = which are not null."""
     offsets = np.zeros(len(sizes) + 1, "<i4")
     np.cumsum(sizes, out=offsets[1:])
     bitmap = None
@@ -96,7 +96,7 @@ def _keys(library: Any, parts: RecordParts) -> Any:
 
 
 def _ids(library: Any, parts: RecordParts, origins: Int64Array) -> Any:
-    """The ids that were given, and those that the server made where there was none."""
+    """The ids: those of clients, and ids made by the server for messages without one."""
     starts, sizes = parts.starts["id"], parts.sizes["id"]
     none = sizes == 0
     if not some(none):
@@ -111,7 +111,7 @@ def _ids(library: Any, parts: RecordParts, origins: Int64Array) -> Any:
 
 
 def _made_ids(origins: Int64Array) -> bytes:
-    """`ref_to_id` of all of them, one after another."""
+    """The `ref_to_id` of each origin, concatenated."""
     raw = origins.astype(">i8").view(np.uint8).reshape(-1, 8)
     out = np.empty((len(origins), _MADE_ID_SIZE), np.uint8)
     out[:, 0] = ord("~")

@@ -1,8 +1,8 @@
-"""Arrow bodies of sends and of transaction parts: columns in, a batch in the bulk form out.
+"""Decodes Arrow bodies of sends and of transaction parts into a batch in the bulk format.
 
-Nothing is done row by row: offsets and values are viewed by numpy, and what the log stores (the
-bulk body, see `storage.batch`) is put together from whole blocks. A row's time is rounded up to
-the millisecond, so that nothing comes before its time.
+Nothing is done row by row: numpy views offsets and values in place, and the bulk body, which the
+log stores (see `storage/messages/batch.py`), is built from whole blocks. A row's time is rounded up
+to the millisecond, so that no message is released early.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
-    """The rows of an Arrow IPC stream as a batch; its `wire` is what a bulk body would have been.
+    """The rows of an Arrow IPC stream as a batch; its `wire` is the equivalent bulk body.
 
-    Raises a Problem that names the column, and the row where it is about one.
+    Raises a Problem that names the column and, if it concerns one row, the row.
     """
     library = pyarrow()
     schema, batches = read_stream(
@@ -69,7 +69,7 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
         try:
             _KNOWN[name][1](column, fields)
         except library.ArrowException as error:
-            # A number of 64 bits without a sign, say, that is too large.
+            # For example, an unsigned 64-bit number that is too large.
             raise column.wrong(f"cannot be read: {str(error)[:200]}") from None
     if BACKOFF.name in fields:
         _put_backoffs(fields)
@@ -121,7 +121,7 @@ def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
     per_s = _PER_S[column.chunks[0].type.unit]
     if per_s > 1_000:
         per_ms = per_s // 1_000
-        # Rounded up by two negations, of which the lowest number has none.
+        # Two negations round up. The lowest int64 cannot be negated, so it is raised by one.
         times = -(-np.maximum(times, -(2**63) + 1) // per_ms)
     elif per_s < 1_000:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
@@ -149,7 +149,7 @@ def _integers(column: ArrowColumn, fields: dict[str, Any]) -> None:
 
 
 def _backoff(column: ArrowColumn, fields: dict[str, Any]) -> None:
-    """A backoff for each row that says any part of one; `_put_backoffs` puts them in front."""
+    """An own backoff for each row that sets any part of one; `_put_backoffs` stores it later."""
     kind = column.chunks[0].type
     n = sum(len(chunk) for chunk in column.chunks)
     said: dict[str, npt.NDArray[Any]] = {}
@@ -172,7 +172,7 @@ def _backoff(column: ArrowColumn, fields: dict[str, Any]) -> None:
 
 
 def _put_backoffs(fields: dict[str, Any]) -> None:
-    """Backoffs have no column of their own: they go in front of their rows' headers."""
+    """Insert backoffs in front of their rows' headers: the bulk format has no backoff column."""
     any_said, entries = fields.pop(BACKOFF.name)
     block = np.frombuffer(fields.get("headers", b""), np.uint8)
     sizes = np.zeros(len(entries), np.int64) + fields.get("headers_size", 0)
@@ -186,14 +186,14 @@ def _put_backoffs(fields: dict[str, Any]) -> None:
 
 
 def _lists(column: ArrowColumn) -> tuple[Int64Array, list[Any]]:
-    """(how many values each row has, the values of all rows)."""
+    """(number of values of each row, the values of all rows)."""
     counts, values = [], []
     for chunk in column.chunks:
         wide = column.library.types.is_large_list(chunk.type)
         ends = values_of(chunk, "<i8" if wide else "<i4", len(chunk) + 1)
         lengths = (ends[1:] - ends[:-1]).astype(np.int64)
         if chunk.null_count:
-            # Whatever stands there, it is no value of the list.
+            # A null list may have a range of values, which must be ignored.
             lengths[chunk.is_null().to_numpy(zero_copy_only=False)] = 0
         counts.append(lengths)
         values.append(_as_list(column.library, chunk).flatten())
@@ -201,7 +201,7 @@ def _lists(column: ArrowColumn) -> tuple[Int64Array, list[Any]]:
 
 
 def _as_list(library: Any, chunk: Any) -> Any:
-    """A map is a list of pairs, but does not let itself be flattened."""
+    """Cast a map to a list of pairs, because pyarrow cannot flatten a map."""
     kind = chunk.type
     if not library.types.is_map(kind):
         return chunk
@@ -231,7 +231,7 @@ def _tags(column: ArrowColumn, fields: dict[str, Any]) -> None:
 
 
 def _headers(column: ArrowColumn, fields: dict[str, Any]) -> None:
-    """A msgpack map for each row that has headers, with lengths of 16 bits everywhere."""
+    """A msgpack map for each row that has headers; all lengths are encoded with 16 bits."""
     counts, values = _lists(column)
     pairs = int(counts.sum())
     if pairs == 0:
@@ -258,8 +258,8 @@ def _headers(column: ArrowColumn, fields: dict[str, Any]) -> None:
     source = b"".join((*heads, key_block, text_block))
     bases = np.cumsum([0, *(len(head) for head in heads), len(key_block)])
     number = 3 * np.arange(pairs, dtype=np.int64)
-    # Five ranges a pair: the head of its row's map (of no size but for the row's first pair), the
-    # head of the key, the key, the head of the text, the text.
+    # Five ranges for each pair: the head of its row's map (empty except for the row's first pair),
+    # the head of the key, the key, the head of the text, the text.
     starts = np.zeros((pairs, 5), np.int64)
     sizes = np.full((pairs, 5), 3, np.int64)
     sizes[:, 0] = 0
@@ -275,7 +275,7 @@ def _headers(column: ArrowColumn, fields: dict[str, Any]) -> None:
 
 
 def _picked(source: bytes, starts: Int64Array, sizes: Int64Array) -> bytes:
-    """Ranges of a few bytes each, one after another: byte by byte, since they are so short."""
+    """Concatenate many short ranges; byte indexes are fast because each has only a few bytes."""
     ends = np.cumsum(sizes)
     at = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]))
     return np.frombuffer(source, np.uint8)[at].tobytes()
@@ -289,7 +289,7 @@ def _heads(kind: int, lengths: Int64Array) -> bytes:
 
 
 def _sums(sizes: Int64Array, counts: Int64Array) -> Int64Array:
-    """The sum of each row's values, of which it has so many."""
+    """The sum of the sizes of each row's values; `counts` = the number of values of each row."""
     ends = np.cumsum(counts)
     total = np.concatenate(([0], np.cumsum(sizes)))
     return np.asarray(total[ends] - total[ends - counts], np.int64)
@@ -312,11 +312,11 @@ _KINDS: Final[dict[type, _Kind]] = {
         is_backoff,
     ),
 }
-"""Columns by the kinds of fields."""
+"""Type, decoder and type check of a column, by the kind of its field."""
 _KNOWN: Final[dict[str, _Kind]] = {
     "value": (_TEXTS, _value, is_text),
     "deliver_at": ("timestamp", _deliver_at, is_time),
     "delay_ms": ("an integer", _delay_ms, is_integer),
     **{field.name: _KINDS[type(field.member)] for field in FIELDS if field.member is not MERGE},
 }
-"""What each column must be, how it is taken, and whether a type is right."""
+"""Description of the type, decoder and type check of each column, by name."""

@@ -1,4 +1,4 @@
-"""One column of an Arrow body: its values as the bulk form has them, and which are absent."""
+"""One column of an Arrow body: its values in the bulk format, and which of them are null."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.members import Int, Number
 
 _SIZE_MAX: Final = 2**16 - 1
-"""The largest text but a body: its size is an u16."""
+"""The largest text other than a body: its size is a u16."""
 Texts = tuple[Int64Array, bytes | memoryview]
-"""Sizes, and all values one after another."""
+"""Sizes, and all values concatenated."""
 
 
 class ArrowColumn:
-    """One column through all batches of a stream."""
+    """One column, over all batches of a stream."""
 
     __slots__ = ("chunks", "library", "name")
 
@@ -29,7 +29,7 @@ class ArrowColumn:
         self.chunks = [batch.column(name) for batch in batches]
 
     def refuse_nulls(self) -> None:
-        """Every row has a value, or the first that has none is named."""
+        """Raise a Problem that names the first row without a value, if any."""
         row = 0
         for chunk in self.chunks:
             if chunk.null_count:
@@ -43,7 +43,7 @@ class ArrowColumn:
         return Problem("bad_request", f"{self.name} {what}{where}", field=self.name, item=row)
 
     def check(self, member: Int | Number, values: npt.NDArray[Any], present: Mask) -> None:
-        """Values that are present lie in a member's bounds, or the first that does not is named."""
+        """Raise a Problem that names the first value outside the member's bounds, if any."""
         low, high = member.low, member.high
         inside = (values >= low) & (values <= high)
         wrong = np.flatnonzero(present & ~inside)
@@ -65,7 +65,7 @@ class ArrowColumn:
 
 
 def values_of(chunk: Any, dtype: str, count: int) -> np.ndarray:
-    """Numbers or offsets of a chunk. Its buffer may hold more, and half of one at its end."""
+    """Numbers or offsets of a chunk; its buffer may be longer, and end with part of a number."""
     buffer = chunk.buffers()[1]
     return np.frombuffer(buffer, dtype, chunk.offset + count)[chunk.offset :]
 
@@ -111,7 +111,7 @@ def put_numbers(fields: dict[str, Any], name: str, values: Int64Array) -> None:
 
 
 def row_of(counts: Int64Array, value: int) -> int:
-    """The row that a value of a list stands in."""
+    """The row of a list's value, by the index of the value among all values."""
     return int(np.searchsorted(np.cumsum(counts), value, side="right"))
 
 

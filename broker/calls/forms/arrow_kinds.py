@@ -1,4 +1,4 @@
-"""Which Arrow types a column of messages may have."""
+"""Checks of the Arrow types of message columns."""
 
 from __future__ import annotations
 

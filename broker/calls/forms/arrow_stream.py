@@ -1,9 +1,9 @@
-"""Arrow IPC streams from outside: read only when it is known how large they become.
+"""Reads untrusted Arrow IPC streams; their unpacked size is checked before anything is unpacked.
 
-A compressed buffer says in its first eight bytes how large it is, and Arrow takes that much memory
-before it looks further. So the sizes of a record batch are added up from its metadata, a small
-flatbuffer, before any of it is unpacked, and each batch is checked in full before a column of it
-is used. pyarrow is an extra: without it there is no Arrow here.
+A compressed buffer states its unpacked size in its first eight bytes, and Arrow allocates that
+memory before it checks anything. So the sizes of a record batch are first added up from its
+metadata, a small flatbuffer. Each batch is validated in full before one of its columns is used.
+pyarrow is an optional dependency: without it, Arrow bodies are refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 _MESSAGE_HEADER: Final = 2
 _BATCH_LENGTH, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
 _AS_IT_IS: Final = -1
-"""The size that a buffer says which was not worth compressing."""
+"""The size that marks an uncompressed buffer in a compressed batch."""
 
 
 def pyarrow() -> Any:
-    """The library, or a Problem that says how to have it."""
+    """The library, or a Problem that says how to install it."""
     try:
         import pyarrow as library
         import pyarrow.compute
@@ -38,9 +38,9 @@ def pyarrow() -> Any:
 def read_stream(
     raw: bytes, *, bytes_max: int, rows_max: int, check_schema: Callable[[Any], None]
 ) -> tuple[Any, list[Any]]:
-    """(schema, record batches that have rows) of a stream that is whole, sound and not too large.
+    """(schema, record batches that have rows) of a stream; raises a Problem if it is not valid.
 
-    `check_schema` is asked before the first batch is read.
+    `check_schema` is called before the first batch is read.
     """
     library = pyarrow()
     try:
@@ -94,7 +94,7 @@ def _messages(reader: Any) -> Iterator[Any]:
 
 
 def _batch_sizes(metadata: memoryview, body: memoryview) -> tuple[int, int]:
-    """(rows, bytes once it is unpacked) of a record batch, from its metadata.
+    """(rows, unpacked bytes) of a record batch, from its metadata.
 
     metadata: a flatbuffer Message {version, header_type, header: RecordBatch {length, nodes,
     buffers: [{offset i64, length i64}], compression}, bodyLength}.
@@ -133,7 +133,7 @@ def _u32(raw: memoryview, at: int) -> int:
 
 
 def _field(raw: memoryview, table: int, number: int) -> int | None:
-    """Where a field of a flatbuffer table stands, None if it is not there."""
+    """The offset of a field of a flatbuffer table, None if the field is absent."""
     vtable = table - int(struct.unpack_from("<i", raw, table)[0])
     if vtable < 0:
         raise struct.error("a table points before the beginning")

@@ -1,6 +1,6 @@
-"""Bodies that carry many rows as columns: which media types there are, and how each is read.
+"""Reads bodies that carry many rows as columns, in any of their media types.
 
-Whatever its form, a body comes to the columns of the bulk format, and those are what the log holds.
+Every body is converted to the columns of the bulk format, which the log stores.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from delaylog.storage.messages.batch import MessageBatch, decode_send
 
 FORMS: Final = (BULK, ARROW)
 ARROW_INLINE_BYTES_MAX: Final = 2 << 20
-"""An Arrow body up to this size is converted on the spot, in a few ms; others in a thread."""
+"""An Arrow body up to this size is converted on the loop, in a few ms; larger ones in a thread."""
 
 
 async def read_batch(ctx: Context) -> MessageBatch:
-    """The rows of the body of a request, whole and well formed. A Problem, BatchError says what is
-    wrong; so it does where the media type is neither.
+    """The rows of a request's body.
+
+    Raises a Problem or BatchError if the body is malformed or has another media type.
     """
     kind = ctx.content_type
     if kind not in FORMS:
@@ -43,6 +44,6 @@ async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
         return decode_arrow(wire, limits)
     batch = await asyncio.to_thread(decode_arrow, wire, limits)
     if ctx.changes:
-        # What was looked at when the body had come may have changed.
+        # The node may have lost its leadership since the body arrived.
         ctx.node.standing.check()
     return batch

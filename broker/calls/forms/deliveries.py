@@ -32,9 +32,9 @@ _TEXT_SIZE: Final = "<u2"
 
 
 def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:
-    """The members of a bulk answer, not packed yet: integer columns are arrays of any type.
+    """The members of a bulk answer before packing: integer columns are arrays of any type.
 
-    If the messages have no text but their bodies, the columns of the other texts are absent.
+    If the messages have no texts besides their bodies, the columns of the other texts are absent.
     """
     rows = delivery.rows
     fields: dict[str, Any] = {
@@ -76,7 +76,7 @@ def bulk_delivery(
 
 
 def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
-    """In msgpack `body` as bytes. In JSON `body` as text if it is UTF-8, else `body_base64`."""
+    """The body's member: bytes in msgpack; in JSON text if it is UTF-8, else `body_base64`."""
     if packed:
         return {"body": body}
     try:
@@ -86,7 +86,7 @@ def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
 
 
 def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
-    """The members that a row does not index: the message's own backoff, headers and body."""
+    """The members that are not in the row: the message's own backoff, headers and body."""
     backoff = {"backoff": record.backoff} if record.backoff else {}
     return {**backoff, "headers": record.headers, **body_members(record.body, packed=packed)}
 

@@ -1,4 +1,4 @@
-"""A message as members of an answer, from its row, its state and its texts."""
+"""Describes a message as members of an answer, from its row, its state and its record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delaylog.storage.messages.records import Record
 
 
 def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[str, Any]:
-    """All that is known of a message but its headers and its body."""
+    """The members of a message except its headers and its body."""
     row, entry, shown = found.row, found.entry, found.state
     cause, expires = int(entry["cause"]), int(row["expires_at"])
     members: dict[str, Any] = {

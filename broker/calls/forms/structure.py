@@ -1,8 +1,8 @@
-"""How many values a JSON or msgpack body may hold, counted before any object is built.
+"""Limits the number of values in a JSON or msgpack body, counted before any object is built.
 
-A value takes one byte of a body and up to ninety of memory, so the size of a body does not bound
-what parsing costs: 64 MiB of empty arrays would become 4 GiB. Bodies of at most 256 KiB are not
-counted; what is malformed passes, and the parser says what is wrong with it.
+A value takes one byte of a body but up to ninety bytes of memory, so the size of a body does not
+limit the cost of parsing: 64 MiB of empty arrays would become 4 GiB. Values in bodies of at most
+256 KiB are not counted. Malformed bodies pass, and the parser then reports the error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from delaylog.broker.calls.problems import Problem
 
 PLAIN_BYTES_MAX: Final = 1 << 20
-"""A body without messages or ids: members of one call."""
+"""Largest body without messages or ids, with only the members of one call."""
 UNCOUNTED_BYTES_MAX: Final = 256 << 10
-"""A body of this size makes at most 20 MiB of objects: counting would cost more than it bounds."""
+"""A body of this size makes at most 20 MiB of objects: counting would cost more than it saves."""
 
 _MARKS: Final = b",[{"
-"""Each value but the first follows one of them, as far as they stand outside of strings."""
+"""Each value except the first follows one of these bytes, outside of strings."""
 _SLICE: Final = 1 << 20
 
 
@@ -27,7 +27,8 @@ def check_json(raw: bytes, values_max: int) -> None:
     """Refuse a JSON body with too many values."""
     if len(raw) <= UNCOUNTED_BYTES_MAX or sum(map(raw.count, _MARKS)) <= values_max:
         return
-    # Marks in strings counted too, and a message's body may be JSON itself.
+    # This count includes marks in strings, and a message's body may itself be JSON: count again
+    # without strings.
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     seen = quotes = 0
@@ -42,7 +43,7 @@ def check_json(raw: bytes, values_max: int) -> None:
 
 
 def check_msgpack(raw: bytes, values_max: int) -> None:
-    """Refuse a msgpack body with too many values; keys of maps are some."""
+    """Refuse a msgpack body with too many values; keys of maps count too."""
     size = len(raw)
     if size <= UNCOUNTED_BYTES_MAX:
         return
@@ -63,7 +64,7 @@ def check_msgpack(raw: bytes, values_max: int) -> None:
             elif first >= 0xDC:
                 left += count
             else:
-                # The type of an extension stands between its length and its bytes.
+                # An extension has a type byte between its length and its content.
                 at += count + (0xC7 <= first <= 0xC9)
 
 
@@ -74,8 +75,10 @@ def _too_many(values_max: int) -> Problem:
 
 
 def _tables() -> tuple[list[int], list[int], list[int]]:
-    """For each first byte of a msgpack value: the bytes of its head, with those of its content if
-    the first byte says how many; the values inside if it says that; and the size of its length.
+    """Three tables by the first byte of a msgpack value.
+
+    The bytes of its head, plus those of its content if the first byte states their number; the
+    number of values inside if the first byte states it; the size of its length field.
     """
     steps, children, widths = [1] * 256, [0] * 256, [0] * 256
     for count in range(16):

@@ -1,4 +1,4 @@
-"""Handlers of the archive: how far it is, and releasing hours of which there is a copy."""
+"""Handlers of the archive: its progress, and releasing hours that have been copied."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _members(node: Node) -> dict[str, Any]:
 
 async def get_archive(ctx: Context) -> Answer:
     """GET /v1/archive."""
-    # What it says may be acted on: it is told once it is sure to stay so.
+    # Clients act on this answer, so it waits until its state is durable.
     return await ctx.durable_answer(_members(ctx.node))
 
 
 async def release_archive(ctx: Context) -> Answer:
-    """POST /v1/archive/release: these hours may go; again: `already`."""
+    """POST /v1/archive/release: let hours be removed; a repeat is answered with `already`."""
     values, node = await ctx.values(), ctx.node
     state, copy = node.engine.state, archive.ArchiveCopy(values["position"], values["rows"])
     done = archive.release(state, values["through_ms"], node.clock.now_ms(), copy)

@@ -1,4 +1,4 @@
-"""Sends of whole batches: bulk and Arrow bodies, which become the same columns."""
+"""Sends of whole batches: bulk and Arrow bodies, which are decoded to the same columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
 
 SHARED_ROWS_MIN: Final = 256
-"""Batches of at least so many rows take turns with single sends: each may take a millisecond."""
+"""Batches of at least this size take turns with single sends: each may take a millisecond."""
 RESULT_NAMES: Final = ("created", "kept", "replaced", "rejected")
 
 
@@ -69,7 +69,7 @@ async def send_whole(
 
 
 def _counted(n: int, result: SendResult) -> dict[str, Any]:
-    """How many rows came to be what; row by row only where they differ."""
+    """The number of rows for each result; also each row's result if they differ."""
     results = result.results
     codes = np.full(1, results) if isinstance(results, int) else results
     counts = np.bincount(codes, minlength=len(RESULT_NAMES)).tolist()
@@ -82,13 +82,13 @@ def _counted(n: int, result: SendResult) -> dict[str, Any]:
 
 
 def key_producer(ctx: Context, key: str) -> str:
-    """The producer that stands for an Idempotency-Key of this topic."""
+    """The producer name that represents an Idempotency-Key of this topic."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:
         raise Problem("bad_request", "an Idempotency-Key is UTF-8") from None
     if not 1 <= len(key) <= 200:
         raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
-    # Hashed, because names and key together may be longer than a producer's name.
+    # Hashed, because names and key together may be longer than a producer's name may be.
     place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
     return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"

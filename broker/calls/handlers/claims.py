@@ -1,7 +1,7 @@
-"""Handlers of claims: made and read as often as one likes, settled once.
+"""Handlers of claims: a claim may be made and read repeatedly, and is settled once.
 
-Every answer waits until what it says is committed, so a claim that somebody was told of outlives
-the node. The work itself goes in slices between other requests.
+Every answer waits until the state that it shows is committed, so a claim that a client knows
+survives the node. The work itself runs in slices between other requests.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
 
 
 def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
-    """The claim of the path, ended or not, or 404; who works on what it claimed uses its group."""
+    """The claim of the path, ended or not, or 404; marks its topic and group as used."""
     topic, group = seen_by(ctx, values)
     if ctx.node.standing.leading:
         topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
@@ -74,14 +74,14 @@ def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
 
 
 async def make_claim(ctx: Context) -> Answer:
-    """POST …/claims/{c}: its messages are leased once, and are the same ever after."""
+    """POST …/claims/{c}: lease messages under a name; a repeat returns the same claim."""
     node, values = ctx.node, await ctx.values()
     count_max = values["max"] or node.engine.limits.claim_rows_max
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
     if not await node.standing.until_may_hand_out(GATE_SECONDS):
         raise Problem("not_ready", "nothing may be handed out at the moment; try again")
-    # What is due by now counts, whatever was released a moment ago.
+    # The claim must see all due messages, so ignore the pause since the last release.
     node.run_due(unpaced=True)
     state, now_ms = node.engine.state, node.clock.now_ms()
     known = state.topics.get(ctx.topic_key)
@@ -102,9 +102,9 @@ async def make_claim(ctx: Context) -> Answer:
     node.kick_dispatch()
     await node.durable(state.position)
     if claim.state == FORGOTTEN:
-        # Its time, or its group, was over before it was made. Nobody was told of it.
+        # The claim expired, or its group was removed, before it was complete. No client knows it.
         raise Problem("not_ready", "making this claim took longer than it may; ask again")
-    # Somebody may have settled it, or it was purged, while it was made or waited for.
+    # The claim may have been settled or purged while this call made it or waited.
     check_open(claim, node.clock.now_ms())
     return ctx.answer(_describe(topic, claim))
 
@@ -113,7 +113,7 @@ async def make_claim(ctx: Context) -> Answer:
 
 
 async def list_claims(ctx: Context) -> Answer:
-    """GET …/claims: those that have not ended."""
+    """GET …/claims: the claims that have not ended."""
     topic = the_topic(ctx)
     state = ctx.node.engine.state
     claims = state.claims.of_groups(topic.number, topic.groups)
@@ -121,7 +121,7 @@ async def list_claims(ctx: Context) -> Answer:
 
 
 async def get_claim(ctx: Context) -> Answer:
-    """GET …/claims/{c}: what became of it."""
+    """GET …/claims/{c}: its state."""
     topic, claim = _the_claim(ctx, ctx.query_values())
     return await ctx.durable_answer(_describe(topic, claim))
 
@@ -166,12 +166,12 @@ async def read_claim(ctx: Context) -> Answer | Stream:
 
 
 def _bulk(claim: Claim, got: ClaimRows, now_ms: int) -> bytes:
-    """As of a receive. They are under several leases, so none is named: the claim settles them."""
+    """A bulk answer as of a receive, without a lease: the rows may be under several leases."""
     return bulk_delivery(_delivery(claim, got, 0, slice(None)), COLUMNS, now_ms)
 
 
 def _messages(claim: Claim, got: ClaimRows, *, packed: bool) -> list[dict[str, Any]]:
-    """Messages with receipts: one of them may be settled by itself too."""
+    """Messages with receipts, so that a single one may be settled too."""
     out: list[dict[str, Any]] = []
     first = 0
     for lease, count in got.leases:
@@ -182,7 +182,7 @@ def _messages(claim: Claim, got: ClaimRows, *, packed: bool) -> list[dict[str, A
 
 
 def _delivery(claim: Claim, got: ClaimRows, lease: int, mine: slice) -> Delivery:
-    """Some of the rows of a claim, handed out under a lease; 0: under several."""
+    """Some rows of a claim as a delivery of their lease; `lease` = 0 if they are under several."""
     rows = got.rows[mine]
     start = int(got.rows["size"][: mine.start].sum(dtype=np.int64)) if mine.start else 0
     size = int(rows["size"].sum(dtype=np.int64))
@@ -217,7 +217,7 @@ async def _arrow_pieces(
 
 
 def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
-    """How many of the next messages make one record batch."""
+    """How many of the next messages fit into one record batch."""
     count = min(stop - start, SLICE_ROWS)
     state = ctx.node.engine.state
     while count > 1 and claim_bytes(state, claim, start, start + count) > BATCH_BYTES_MAX:
@@ -229,7 +229,7 @@ def _fitting(ctx: Context, claim: Claim, start: int, stop: int) -> int:
 
 
 async def extend_claim_(ctx: Context) -> Answer:
-    """POST …/claims/{c}/extend: all of it is held longer."""
+    """POST …/claims/{c}/extend: extend the lease of all its messages."""
     node, values = ctx.node, await ctx.values()
     topic, claim = _the_claim(ctx, values)
     state = node.engine.state
@@ -241,7 +241,7 @@ async def extend_claim_(ctx: Context) -> Answer:
 
 
 async def settle_claim(ctx: Context) -> Answer:
-    """POST …/claims/{c}/ack, /release: all of it is done, or given back."""
+    """POST …/claims/{c}/ack, /release: end all its messages as done, or return them."""
     node, values = ctx.node, await ctx.values()
     await node.room_for_changes()
     state, now_ms = node.engine.state, node.clock.now_ms()

@@ -1,4 +1,4 @@
-"""Handlers of the broker's clock: look at it, and accept a step back."""
+"""Handlers of the broker's clock: read it, and accept a backward step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def get_clock(ctx: Context) -> Answer:
 
 
 async def accept_clock(ctx: Context) -> Answer:
-    """POST /v1/clock: the wall clock was set back and is right; go on from it."""
+    """POST /v1/clock: follow the wall clock, which was set back and is right."""
     if not (await ctx.values())["accept"]:
         raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
     if ctx.node.standing.cluster is not None:
-        # Each node has a clock of its own, and the tick of a cluster never goes back.
+        # Each node has a separate clock, and the tick of a cluster never goes back.
         raise Problem(
             "conflict",
             "a cluster's time cannot be set back: it stands still until wall time has caught up "

@@ -1,6 +1,6 @@
-"""Handlers of the cluster: what this node knows, handing over, changing members.
+"""Handlers of the cluster: status, handing over, changing members.
 
-No node sends them on to another one.
+Every node handles these calls itself; none redirects them to the leader.
 """
 
 from __future__ import annotations

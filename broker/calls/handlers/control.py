@@ -60,7 +60,7 @@ async def get_message(ctx: Context) -> Answer:
 
 
 def _finder(ctx: Context, topic: Topic) -> Callable[[Group], FoundMessages]:
-    """How a group sees the message of the path."""
+    """A function that finds the message of the path in a group."""
     state, now_ms, text = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["id"]
     return lambda group: find_ids(state, topic, [text], now_ms, group)
 
@@ -78,7 +78,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
             state=found.state.name.lower(),
         )
     late = grouped.late_for(0)
-    # As a group sees it now where it was done.
+    # Report the present state in a group in which the change was made.
     find = _finder(ctx, topic)
     seen = (find(group).one(0) for group in topic.groups.values() if group.name not in late)
     fresh = next((each for each in seen if each is not None), found)
@@ -117,7 +117,7 @@ async def reschedule_message(ctx: Context) -> Answer:
 
 
 def take_due(ctx: Context, values: dict[str, Any]) -> int | None:
-    """The new due time, None when neither it nor a delay is given."""
+    """The new due time, None if neither a time nor a delay is given."""
     due: int | None = values["deliver_at_ms"]
     delay: int | None = values["delay_ms"]
     if due is not None and delay is not None:

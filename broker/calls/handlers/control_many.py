@@ -1,6 +1,6 @@
 """Handlers of control over many messages: cancel, reschedule and replay, by ids or by a filter.
 
-Ids come as a list or as a bulk body and are answered one by one; a filter makes a job.
+Ids come as a list or as a bulk body, and the answer has a result for each; a filter creates a job.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PART_ROWS: Final = 1_000
 """Far messages of a bulk call that are changed in its first turn."""
 _PART_ROWS_MIN: Final = 500
 _PART_SECONDS: Final = 0.010
-"""How long its other turns take."""
+"""Target duration of each later turn of a bulk call."""
 _COLUMNS: Final = frozenset({"v", "n", "refs", "id", "id_size", "deliver_at_ms", "delay_ms"})
 
 
@@ -84,7 +84,7 @@ def _check_time(action: str, due: Int64Array | int | None) -> None:
 
 
 def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
-    """Results by name, those that came too late with the state that was found."""
+    """Results by name; a result `too_late` has the state that was found."""
     out = []
     result = grouped.result
     kinds = result.found.states.tolist()
@@ -129,7 +129,7 @@ async def _begin(ctx: Context, order: JobSpec) -> Answer:
 
 
 async def _bulk(ctx: Context) -> Answer:
-    """Refs or a text column of ids, and times, from columns to columns."""
+    """A bulk call: refs or a text column of ids, and times; answered with a column of results."""
     action, node = ctx.params["action"], ctx.node
     fields = unpack_map(await ctx.body())
     check_columns(fields, _COLUMNS)
@@ -139,7 +139,8 @@ async def _bulk(ctx: Context) -> Answer:
     await node.room_for_changes()
     rows, order = n, np.arange(n)
     if refs is not None and _many_are_far(ctx, refs):
-        # Messages of one hour lie together. What is named twice is changed by one part.
+        # Sort the refs, since messages of one hour are stored together. If a ref occurs twice, one
+        # turn changes all of them, so that both occurrences get their results from one look-up.
         order = np.argsort(refs, kind="stable")
         refs = refs[order]
         due = due[order] if isinstance(due, np.ndarray) else due
@@ -167,7 +168,7 @@ def _change(
     n: int,
     due: Int64Array | int | None,
 ) -> ControlResult:
-    """Act on some messages in one turn: those of these refs, or of `n` ids."""
+    """Change some messages in one turn: those with these refs, or with these `n` ids."""
     topic, now_ms, state = the_topic(ctx), ctx.node.clock.now_ms(), ctx.node.engine.state
 
     def find(group: Group) -> FoundMessages:
@@ -179,13 +180,13 @@ def _change(
 
 
 def _many_are_far(ctx: Context, refs: Int64Array) -> bool:
-    """Whether so many messages lie in far hours that they would hold the loop: 10 to 50 us each."""
+    """Whether the messages in far hours would block the loop for long: each takes 10 to 50 us."""
     far = ctx.node.engine.state.hours.counts.far_mask(refs >> HOUR_SHIFT)
     return int(np.count_nonzero(far)) > _FAR_ROWS_MAX
 
 
 def _which(fields: dict[str, Any], rows_max: int) -> tuple[Int64Array | None, TextColumn, int]:
-    """(origin refs or None, ids, how many)."""
+    """(origin refs or None, ids, number of either)."""
     refs = fields.get("refs")
     if refs is not None:
         if "id" in fields or "id_size" in fields:
@@ -215,7 +216,7 @@ def _which(fields: dict[str, Any], rows_max: int) -> tuple[Int64Array | None, Te
 
 
 def _due(ctx: Context, fields: dict[str, Any], n: int) -> Int64Array | int | None:
-    """The new due times, None when neither they nor delays are given."""
+    """The new due times, None if neither times nor delays are given."""
     due = take_column(fields, "deliver_at_ms", np.dtype("<i8"), n)
     delay = take_column(fields, "delay_ms", np.dtype("<i8"), n)
     if delay is None:

@@ -1,4 +1,4 @@
-"""Handlers of groups, and of what is done to a topic as a whole: purge, pause, resume."""
+"""Handlers of groups, and of operations on a whole topic: purge, pause, resume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def get_group(ctx: Context) -> Answer:
 
 
 async def put_group_(ctx: Context) -> Answer:
-    """PUT …/groups/{g}: it sees what is sent from now on."""
+    """PUT …/groups/{g}: create a group, which sees messages sent from now on."""
     values = await ctx.values()
     name = ctx.params["group"]
     if name == DEFAULT_NAME:
@@ -54,7 +54,7 @@ async def put_group_(ctx: Context) -> Answer:
 
 
 async def delete_group(ctx: Context) -> Answer:
-    """DELETE …/groups/{g}: what waited for it alone has ended."""
+    """DELETE …/groups/{g}: messages that only this group had not consumed end."""
     topic = the_topic(ctx)
     node = ctx.node
     drop_group(node.engine.state, topic, named_in(topic, ctx.params["group"]), node.clock.now_ms())
@@ -62,7 +62,7 @@ async def delete_group(ctx: Context) -> Answer:
 
 
 async def purge_topic(ctx: Context) -> Answer:
-    """POST …/purge: what waits or is ready has ended, in one group or in all."""
+    """POST …/purge: end waiting and ready messages, in one group or in all."""
     values = await ctx.values()
     topic = the_topic(ctx)
     groups = list(topic.groups.values())
@@ -79,7 +79,7 @@ async def purge_topic(ctx: Context) -> Answer:
 
 
 async def pause_topic(ctx: Context) -> Answer:
-    """POST …/pause, …/resume: hand nothing out; sends and settles go on."""
+    """POST …/pause, …/resume: stop or continue deliveries; sends and settles always go on."""
     await ctx.values()
     topic = the_topic(ctx)
     node = ctx.node

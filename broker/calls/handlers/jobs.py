@@ -1,4 +1,4 @@
-"""Handlers of jobs: what is at work over many messages, how far it is, and stopping it."""
+"""Handlers of jobs, which change many messages: list them, show their progress, stop them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")
 
 
 def job_members(state: EngineState, job: Job) -> dict[str, Any]:
-    """A job as it is shown."""
+    """The members of a job in an answer."""
     topic = state.by_number.get(job.topic)
     return {
         "job": f"j{job.number}",
@@ -59,7 +59,7 @@ async def get_job(ctx: Context) -> Answer:
 
 
 async def stop_job(ctx: Context) -> Answer:
-    """DELETE /v1/jobs/{job}: what it did stays done."""
+    """DELETE /v1/jobs/{job}: stop a job; messages that it changed stay changed."""
     state = ctx.node.engine.state
     job = _the_job(ctx)
     end_job(state, job, "cancelled", ctx.node.clock.now_ms())

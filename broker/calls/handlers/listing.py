@@ -1,4 +1,4 @@
-"""Handlers of what is there: lists, dead letters, and the load to come."""
+"""Handlers that list messages: lists, dead letters, and the forecast of due messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def list_dead(ctx: Context) -> Answer:
 async def _page(
     ctx: Context, values: dict[str, Any], states: frozenset[MessageState]
 ) -> tuple[Page, int]:
-    """A page of the topic's messages in some states, and of when it is."""
+    """A page of the topic's messages in some states, and the time that it shows."""
     node, cursor, tag = ctx.node, values["cursor"], values["tag"]
     if tag == b"" or (tag is not None and b"\n" in tag):
         raise WITH_TAG.wrong("has one byte or more and no newline", None)
@@ -85,7 +85,7 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
 
 
 async def forecast(ctx: Context) -> Answer:
-    """GET …/forecast: messages to come, per minute and per hour."""
+    """GET …/forecast: numbers of messages that become due, per minute and per hour."""
     node, values = ctx.node, ctx.query_values()
     minutes, hours = values["minutes"], values["hours"]
     topic, group = seen_by(ctx, values)

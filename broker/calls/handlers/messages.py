@@ -83,7 +83,7 @@ async def send_messages(ctx: Context) -> Answer:
 
 
 def take_acks(values: dict[str, Any]) -> Acks | None:
-    """How safe it shall be; None = as the cluster file says."""
+    """How safe a change must be before its answer; None = as the cluster file says."""
     said = values[ACKS.name]
     return None if said is None else Acks(said)
 
@@ -124,12 +124,12 @@ async def _send_keyed(
 
 
 async def receive_messages(ctx: Context) -> Answer:
-    """POST …/receive: lease what is ready, or wait for it."""
+    """POST …/receive: lease ready messages, or wait for them."""
     return await _receive(ctx, parse_receive(await _receive_members(ctx), ctx.node.engine.limits))
 
 
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
-    """`more` = what else the answer says."""
+    """Receive and answer; `more` = further members of the answer."""
     found = await hand_out(ctx.node, ctx.topic_key, call) or NOTHING
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
@@ -145,13 +145,13 @@ async def _receive_members(ctx: Context) -> Any:
     fields = unpack_map(await ctx.body())
     if "v" in fields:
         check_columns(fields, RECEIVE.names | {"v", "n"})
-    # It has members and no rows.
+    # The body has only members, no rows.
     check_count(fields, 0)
     return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
 
 async def peek_messages(ctx: Context) -> Answer:
-    """POST …/peek: what is ready, without leasing it."""
+    """POST …/peek: ready messages, without leasing them."""
     limits = ctx.node.engine.limits
     call = parse_receive(await ctx.members(limits.json_values_max), limits)
     ctx.node.run_due(unpaced=True)
@@ -192,7 +192,7 @@ async def settle_messages(ctx: Context) -> Answer:
     receipts, ids = values["receipts"], values["ids"]
     group = None
     if ids is not None or values["group"] is not None:
-        # Receipts know their group, also where there is no default one.
+        # Only ids need a group: receipts contain theirs, and the default group may not exist.
         group = the_group(topic, named_group(values["group"]))
     named: Sequence[_Named]
     if receipts is not None and ids is None:
@@ -209,7 +209,7 @@ async def settle_messages(ctx: Context) -> Answer:
 async def ack_and_receive(ctx: Context) -> Answer:
     """POST …/ack_and_receive: end messages as done, and take the next ones.
 
-    What is done is durable before anything is waited for, whatever becomes of the receive.
+    The ack is durable before the receive begins, so it stays even if the receive fails.
     """
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
     call, named = receive_call(values), _parsed(values["receipts"])
@@ -219,7 +219,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
 
 
 _Named: TypeAlias = "tuple[int, int] | None"
-"""(lease, origin) of what is to be settled; None where nothing has that name."""
+"""(lease, origin) of a message to settle; None if no message has the id."""
 
 
 def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
@@ -227,7 +227,7 @@ def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
 
 
 async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> list[str]:
-    """The result of each, once the log is durable."""
+    """The result of each message, once the log is durable."""
     results = ["unknown" if each is None else "gone" for each in named]
     by_lease: dict[int, dict[int, int]] = {}
     for at, each in enumerate(named):
@@ -247,7 +247,7 @@ async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> li
 
 
 def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:
-    """(lease, origin) of each id; no lease has number 0, and an unknown id has nothing."""
+    """(lease, origin) of each id; lease 0, which never exists, if it is not under lease."""
     if topic is None or group is None:
         return [None] * len(ids)
     return [

@@ -1,4 +1,4 @@
-"""Handlers of topics: list, read, make, change, drop, stats."""
+"""Handlers of topics: list, read, create, change, delete, stats."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _describe(topic: Topic) -> dict[str, Any]:
 
 @lru_cache(1_024)
 def _settings(settings: TopicSettings) -> dict[str, Any]:
-    """As an answer has them: of many topics nearly all have the same."""
+    """Settings as members; cached, because most topics have the same settings."""
     return settings.as_dict()
 
 
 async def list_topics(ctx: Context) -> Answer:
-    """GET /v1/topics: a page of them, by name."""
+    """GET /v1/topics: a page of topics, by name."""
     values = ctx.query_values()
     node, namespace = ctx.node, ctx.topic_key[0]
     names, cursor = node.engine.state.names.page(
@@ -77,7 +77,7 @@ async def get_topic(ctx: Context) -> Answer:
 
 
 async def put_topic(ctx: Context) -> Answer:
-    """PUT /v1/topics/{t}: make it, or replace its settings."""
+    """PUT /v1/topics/{t}: create a topic, or replace its settings."""
     settings = parse_settings(await ctx.members())
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
@@ -86,7 +86,7 @@ async def put_topic(ctx: Context) -> Answer:
 
 
 async def delete_topic(ctx: Context) -> Answer:
-    """DELETE /v1/topics/{t}: an empty one, so that nothing is lost by a slip, or any by force."""
+    """DELETE /v1/topics/{t}: delete a topic; one that is not empty needs `force`."""
     force = ctx.query_values()["force"]
     topic = the_topic(ctx)
     if topic.pending and not force:
@@ -135,7 +135,7 @@ async def topic_stats(ctx: Context) -> Answer:
 
 
 async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None:
-    """When the first message is due that waits or is ready, None when there is none."""
+    """Due time of the first waiting or ready message, None if there is none."""
     node, cursor = ctx.node, None
     while group.counts.living > group.counts.leased:
         listing = Listing(

@@ -1,6 +1,6 @@
-"""Handlers of transactions: begin, stage parts, commit, abort, look.
+"""Handlers of transactions: begin, stage parts, commit, abort, read.
 
-Every call may be repeated, and answers the same; one that has ended says so with its state.
+Every call may be repeated and gives the same answer; an ended transaction answers with its state.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from delaylog.storage.log.transaction_frames import RESULTS
 
 WINNERS_A_SLICE: Final = 500
 WINNER_VALUES: Final = 8
-"""Values of one winner: twice what it has."""
+"""Limit of values for each winner: twice the number that it has."""
 
 
 async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> Answer:
-    """Once the log end that the answer saw is safe."""
+    """Answer once the log is safe up to its present end, which the answer reflects."""
     await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
     return ctx.answer(members)
 
 
 @asynccontextmanager
 async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]:
-    """A refusal that says how a transaction ended, or what was staged, waits as an answer does: a
-    leader that falls may take with it what it saw.
+    """Delay a refusal that tells how a transaction ended, or what was staged, until that is safe.
+
+    Otherwise a leader that fails could lose the state that its refusal has reported.
     """
     try:
         yield
@@ -47,7 +48,7 @@ async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]
 
 
 async def begin_transaction(ctx: Context) -> Answer:
-    """POST /v1/transactions: begin one; the same id again gives it more time."""
+    """POST /v1/transactions: begin a transaction; a repeat with its id extends its time."""
     node, values = ctx.node, await ctx.values()
     raw, state = values["transaction"], node.engine.state
     name = None if raw is None else raw.decode()
@@ -59,7 +60,7 @@ async def begin_transaction(ctx: Context) -> Answer:
 
 
 async def stage_part(ctx: Context) -> Answer:
-    """POST …/parts: stage what the body holds; the same again is `already`."""
+    """POST …/parts: stage the batch of the body; a repeat is answered with `already`."""
     name, node, values = ctx.params["transaction"], ctx.node, ctx.query_values()
     key = ((values["ns"] or b"default").decode(), values["topic"].decode())
     producer = (values["producer"] or b"").decode()
@@ -77,7 +78,7 @@ async def stage_part(ctx: Context) -> Answer:
 
 
 async def commit_transaction(ctx: Context) -> Answer:
-    """POST …/commit: these attempts are sent, and count at once."""
+    """POST …/commit: send the rows of these attempts, atomically."""
     name, node = ctx.params["transaction"], ctx.node
     limits = node.engine.limits
     values = await ctx.values(WINNER_VALUES * limits.staged_parts_max)
@@ -85,13 +86,13 @@ async def commit_transaction(ctx: Context) -> Answer:
     winners = []
     for item, winner in enumerate(values["winners"]):
         if item % WINNERS_A_SLICE == WINNERS_A_SLICE - 1:
-            # Ten thousand would hold the loop for some 15 ms.
+            # Checking ten thousand winners at once would block the loop for some 15 ms.
             await asyncio.sleep(0)
         taken = WINNERS.shape.take(winner, limits, item)
         producer = taken["producer"]
         named = None if producer is None else producer.decode()
         winners.append(Winner(named, taken["part"], taken["attempt"], taken["rows"]))
-    # While they were looked through another one may have come to lead.
+    # Another node may have become the leader while the winners were checked.
     node.standing.check()
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
@@ -109,7 +110,7 @@ async def commit_transaction(ctx: Context) -> Answer:
 
 
 async def abort_transaction(ctx: Context) -> Answer:
-    """POST …/abort: what was staged is dropped."""
+    """POST …/abort: discard the staged parts."""
     name, node = ctx.params["transaction"], ctx.node
     acks = take_acks(await ctx.values())
     state = node.engine.state
@@ -127,7 +128,7 @@ async def get_transaction(ctx: Context) -> Answer:
 
 
 async def list_transactions(ctx: Context) -> Answer:
-    """GET /v1/transactions: open ones, those on their way, and the newest that ended."""
+    """GET /v1/transactions: open ones, committed ones being published, the newest ended ones."""
     limit = ctx.query_values()["limit"]
     state = ctx.node.engine.state
     table = state.transactions
@@ -144,7 +145,7 @@ async def list_transactions(ctx: Context) -> Answer:
 
 
 def _members(name: str, known: Known) -> dict[str, Any]:
-    """A transaction as it is shown."""
+    """The members of a transaction in an answer."""
     counts: Any = (0,) * len(RESULTS)
     published = discarded = 0
     expires_ms = decided_ms = None

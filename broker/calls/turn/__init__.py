@@ -1,5 +1,5 @@
-"""Calls of one turn of the loop, done together: sends, receives and settles.
+"""Merges the sends, receives and settles of one turn of the loop.
 
-Imports: engine, storage. Their host by its type only.
+Imports: engine, storage. The host is imported for its types only.
 Begin with `turn`.
 """

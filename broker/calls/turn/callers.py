@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Callers(Generic[T]):
-    """Called with None once the callers may be answered, or with the error that they get."""
+    """A callback: called with None once the callers may be answered, or with their error."""
 
     __slots__ = ("_futures", "_parts")
 
@@ -28,7 +28,7 @@ class Callers(Generic[T]):
 
 
 def refuse(futures: Iterable[asyncio.Future[T]], error: BaseException) -> None:
-    """Answer all callers with an error, except those that have gone."""
+    """Answer all callers with an error, except those that were cancelled."""
     for future in futures:
         if not future.done():
             future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Hands messages out to a receive: at once if one is ready, else when one becomes ready."""
+"""Hands out messages to a receive: at once if any is ready, else when one becomes ready."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
-"""Who does not wait for messages still waits that long for a cluster to let them out."""
+"""A receive without `wait_ms` still waits this long for a cluster to permit handing out."""
 
 
 async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
-    """Lease what is ready in a topic, waiting for it up to `wait_ms`; None if nothing came.
+    """Lease ready messages of a topic, waiting up to `wait_ms`; None if there were none.
 
-    Nothing here waits on an event loop by itself: the node does, or an embedded broker's.
+    All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
     state, waits = node.engine.state, call.wait_ms > 0
     asked_ms, now_s = node.clock.now_ms(), node.time_s()
@@ -34,7 +34,7 @@ async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) ->
             may = await node.standing.until_may_hand_out(gate_s)
         finally:
             if not may:
-                # It gives up, or the consumer went away: what woke it must wake another.
+                # This call gives up or was cancelled: pass its wake-up on to another waiter.
                 node.waiters.wake(key)
         if not may:
             return None
@@ -55,7 +55,7 @@ async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) ->
                 if state.log.pending_size:
                     node.appended()
                 if (topic.number, group.number) in state.marks.newly_ready:
-                    # There was more than one call looks through.
+                    # One receive looks at a limited number of messages, and there are more.
                     node.wake_ready()
                     await node.pause()
                     if node.time_s() < looks_until:

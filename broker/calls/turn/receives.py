@@ -1,4 +1,4 @@
-"""Receives of one turn of the loop share one look-up, one LEASE frame and one write."""
+"""Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
 Looked: TypeAlias = "Delivery | Place | None"
-"""What a look finds: messages; else the caller's place in the line of those who wait, taken before
-anything can become ready unseen; None where the gate was closed, and nobody has looked.
+"""The result of a look-up: messages, or else the caller's place in the queue of waiters, which it
+enters before further messages can become ready. None if handing out was not permitted, so that
+nothing was looked up.
 """
 _Item: TypeAlias = "tuple[TopicKey, ReceiveCall, asyncio.Future[Looked]]"
 
 
 def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -> list[Delivery]:
-    """Lease what is ready to consumers that ask for the same; `shares` = how many each takes.
+    """Lease ready messages to consumers with equal requests; `shares` = how many each one takes.
 
-    The first consumers get a delivery each. Raises EngineError.
+    Returns one delivery for each of the first consumers, as far as the messages go. Raises
+    EngineError.
     """
     state = node.engine.state
     topic = state.topics.get(key)
@@ -45,15 +47,15 @@ def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -
     if delivery is None:
         return []
     if group.has_ready:
-        # Who finds something leaves the rest to the next ones; who finds nothing does not, or
-        # they would wake each other for messages that are not for them.
+        # After a delivery, wake the next waiters for the remaining messages. Not after an empty
+        # look-up: waiters would wake each other for messages that their filters reject.
         line = waiting_key(key, call)
         node.waiters.wake(line, group.free_count if line[1] is None else 1)
     return list(delivery.apart())
 
 
 def waiting_key(key: TopicKey, call: ReceiveCall) -> WaitKey:
-    """The line in which a receive waits."""
+    """The queue in which a receive waits."""
     return (*key, call.group), call.ids or call.only
 
 
@@ -66,14 +68,14 @@ class ReceiveMerger:
         self._waiting: dict[Hashable, list[_Item]] = {}
 
     async def receive(self, key: TopicKey, call: ReceiveCall) -> Looked:
-        """Lease what is ready. The lease is in the file when this returns."""
+        """Lease ready messages. The lease is written to the log's file when this returns."""
         future: asyncio.Future[Looked] = self._loop.create_future()
         self._add((key, call, future))
         try:
             return await future
         except asyncio.CancelledError:
             if future.cancelled():
-                # What woke the consumer must wake another.
+                # Pass the consumer's wake-up on to another waiter.
                 self._node.waiters.wake(waiting_key(key, call))
             elif future.exception() is None:
                 self._give_back(key, future.result())
@@ -90,7 +92,8 @@ class ReceiveMerger:
         waiting, self._waiting = self._waiting, {}
         node = self._node
         if any(not call.wait_ms for items in waiting.values() for _, call, _ in items):
-            # Who does not wait is told of everything that is due: a send that was answered counts.
+            # A receive that does not wait must see all due messages, including those of a send
+            # that was answered before.
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():
@@ -107,8 +110,8 @@ class ReceiveMerger:
                 else:
                     future.set_exception(error)
 
-        # The lease is in the file before the answer is on the wire: a killed broker comes back
-        # knowing who holds what. Its fsync is not waited for.
+        # The lease is in the file before the answer is sent, so that a killed broker knows all
+        # leases after its restart. The answer does not wait for the fsync.
         if node.write_through():
             node.standing.appended(at_once=True)
             tell(None)
@@ -119,7 +122,7 @@ class ReceiveMerger:
         node = self._node
         if not items:
             return []
-        # The gate may have closed since it was asked.
+        # Handing out may have been forbidden since the call checked it.
         looks = node.standing.may_hand_out()
         key, call, _ = items[0]
         try:
@@ -130,7 +133,7 @@ class ReceiveMerger:
             return []
         for item in items[len(deliveries) :]:
             if deliveries:
-                # There may be more: what one look-up hands out is limited as one answer is.
+                # There may be more messages: one look-up is limited to the size of one answer.
                 self._add(item)
             else:
                 line = waiting_key(key, call)
@@ -138,7 +141,7 @@ class ReceiveMerger:
         return list(zip(items, deliveries, strict=False))
 
     def _give_back(self, key: TopicKey, found: Looked) -> None:
-        """The consumer went away before it was told: others get the messages at once."""
+        """The consumer went away before its answer: make the messages ready for others at once."""
         node, state = self._node, self._node.engine.state
         if isinstance(found, Place):
             found.leave()

@@ -1,9 +1,8 @@
-"""Sends of one turn of the loop become one batch, one frame and one fsync.
+"""Merges the sends of one turn of the loop into one batch, one frame and one fsync.
 
-A send that is alone goes at once.
-
-Single messages merge with each other, and batches that have the same columns. Whoever is refused
-(a quota is used up) is refused alone: one caller's mistake never touches another's messages.
+A send that is alone is sent at once. Single messages merge with each other, and so do batches with
+the same columns. A caller that is refused, for example by a quota, is refused alone: its error
+never affects the messages of other callers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 PART_BYTES_MAX: Final = 64 << 10
 FRAME_BYTES_MAX: Final = 256 << 10
-"""A join copies every body a few times: larger ones cost more together than apart."""
+"""Merging copies every body a few times, so larger ones cost more together than apart."""
 Answer: TypeAlias = tuple[SendResult, int]
 """The frame's result, and where this caller's rows begin in it."""
 _Item: TypeAlias = "tuple[Part, asyncio.Future[Answer]]"
@@ -43,16 +42,16 @@ class SendMerger:
         self._under_way = 0
         """Sends that are not answered yet."""
         self._came_last = 1
-        """How many sends the last turn had that had any."""
+        """Number of sends in the last turn that had any."""
 
     async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> Answer:
         """Send one caller's part; returns when it is as safe as `acks` says (None = as configured).
 
-        A batch has no producer: what such a one has sent before is looked up batch by batch.
+        A batch must not name a producer: the repeats of a producer are detected batch by batch.
         """
         node = self._node
-        # A send that is alone does not wait for others. When many clients were answered together,
-        # and send again, the first of them is not alone.
+        # A send that is alone does not wait for others. If the last turn had several sends, their
+        # clients were answered together and probably send again, so this send is not alone.
         alone = not self._under_way and self._came_last == 1
         apart = alone or part.size_bytes > PART_BYTES_MAX
         if isinstance(part, Single):
@@ -62,7 +61,7 @@ class SendMerger:
             alike = part.shape
         if node.crowded:
             await node.room()
-            # All waiting sends go on in one turn: each must see the room that earlier ones took.
+            # All waiting sends continue in one turn: each must see the room that earlier ones took.
             apart = True
         self._under_way += 1
         try:
@@ -91,7 +90,7 @@ class SendMerger:
                 self._send_some(some, key, acks)
 
     def _sound(self, items: list[_Item]) -> Iterator[_Item]:
-        """Those whose batch breaks no rule. Single messages were checked when they came."""
+        """Items with a valid batch; the others are refused. Single messages are checked already."""
         state, now_ms = self._node.engine.state, self._node.clock.now_ms()
         for part, future in items:
             try:

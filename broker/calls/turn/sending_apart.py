@@ -1,4 +1,4 @@
-"""Sends that were merged, and are refused together: whose fault it is, and the others' way on."""
+"""Splits merged sends that were refused together, so that only those at fault are refused."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def send_apart(
     send: Callable[[list[Item]], SendResult],
     rows: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[tuple[list[Item], SendResult | Exception]]:
-    """Send what was merged; halves of it where it is refused, until it is clear whose it is.
+    """Send merged items; on a refusal send the halves, until the items at fault are isolated.
 
-    `rows` = how many an item has in the batch. Gives each part that went through, in its order,
-    with its result, and each that did not with why.
+    `rows` returns the number of rows of an item in the batch. Yields each part that was sent with
+    its result, and each refused part with its error, in order.
     """
     parts = [items]
     while parts:
@@ -35,7 +35,7 @@ def send_apart(
         except Exception as error:
             alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
             if alike and (split := _apart(part, error, rows)):
-                # What is no new message needs no quota: it goes first, and by itself.
+                # Items without new messages need no quota: send them first, on their own.
                 parts += split
                 continue
             if len(part) > 1 and _may_be_of_one(error):
@@ -52,9 +52,7 @@ def send_apart(
 
 
 def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> list[list[Item]]:
-    """Items with new messages of what a quota refused, and the others; nothing unless there are
-    both.
-    """
+    """The items with new messages, which a quota refused, and the others; empty without both."""
     fresh = getattr(error, "fresh", None)
     if fresh is None:
         return []
@@ -69,6 +67,6 @@ def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> 
 
 
 def _may_be_of_one(error: Exception) -> bool:
-    """Whether a refusal may be about some of the messages only."""
+    """Whether a refusal may concern only some of the messages."""
     of_all = (DiskFullRefusal, NotLeadingError)
     return isinstance(error, EngineError) and not isinstance(error, of_all)

@@ -1,6 +1,7 @@
-"""Acks of one turn of the loop become one SETTLE frame for each group, others one for each caller.
+"""Merges the settles of one turn of the loop.
 
-What one caller names wrongly is gone for that caller alone.
+All acks of a group become one SETTLE frame; a nack or extend gets a frame for each lease. A wrong
+receipt of one caller is reported as gone to that caller alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Settled: TypeAlias = "asyncio.Future[list[Settlement]]"
 def outcomes(
     host: Host, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts]
 ) -> list[Settlement]:
-    """Settle messages of several leases; all are gone where there is no such topic."""
+    """Settle messages of several leases; all are gone if the topic does not exist."""
     state = host.engine.state
     topic = state.topics.get(key)
     if topic is not None:
@@ -36,7 +37,7 @@ def outcomes(
 
 
 class SettleMerger:
-    """Collects what is settled in a turn."""
+    """Collects the settles of a turn."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -69,6 +70,6 @@ class SettleMerger:
                 continue
             parts = [[next(rest) for _ in receipts] for receipts, _ in items]
             node.when_durable(node.engine.state.position, Callers(futures, parts))
-        # What came back to ready wakes a waiter.
+        # Returned messages may be ready again: wake waiters.
         node.wake_ready()
         node.kick_dispatch()

@@ -1,4 +1,4 @@
-"""What callers send, on its way into one batch, whichever interface it came in by."""
+"""The parts of a merged send, from any interface, and how they become one batch."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Single:
     """Absolute time, or a delay when `relative`."""
     relative: bool
     fields: Mapping[str, Any] | None = None
-    """Packed (`message_fields.pack_fields`); None: only body and time are set."""
+    """Packed (`message_fields.pack_fields`); None if only body and time are set."""
     merge: str | None = None
 
     @property
     def n(self) -> int:
-        """Its rows in a batch."""
+        """Number of rows in a batch: one."""
         return 1
 
     @property
@@ -44,16 +44,16 @@ class Single:
 
     @property
     def id(self) -> bytes:
-        """Its own id, empty where it has none."""
+        """The id chosen by the client, or empty."""
         return b"" if self.fields is None else self.fields.get("id", b"")
 
 
 Part: TypeAlias = Single | MessageBatch
-"""What one caller sends."""
+"""The messages of one caller."""
 
 
 def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
-    """One batch of parts that are alike: single messages of one merge, or batches of one shape."""
+    """One batch of alike parts: single messages of one `merge`, or batches of one shape."""
     first = parts[0]
     if isinstance(first, Single):
         singles = cast("Sequence[Single]", parts)
@@ -62,12 +62,12 @@ def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
 
 
 def all_same(values: Sequence[object]) -> bool:
-    """Whether all values, of which there is at least one, are the first one."""
+    """Whether all values are equal; there must be at least one."""
     return values.count(values[0]) == len(values)
 
 
 def plain_wire(bodies: Sequence[bytes], deliver_at_ms: Column) -> bytes:
-    """A bulk body of messages of which only body and time are set."""
+    """A bulk body of messages that have only a body and a time."""
     sizes = list(map(len, bodies))
     return encode_send(
         {
@@ -105,7 +105,7 @@ def build_wire(
 def frames(
     items: Iterable[Item], bytes_max: int, rows_max: int, part_of: Callable[[Item], Part]
 ) -> Iterator[list[Item]]:
-    """Neighbours that may share a frame: of one merge, and no more than the given bounds."""
+    """Runs of items that may share a frame: with the same `merge`, within the given limits."""
     some: list[Item] = []
     size = rows = 0
     merge = None

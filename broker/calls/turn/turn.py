@@ -1,4 +1,4 @@
-"""What is asked for in one turn of the loop is done together, whichever face it came in by."""
+"""Merges the calls of one turn of the loop, from all carriers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """The calls of a node that are merged."""
+    """The mergers of a node's sends, receives and settles."""
 
     def __init__(self, node: Node) -> None:
         self.sends = SendMerger(node)

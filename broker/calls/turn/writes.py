@@ -1,6 +1,6 @@
 """The calls that change messages, for every carrier: send, settle, change.
 
-Each call is checked and decided by the engine without yielding to the loop, and returns when its
+The engine checks and decides each call without yielding to the loop. The call returns when its
 frames are appended to the log, before they are synced. The carrier then waits until they are as
 durable as its caller asked for.
 """
@@ -47,14 +47,14 @@ class Host(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """Its engine."""
+        """The present engine."""
 
     @property
     def clock(self) -> Clock:
-        """Its clock."""
+        """The broker's clock."""
 
     def free_bytes(self) -> int:
-        """Free bytes of its disk."""
+        """Free bytes of the disk."""
 
 
 # --------------------------------------------------------------------------- send
@@ -71,7 +71,7 @@ def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> S
 
 
 def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
-    """Send parts that are alike (see `batch_of`) as one batch."""
+    """Send alike parts (see `batch_of`) as one batch."""
     now_ms = host.clock.now_ms()
     return send_batch(host, key, batch_of(parts, now_ms), now_ms)
 
