@@ -1,7 +1,7 @@
-"""An `Answer` on the wire: as bytes, or as a response of aiohttp.
+"""Encodes an `Answer` for the wire: as bytes, or as a response of aiohttp.
 
-aiohttp's Response costs about as much as a whole engine call. A small answer to an ordinary request
-is written at once instead; everything else takes aiohttp's way, which also waits for slow readers.
+aiohttp's Response costs about as much as a whole engine call. So a small answer to an ordinary
+request is written directly; all others use aiohttp's Response, which also waits for slow readers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from aiohttp.helpers import rfc822_formatted_time
 from delaylog.broker.calls.answer import Answer
 
 LEAN_BODY_MAX: Final = 32_768
-"""Above it, the ordinary response with its flow control is used."""
+"""A larger answer uses aiohttp's Response, which has flow control."""
 UNREAD_BYTES_MAX: Final = 262_144
-"""Answers that wait for a client to read them; beyond it the next one waits with them."""
+"""Limit of answers that a client has not read yet; beyond it, the next answer is delayed."""
 
 
 def wire_of(answer: Answer, *, close: bool = False) -> bytes:
-    """Head and body; `close` = the connection ends with it."""
+    """Head and body of an answer; with `close`, the connection ends after it."""
     status, body = answer.status, answer.body
     if status == 200:
         more = b""
@@ -57,13 +57,13 @@ class LeanResponse(web.StreamResponse):
     """An answer that is written at once."""
 
     def __init__(self, answer: Answer) -> None:
-        # The base class's own set-up builds a header map that nobody would read.
+        # The base class's `__init__` is skipped: it builds a header map that is never read.
         self._answer = answer
         self._keep_alive = True
 
     @property
     def status(self) -> int:
-        """That of the answer."""
+        """Status of the answer."""
         return self._answer.status
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -72,7 +72,7 @@ class LeanResponse(web.StreamResponse):
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
-            # A client that sends requests ahead and reads no answers would fill the memory.
+            # A client that pipelines requests but reads no answers would fill the memory.
             await request._payload_writer.drain()
             if transport.is_closing():
                 raise ConnectionResetError("the client has gone")

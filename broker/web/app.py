@@ -33,11 +33,11 @@ from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
-"""How long a call waits for a cluster that is changing its leader."""
+"""How long a call waits while a cluster changes its leader."""
 IDLE_SECONDS: Final = 75
 """A connection is closed when no complete request head has arrived for this time."""
 ROUTES_KEPT: Final = 4_096
-"""Resolved topic paths cached: resolving one costs as much as parsing a message."""
+"""Number of resolved topic paths to cache: resolving one costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
 """Unknown query parameters are accepted below this path: camellia ignores them."""
 
@@ -143,7 +143,7 @@ class HttpFace:
         except Problem as refusal:
             self._metrics.problems.labels(refusal.code).inc()
             response = response_of(problem_answer(refusal))
-            # The end of its body may be ambiguous, and the sender is probably not a client.
+            # The end of the request's body may be ambiguous, and the sender is probably no client.
             response.force_close()
             return response
         ctx.budget = self._budget
@@ -174,9 +174,9 @@ class HttpFace:
                 self._budget.give_back(ctx.bytes_held)
 
     async def _carry_fast(self, head: Head, body: bytes) -> Answer:
-        """A request that aiohttp has not seen."""
+        """Carry out a request of the fast lane, which aiohttp does not parse."""
         route = head.route
-        assert route is not None, "it is of a hot call"
+        assert route is not None, "the fast lane only carries requests with a route"
         self._metrics.fast_requests += 1
         ctx = HeldContext(self._node, head.headers or {}, "", body)
         ctx.about(route.call, route.topic_key, route.params)
@@ -188,7 +188,7 @@ class HttpFace:
             return self._refusal(error, head.path)
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> Answer | Stream:
-        """Carry a call out here, or say where."""
+        """Carry out a call on this node, or redirect it to the leader."""
         call, standing = ctx.call, self._node.standing
         if call is not None and not call.local:
             if not standing.settled:
@@ -214,7 +214,7 @@ class HttpFace:
         return await handler(ctx)
 
     def _refusal(self, error: Exception, path: str) -> Answer:
-        """The answer to a call that failed. Raises what is nobody's fault but ours."""
+        """The answer to a failed call. Re-raises lost connections and errors that are our bugs."""
         problem = problem_of(error)
         if problem is None:
             if isinstance(error, web.HTTPRequestEntityTooLarge):
@@ -222,7 +222,7 @@ class HttpFace:
             elif isinstance(error, web.RequestPayloadError):
                 problem = Problem("bad_request", "the body could not be read")
             elif isinstance(error, DISTRUSTED):
-                # Whichever call found it: nothing more may be answered from this disk.
+                # Whichever call found the error, nothing more may be answered from this disk.
                 self._node.fail(error)
                 problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
             elif isinstance(error, (ConnectionError, web.HTTPException)):
@@ -246,7 +246,8 @@ class HttpFace:
                 raise
             if isinstance(error, DISTRUSTED):
                 self._node.fail(error)
-            # The status is sent already: only an aborted connection shows that the body is cut.
+            # The status is sent already: only an aborted connection tells the client that the
+            # body is incomplete.
             if request.transport is not None:
                 request.transport.abort()
             return response
@@ -254,7 +255,7 @@ class HttpFace:
         return response
 
     def _common_route(self, method: str, path: str) -> Route | None:
-        """The route of a native call, if its path may be kept. Raises Problem."""
+        """The route of a native call with an ASCII path, or None. Raises Problem."""
         if path.startswith(CAMELLIA) or path in self._ops or not path.isascii():
             return None
         return resolve(path, method, self._node.engine.state.topics)

@@ -1,7 +1,7 @@
-"""Memory for request bodies: one bound for the whole process, whatever the number of connections.
+"""Memory for request bodies: one limit for the whole process, for any number of connections.
 
-Bytes count as they arrive, not as they are announced, so a client that only announces a large body
-takes nothing from others. A body that comes at once with its head does not count: it is small.
+Bytes count when they arrive, so a client that only announces a large body takes no memory from
+others. A body that arrives together with its head does not count, because it is small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class BodyBudget:
         self.bytes_held = 0
 
     def take(self, size: int) -> None:
-        """Count bytes that have arrived. Raises a Problem when they are too many."""
+        """Count bytes that have arrived. Raises a Problem if they exceed the limit."""
         if self.bytes_held + size > self._bytes_max:
             raise Problem(
                 "not_ready",
@@ -27,6 +27,6 @@ class BodyBudget:
         self.bytes_held += size
 
     def give_back(self, size: int) -> None:
-        """Their request is over."""
+        """Release the bytes of a request that has ended."""
         self.bytes_held -= size
         assert self.bytes_held >= 0, "no body gives back what it did not take"

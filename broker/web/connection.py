@@ -1,10 +1,10 @@
 """A connection of the HTTP port: plain requests of hot calls are answered here, others by aiohttp.
 
-aiohttp parses a request into objects, and runs it in a task of its own behind a task of the
-connection. That costs more than a send. So a request whose head is known (`fast_lane`) and whose
-body is there is carried out at once. Everything else is handed to aiohttp byte for byte, and the
-connection stays with aiohttp until that request is answered. One request of a connection is under
-way at a time, so answers keep the order of pipelined requests across both.
+aiohttp parses a request into objects, and runs it in a task that the connection's task starts. That
+costs more than a send. So a request whose head is known (`fast_lane`) and whose body has arrived is
+carried out at once. All other requests are passed to aiohttp byte for byte, and aiohttp keeps the
+connection until it has answered them. A connection has one request in progress at a time, so
+answers keep the order of pipelined requests on both paths.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from delaylog.broker.web.fast_lane import FastLane, Head
 
 HELD_BYTES_MAX: Final = 16_384
-"""Of a request that has arrived in part; a larger one is aiohttp's."""
+"""Largest incomplete request that is buffered here; aiohttp gets larger ones."""
 HELD_SECONDS: Final = 1.0
-"""After that such a request is aiohttp's too, which limits how long its body may take."""
+"""After this time aiohttp gets an incomplete request; it limits how long the body may take."""
 CONNECTIONS_OWN: Final = 16
-"""Connections reserved for HTTP: Redis clients cannot keep a health check out."""
+"""Connections reserved for HTTP, so that Redis clients cannot lock out a health check."""
 _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf-8", 500)
 
 
@@ -41,16 +41,16 @@ class Connection(RequestHandler):
         super().__init__(server, **options)
         self._lane = lane
         self._carrying: asyncio.Task[None] | None = None
-        """The request under way, if aiohttp has not got it."""
+        """The task of the request in progress, unless aiohttp has it."""
         self._held = b""
-        """What has arrived behind it, or the beginning of a request."""
+        """Bytes that arrived after the request in progress, or the beginning of a request."""
         self._full = False
-        """So much is held that nothing more is read."""
+        """Whether reading is paused because too many bytes are buffered in `_held`."""
         self._held_timer: asyncio.TimerHandle | None = None
         self._theirs = False
-        """Whether aiohttp has the connection."""
+        """Whether aiohttp handles the connection at the moment."""
         self._left = 0
-        """Bytes that its request still lacks; below 0 the end of that is not known."""
+        """Bytes that aiohttp's request still lacks; negative if its end is not known."""
 
     # ------------------------------------------------------------------ its life
 
@@ -68,7 +68,7 @@ class Connection(RequestHandler):
         refused.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The client has gone: its call ends, so that a long poll leases nothing for nobody."""
+        """The client has gone: cancel its call, so that a long poll leases no messages for it."""
         if self._carrying is not None:
             self._carrying.cancel()
         self._stop_timer()
@@ -89,7 +89,7 @@ class Connection(RequestHandler):
         return response
 
     def _process_keepalive(self) -> None:
-        """Close the connection if it has been idle for so long."""
+        """Close the connection if it has been idle for the keep-alive timeout."""
         if self._carrying is None and not self._held:
             super()._process_keepalive()
         else:
@@ -97,16 +97,16 @@ class Connection(RequestHandler):
             self._keepalive_handle = self._loop.call_later(after, self._process_keepalive)
 
     def log_exception(self, *args: Any, **options: Any) -> None:
-        """Log exceptions other than unreadable bodies, which have been answered."""
+        """Log exceptions, except unreadable bodies, which have been answered."""
         if not isinstance(options.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **options)
 
     # ------------------------------------------------------------------ what arrives
 
     def data_received(self, data: bytes) -> None:
-        """Begin the request that is complete now, or see whose it is."""
+        """Start a request that is complete, pass it to aiohttp, or buffer it."""
         if not data:
-            # aiohttp has its parser go on so.
+            # aiohttp makes its parser continue with this call.
             super().data_received(data)
             return
         if self._theirs:
@@ -114,7 +114,7 @@ class Connection(RequestHandler):
                 self._give(data, max(self._left, 0) - len(data))
                 return
             if not self._is_idle():
-                # It has just answered, or the request has come ahead of its turn.
+                # aiohttp has not finished its last request, or this request was pipelined.
                 head = self._head(data)
                 self._give(data, -1 if head is None else head.size - len(data))
                 return
@@ -130,7 +130,7 @@ class Connection(RequestHandler):
             self.transport.pause_reading()
 
     def _is_idle(self) -> bool:
-        """Whether aiohttp has answered all that it got."""
+        """Whether aiohttp has answered all requests that it got."""
         waiter = self._waiter
         return (
             waiter is not None
@@ -167,12 +167,12 @@ class Connection(RequestHandler):
             self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
 
     def _head(self, data: bytes) -> Head | None:
-        """The head in front, if it is whole and says how long its request is."""
+        """The head at the start of `data`, if it is complete and states the request's length."""
         end = data.find(b"\r\n\r\n") + 4
         return self._lane.head(data[:end]) if end > 3 else None
 
     def _give(self, data: bytes, left: int) -> None:
-        """Hand bytes to aiohttp, whose request lacks so many more."""
+        """Pass bytes to aiohttp; `left` = the bytes that its request lacks after them."""
         self._stop_timer()
         self._theirs, self._left = True, left
         if self._full and self.transport is not None:
@@ -210,7 +210,7 @@ class Connection(RequestHandler):
             self.force_close()
             raise
         except Exception:
-            # It is logged. What has become of the call, the client cannot know.
+            # The error is logged. The client cannot know whether the call was carried out.
             if self.transport is not None:
                 self.transport.write(wire_of(_BROKEN, close=True))
             self.force_close()
@@ -229,8 +229,8 @@ class Connection(RequestHandler):
 
 
 class Server(web.Server):
-    """The server. `start` has it cancel the call of a client that disconnects, so that a long poll
-    leases no messages that nobody reads.
+    """The server. `HttpFace.start` configures it to cancel the call of a client that disconnects,
+    so that a long poll leases no messages for that client.
     """
 
     has_room: Callable[[], bool]

@@ -1,7 +1,7 @@
-"""Which requests need no HTTP library: those whose heads are known, of calls to topics.
+"""Recognises requests that need no HTTP library: calls to topics whose heads are known.
 
-A client sends the same head again and again. It is parsed once, by aiohttp's own parser, and found
-by its bytes from then on, together with the call that it names and whatever was checked of it.
+A client sends the same head repeatedly. aiohttp's parser parses a new head once, and the head is
+checked and routed once. From then on its bytes are looked up in a cache, which holds the result.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from delaylog.broker.calls.routing import Route
 from delaylog.broker.web.request_checks import RequestChecks
 
 HEADS_KEPT: Final = 4_096
-"""The bodies of a client have many lengths, and each length is another head."""
+"""Number of heads to cache. Each body length of a client makes a different head."""
 HEAD_BYTES_MAX: Final = 1_024
-"""Of a head that is kept."""
+"""Size limit of a head that is cached."""
 _REFUSED: Final = (hdrs.EXPECT, "Idempotency-Key")
-"""Requests with these headers are aiohttp's: a body to ask for, a head that never comes again."""
+"""Requests with these headers go to aiohttp: it must ask for the body, or the head is unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request, as far as it is the same each time."""
+    """A parsed head, valid for every request with the same bytes."""
 
     end: int
-    """Its length, in bytes."""
+    """Length of the head, in bytes."""
     size: int
-    """The length of the request."""
+    """Length of the request: head and body, in bytes."""
     path: str = ""
     headers: Mapping[str, str] | None = None
     route: Route | None = None
-    """None where the request is aiohttp's."""
+    """The route of the call; None if aiohttp must handle the request."""
 
 
 class FastLane:
-    """The known heads of a server, and how their calls are carried out."""
+    """The known heads of a server, and the function that carries out their calls."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FastLane:
         find_route: Callable[[str, str], Route | None],
         carry: Callable[[Head, bytes], Awaitable[Answer]],
     ) -> None:
-        """`find_route` gives the call of a method and path; `carry` carries it out."""
+        """`find_route` returns the route of a method and path; `carry` carries out the call."""
         self._checks = checks
         self._find_route = find_route
         self.carry = carry
@@ -60,7 +60,7 @@ class FastLane:
         self._protocol = BaseProtocol(asyncio.get_running_loop())
 
     def head(self, raw: bytes) -> Head | None:
-        """What a head says; None where the length of its request is not known from it."""
+        """The parsed head; None if it does not state the length of its request."""
         found = self._heads.get(raw)
         if found is None:
             message = self._parsed(raw)
@@ -80,7 +80,7 @@ class FastLane:
         if len(messages) != 1:
             return None
         message: RawRequestMessage = messages[0][0]
-        # Java's client offers h2c with each request, which nobody has to take up.
+        # Java's client offers an upgrade to h2c with each request, which a server may ignore.
         other = upgraded and message.headers.get(hdrs.UPGRADE, "").lower() != "h2c"
         return None if message.chunked or other else message
 

@@ -31,7 +31,7 @@ class HttpContext(Context):
     async def _body(self, size_max: int) -> bytes:
         request = self.request
         if request.content.is_eof():
-            # All of it has arrived: reading on would only cost a coroutine.
+            # The whole body has arrived: awaiting it would only cost a coroutine.
             raw = request.content.read_nowait()
             if len(raw) > size_max:
                 raise too_large(size_max)

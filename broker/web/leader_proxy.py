@@ -1,8 +1,8 @@
-"""Carries a call to the leader and its answer back, for clients that know no redirect.
+"""Forwards a call to the leader and returns its answer, for clients that follow no redirect.
 
-A call is carried once: a node that gets a carried one and does not lead refuses it, so two nodes
-that take each other for the leader send nothing around. Nothing is tried again, since only the
-client knows whether that is safe.
+A call is forwarded only once: a node that does not lead refuses a forwarded call, so two nodes that
+take each other for the leader do not send it back and forth. The proxy never retries, since only
+the client knows whether a retry is safe.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.web.http_context import HttpContext
 
 CARRIED: Final = "Delaylog-Carried"
-"""In a call that another node carries."""
+"""Header of a call that another node has forwarded."""
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 90.0
 """A long poll waits up to 60 s."""
 CONNECTIONS_MAX: Final = 10_000
-"""Each long poll holds one."""
+"""Limit of connections to the leader: each long poll occupies one."""
 _HOP_BY_HOP: Final = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization"),
@@ -46,7 +46,7 @@ class LeaderProxy:
         self._session: aiohttp.ClientSession | None = None
 
     async def carry(self, ctx: HttpContext, url: str) -> Answer:
-        """The leader's answer. Raises NotLeadingError when it cannot be had."""
+        """The leader's answer. Raises NotLeadingError if the leader does not answer."""
         request = ctx.request
         if CARRIED in request.headers:
             raise NotLeadingError("two nodes take each other for the leader; try again")
@@ -80,7 +80,7 @@ class LeaderProxy:
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
                 auto_decompress=False,
             )
-            # A call whose connection breaks may have been carried out: see above.
+            # No retries: a call whose connection breaks may have been carried out.
             self._session._retry_connection = False
         return self._session
 
@@ -93,7 +93,7 @@ class LeaderProxy:
 def _passed_on(
     headers: Mapping[str, str] | CIMultiDictProxy[str], made_anew: Iterable[str]
 ) -> CIMultiDict[str]:
-    """Headers but those of the connection itself and those that are made anew."""
+    """Headers without those of the connection itself and those in `made_anew`."""
     named = headers.get("Connection", "").split(",")
     dropped = _HOP_BY_HOP.union(made_anew, (name.strip().lower() for name in named))
     return CIMultiDict(

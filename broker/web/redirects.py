@@ -1,8 +1,8 @@
-"""Where a call is answered when this node does not lead: here, or at the leader.
+"""Decides whether this node answers a call or redirects it to the leader.
 
-Clients are redirected to the leader by 307 with the same path; a read with `?read=local` is
-answered from what this node has applied. camellia's clients follow no redirect: `leader_proxy`
-carries their calls.
+A node that does not lead redirects clients to the leader with status 307 and the same path. It
+answers a read with `?read=local` from its applied state. camellia's clients follow no redirect:
+`leader_proxy` forwards their calls.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from delaylog.storage.calls.shapes import READ
 
 
 def reads_locally(query: str) -> bool:
-    """Whether a read is content with what this node knows. Raises a Problem for unknown words."""
+    """Whether the query has `read=local`. Raises a Problem for an unknown value of `read`."""
     said = parse_qs(query, keep_blank_values=True).get(READ.name)
     return said is not None and READ.take({READ.name: said[-1]}) == "local"
 
 
 def redirect(leader_url: str, raw_path: str) -> Answer:
-    """307: the same call, at the leader."""
+    """A 307 redirect to the same call at the leader."""
     return Answer(b"", JSON, 307, {"Location": leader_url + raw_path})
 
 
 def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
-    """What is answered instead of carrying the call out here; None where this node may."""
+    """The redirect to answer with; None if this node may carry out the call."""
     standing = ctx.node.standing
     local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)
     if standing.leading:
@@ -38,7 +38,8 @@ def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
         if ctx.node.suspended:
             raise NotLeadingError("this node is reloading its data; try again")
         if ctx.node.engine.state.retired:
-            # What it led may never be committed; in a moment it follows the new leader.
+            # The frames that it appended last may never be committed. It follows the new leader
+            # in a moment.
             raise NotLeadingError("this node has just ceased to lead; try again")
         return None
     url = standing.leader_url()

@@ -1,9 +1,9 @@
-"""What is refused of a request before it means anything: encodings, doubtful framing, web pages.
+"""Checks before routing: refuses body encodings, ambiguous framing, and foreign web pages.
 
 A browser sends requests for any page that it shows, also to brokers on loopback, which have no
-other protection. It names the page in `Origin` and `Sec-Fetch-Site`, and a page that had its own
-name resolve to the broker's address (DNS rebinding) is found out by `Host`. Programs send neither
-of the first two. A numeric address as `Host` is no name that could be resolved anew.
+other protection. It names the page in `Origin` and `Sec-Fetch-Site`; other programs send neither.
+If a page makes its host name resolve to the broker's address (DNS rebinding), `Host` reveals that.
+A numeric address in `Host` is safe, since it is not resolved.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _LOOPBACK: Final = frozenset(
 _HOST, _ORIGIN, _SITE, _ENCODING, _FRAMING = map(
     istr, ("Host", "Origin", "Sec-Fetch-Site", "Content-Encoding", "Transfer-Encoding")
 )
-"""Looked up at every request: an `istr` is folded once."""
+"""Looked up for every request: the case of an `istr` is folded only once."""
 _HOSTS_KEPT: Final = 256
-"""`Host` headers remembered as good: each has a port, and numeric ones are without number."""
+"""Number of accepted `Host` headers to cache; a limit, since any numeric address is accepted."""
 REFUSALS: Final = (400, 403, 415, 421)
 """The statuses of `RequestChecks.check`; any call may be answered with them."""
 
 
 class RequestChecks:
-    """What is asked of every request's head."""
+    """The checks of every request's head."""
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
-        """Names under which this broker is reached, and origins of pages that may call it."""
+        """`hosts` = names of this broker, `origins` = origins of pages that may call it."""
         self._names = _LOOPBACK.union(host.lower().rstrip(".") for host in hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._good: set[str] = set()
 
     def check(self, headers: CIMultiDictProxy[str]) -> None:
-        """Raise a Problem for a request with these headers that may not be carried out."""
+        """Raise a Problem if a request with these headers must be refused."""
         host = headers.get(_HOST)
         if host is not None and host not in self._good:
             self._check_host(host)
@@ -98,6 +98,6 @@ def _is_address(name: str) -> bool:
 
 
 def _check_framing(encodings: list[str]) -> None:
-    # A proxy in front may take what is no chunked body for one, or the other way round.
+    # Refuse ambiguous values: a proxy in front might disagree on whether the body is chunked.
     if len(encodings) != 1 or encodings[0].strip().lower() != "chunked":
         raise Problem("bad_request", "Transfer-Encoding is chunked, and nothing else")

@@ -1,8 +1,8 @@
-"""Routes and handlers of camellia's face.
+"""Routes and handlers of camellia's API.
 
-A call that was understood is answered by HTTP 200 with the outcome in `code`; clients know no
-other status. Only what is no call at all (path, method, a parameter that is missing or does not
-parse) is answered by an HTTP status of its own.
+A well-formed call is answered with HTTP 200 and its outcome in `code`; clients handle no other
+status. Only malformed calls (an unknown path or method, a parameter that is missing or does not
+parse) get another HTTP status.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delaylog.storage.messages.message_fields import BACKOFF
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
-"""Paths that begin so are about the node itself: every node answers them."""
+"""Prefixes of paths about the node itself, which every node answers."""
 CallHandler: TypeAlias = Callable[[HttpContext, Values], Awaitable[Values]]
 PlainHandler: TypeAlias = Callable[["CamelliaFace", HttpContext], Awaitable[Answer]]
 
@@ -60,7 +60,7 @@ class Call:
     answer: str
     """Name of the member that a successful answer carries, empty for none."""
     null_members: bool = True
-    """Whether members without a value are there as null."""
+    """Whether members without a value are sent as null, rather than left out."""
 
 
 class CamelliaFace:
@@ -75,7 +75,7 @@ class CamelliaFace:
         self._proxy = LeaderProxy()
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting calls."""
         self.monitor.start()
 
     async def stop(self) -> None:
@@ -112,7 +112,7 @@ class CamelliaFace:
             problem = problem_of(error)
             if problem is None:
                 if isinstance(error, DISTRUSTED):
-                    # The node ends by it, whatever face met it.
+                    # This error ends the node, whichever interface found it.
                     raise
                 log.exception("unexpected error", extra={"path": ctx.request.path})
                 answer["code"] = 500
@@ -121,7 +121,7 @@ class CamelliaFace:
         return _answered(answer, call)
 
     async def carry(self, ctx: HttpContext, path: str) -> Answer:
-        """Have the leader answer: these clients know no redirect."""
+        """Forward a call to the leader, because camellia's clients follow no redirect."""
         try:
             url = self._node.standing.leader_url()
             if url is None:
@@ -142,18 +142,18 @@ class CamelliaFace:
     # ------------------------------------------------------------------ monitor
 
     async def get_topic_info(self, _ctx: HttpContext, values: Values) -> Values:
-        """getTopicInfo: sizes of a topic's queues, and when its waiting messages come."""
+        """getTopicInfo: sizes of a topic's queues, and its waiting messages by remaining delay."""
         topic = self.queue.topic(values["topic"])
         if topic is None:
             return {"data": no_info(values["topic"])}
         return {"data": (await topic_infos(self._node, topic))[0]}
 
     async def get_topic_info_list(self, _ctx: HttpContext, _values: Values) -> Values:
-        """getTopicInfoList: the same of every topic."""
+        """getTopicInfoList: the info of every topic."""
         return {"data": await topic_infos(self._node)}
 
     async def get_monitor_data(self, _ctx: HttpContext, _values: Values) -> Values:
-        """getMonitorData: calls and gaps of the last full period."""
+        """getMonitorData: calls and time gaps of the last full period."""
         last = self.monitor.last
         return {
             "data": {
@@ -164,7 +164,7 @@ class CamelliaFace:
         }
 
     async def get_monitor_string(self, _ctx: HttpContext) -> Answer:
-        """getMonitorString: all of it as one text."""
+        """getMonitorString: monitor data and queue sizes as one text."""
         last = self.monitor.last
         infos = await topic_infos(self._node)
         sizes = ("topic", "waitingQueueSize", "ackQueueSize", "readyQueueSize")
@@ -202,7 +202,7 @@ class CamelliaFace:
         return _health(True)
 
     async def go_offline(self, _ctx: HttpContext) -> Answer:
-        """/camellia/health/offline: take it out; says 200 once no queue call came for 20 s."""
+        """/camellia/health/offline: take the node out of service; 200 after 20 s without calls."""
         self.health.online = False
         return _health(self.health.idle)
 
@@ -339,4 +339,4 @@ PLAIN: Final[dict[str, tuple[tuple[str, ...], Right | None, PlainHandler]]] = {
     "/camellia/health/online": (_ANY, "operate", CamelliaFace.go_online),
     "/camellia/health/offline": (_ANY, "operate", CamelliaFace.go_offline),
 }
-"""Paths that answer in a form of their own: methods, right (None: none is needed), handler."""
+"""Paths whose answers have no `code` member: methods, right (None: none is needed), handler."""

@@ -1,4 +1,4 @@
-"""camellia's health switch: a deployer takes a node out of service and asks until it is idle."""
+"""camellia's health switch: a deployment takes a node out of service and polls until it is idle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 class Health:
-    """Whether this node says it is in service, and when a queue call came last."""
+    """Whether this node reports that it is in service, and the time of the last queue call."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -17,10 +17,10 @@ class Health:
         self.online = True
 
     def called(self) -> None:
-        """A queue call came."""
+        """Note that a queue call has arrived."""
         self._last_call = self._monotonic()
 
     @property
     def idle(self) -> bool:
-        """Whether no queue call came for a while."""
+        """Whether no queue call has arrived for `IDLE_SECONDS`."""
         return self._monotonic() - self._last_call >= IDLE_SECONDS

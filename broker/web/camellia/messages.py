@@ -1,4 +1,4 @@
-"""Messages as camellia shows them: nine members and its state numbers."""
+"""Messages in camellia's format: nine members, with camellia's state numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONSUMING: Final = int(MessageState.LEASED)
 
 
 def status_of(found: FoundMessage) -> int:
-    """Its state number; a message that was handed out stays "consuming" until it ends."""
+    """camellia's state number; a message that was handed out stays "consuming" until it ends."""
     if found.state <= MessageState.READY and int(found.entry["attempts"]):
         return CONSUMING
     return int(found.state)
@@ -34,7 +34,7 @@ def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
 
 
 def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
-    """The message of an id as far as camellia knows it, after its life was looked at."""
+    """The message of an id if camellia still knows it; ends the message if its ttl is over."""
     found = find_ids(state, topic, [msg_id], now_ms)[0]
     if found is None:
         return None
@@ -51,7 +51,7 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
 
 
 def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
-    """ack=true: the message counts as consumed, whatever it was, if it is known at all."""
+    """ack=true: the message becomes acked, whatever its state was, if camellia still knows it."""
     found = find_ids(state, topic, [msg_id], now_ms)[0]
     if found is None or found.state is MessageState.ACKED or not is_shown(topic, found, now_ms):
         return
@@ -63,7 +63,7 @@ def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
 
 
 def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, release: bool) -> bool:
-    """Delete a living message; with `release` it is forgotten at once. False: none was living."""
+    """Delete a living message, and with `release` hide it at once; False if none was living."""
     found = find_shown(state, topic, msg_id, now_ms)
     if found is None:
         return False
@@ -77,7 +77,7 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
 
 
 def found_members(state: EngineState, topic: Topic, found: FoundMessage) -> dict[str, Any]:
-    """A message that was looked up."""
+    """The members of a message that was looked up."""
     refs, rows = np.array([found.ref], np.int64), np.array([found.row])
     record = split_record(state.hours.records(refs, rows), found.row)
     msg_id, attempts = record.id or ref_to_id(found.origin), int(found.entry["attempts"])
@@ -85,7 +85,7 @@ def found_members(state: EngineState, topic: Topic, found: FoundMessage) -> dict
 
 
 def delivered_members(topic_name: str, delivery: Delivery) -> list[dict[str, Any]]:
-    """Messages that were handed out."""
+    """The members of messages that were handed out."""
     records = split_records(delivery.records, delivery.rows)
     columns = (delivery.origins.tolist(), delivery.attempts.tolist(), delivery.rows, records)
     return [
@@ -97,7 +97,7 @@ def delivered_members(topic_name: str, delivery: Delivery) -> list[dict[str, Any
 def members(
     topic_name: str, msg_id: str, body: bytes, row: Any, attempts: int, status: int
 ) -> dict[str, Any]:
-    """A `delayMsg`. Bytes that are no text show as replacement characters."""
+    """A `delayMsg`. Bytes that are not UTF-8 become replacement characters."""
     return {
         "topic": topic_name,
         "msgId": msg_id,

@@ -1,7 +1,7 @@
-"""What camellia's monitor tells: per topic and period, calls, movements and how late they were.
+"""The data of camellia's monitor: calls, movements and their lateness, per topic and period.
 
-A period's numbers are shown while the next one is counted; before the first one has ended there
-are none. They are this node's, and only topics in which something happened are listed.
+The numbers of a period are shown during the next period; before the end of the first period there
+are none. They cover this node only, and list only topics with activity.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Activity, Delivery
 
 @dataclass(slots=True)
 class Gap:
-    """How far apart from its due time something happened to messages."""
+    """Time gaps between the due time of messages and an event."""
 
     count: int = 0
     total_ms: int = 0
     max_ms: int = 0
 
     def members(self, topic: str) -> dict[str, Any]:
-        """As camellia shows it."""
+        """The members of camellia's format."""
         return {
             "topic": topic,
             "count": self.count,
@@ -38,7 +38,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Calls:
-    """Answered calls of a topic; pulls count their messages."""
+    """Answered calls of a topic; `pull` counts messages, not calls."""
 
     send: int = 0
     pull: int = 0
@@ -58,20 +58,20 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The numbers of one period that has ended, as camellia's members."""
+    """The numbers of one period that has ended, in camellia's format."""
 
     requests: list[dict[str, Any]] = field(default_factory=list)
     pull_gaps: list[dict[str, Any]] = field(default_factory=list)
     ready_gaps: list[dict[str, Any]] = field(default_factory=list)
     cpu_share: float = 0.0
-    """Processor time of this process over the time that passed: 1 is one processor."""
+    """Processor time of this process divided by elapsed time: 1 is one processor."""
 
 
 class CollectorTimes:
     """How often and for how long Python's cycle collector ran, by generation."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` = seconds of a steady clock."""
+        """`now` returns the seconds of a steady clock."""
         self._now = now
         self.seconds = [0.0] * len(gc.get_stats())
         self._began = 0.0
@@ -96,7 +96,7 @@ class CollectorTimes:
 
 
 class Monitor:
-    """Counts the calls of camellia's face and closes a period from time to time."""
+    """Counts the calls of camellia's API, period by period."""
 
     def __init__(self, node: ServingNode, period_seconds: float) -> None:
         self._node = node
@@ -139,7 +139,7 @@ class Monitor:
         self.close_period()
 
     def close_period(self) -> None:
-        """Show what was counted so far and begin anew."""
+        """Publish the numbers of the running period in `last`, and start a new one."""
         calls, self._calls = self._calls, {}
         moves: dict[str, Activity] = {}
         state = self._node.engine.state

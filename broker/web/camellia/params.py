@@ -1,7 +1,7 @@
-"""Parameters of camellia's calls: form-encoded or in the query, declared once, read Java's way.
+"""Parameters of camellia's calls: form-encoded or in the query, parsed as Java's frameworks do.
 
-A missing required parameter or one that does not parse is the framework's business there and is
-answered by HTTP 400; what a call itself refuses is answered by HTTP 200 and a `code`.
+In camellia, the web framework checks parameters: it answers a missing or malformed one with HTTP
+400. A refusal by the call itself is answered with HTTP 200 and a `code`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BITS: Final = {"int": 31, "long": 63}
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter. Optional ones have a default, which an empty value means too."""
+    """One parameter. An optional one has a default, which is also used for an empty value."""
 
     name: str
     kind: Literal["text", "int", "long", "flag"]
@@ -33,7 +33,7 @@ class Param:
     required: bool = False
 
     def parse(self, text: str) -> Any:
-        """The value of a text. Raises a Problem naming the parameter."""
+        """The parsed value. Raises a Problem that names the parameter."""
         if self.kind == "text":
             return text
         word = "".join(text.split()).lower()
@@ -53,7 +53,7 @@ class Param:
         return int(word)
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema."""
+        """The parameter's JSON schema."""
         kinds: dict[str, dict[str, Any]] = {
             "text": {"type": "string"},
             "flag": {"type": "boolean"},
@@ -69,7 +69,7 @@ class Param:
 
 
 async def read_params(ctx: HttpContext, params: tuple[Param, ...]) -> dict[str, Any]:
-    """The call's parameters by name. The query and a form body are one; the first value counts."""
+    """The call's parameters by name, from query and form body; the first value of a name counts."""
     texts: dict[str, str] = {}
     sources = [ctx.query_text]
     if ctx.request.method != "GET":

@@ -1,7 +1,6 @@
 """camellia's six queue calls over the engine.
 
-Each returns the members of its answer; `code` 200 is the caller's default. What it refuses it
-raises as a Problem.
+Each call returns the members of its answer; `code` defaults to 200. It raises a Problem to refuse.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ACK_TIMEOUT_MS: Final = 30_000
 LONG_POLL_MS: Final = 10_000
 BATCH: Final = 1
 WAITERS_MAX: Final = 100_000
-"""Long polls that wait for one topic; another one is answered at once."""
+"""Limit of long polls that wait for one topic; further ones are answered at once."""
 TOPIC_BYTES_MAX: Final = 200
 _RETRY_MAX: Final = 65_534
 TOPIC_SETTINGS: Final = TopicSettings(
@@ -52,7 +51,7 @@ TOPIC_SETTINGS: Final = TopicSettings(
     lease_ms=ACK_TIMEOUT_MS,
     backoff=Backoff(first_ms=0),
 )
-"""Settings of a topic that camellia's first send makes."""
+"""Settings of a topic that is created by its first send over camellia's API."""
 
 Values: TypeAlias = dict[str, Any]
 
@@ -65,11 +64,11 @@ class QueueCalls:
         self._monitor = monitor
 
     def topic(self, name: str) -> Topic | None:
-        """The topic, if it is there."""
+        """The topic, or None if it does not exist."""
         return self._node.engine.state.topics.get((DEFAULT_NAMESPACE, name))
 
     def _make_topic(self, name: str) -> None:
-        """The topic with camellia's settings, if it is new. Refuses a name that cannot be kept."""
+        """Create a topic with camellia's settings, if it does not exist. Refuses a bad name."""
         if self.topic(name) is not None:
             return
         if len(name.encode()) > TOPIC_BYTES_MAX or not name.isprintable():
@@ -84,7 +83,7 @@ class QueueCalls:
         node.engine.put_topic(name, TOPIC_SETTINGS, node.clock.now_ms())
 
     async def send_msg(self, ctx: Context, values: Values) -> Values:
-        """sendMsg: a message that comes after its delay."""
+        """sendMsg: send a message that is due after its delay."""
         name, text, delay_ms = values["topic"], values["msg"], max(values["delayMillis"], 0)
         if not name or not text:
             return {"code": 400}
@@ -128,7 +127,7 @@ class QueueCalls:
     async def _created_or_kept(
         self, ctx: Context, name: str, single: Single
     ) -> tuple[SendResult, int, Values | None]:
-        """The send's result and row in it, and the living message that won, if one did."""
+        """The send's result, its row in it, and the living message with the same id, if any."""
         node = self._node
         while True:
             if node.crowded:
@@ -142,19 +141,19 @@ class QueueCalls:
                 continue
             old = _seen(state, topic, result.refs[row : row + 1], node.clock.now_ms())
             if old is None:
-                # It ended and was forgotten while this call waited for the disk, maybe with its
-                # topic. Nothing was added yet, and now there is nothing in the way.
+                # The living message ended and was removed while this call waited for the disk,
+                # maybe together with its topic. This send added nothing, so send it again.
                 continue
             shown = messages.found_members(state, topic, old)
             await node.durable(state.position)
             return result, row, shown
 
     async def pull_msg(self, _ctx: Context, values: Values) -> Values:
-        """pullMsg: what is ready now."""
+        """pullMsg: receive ready messages without waiting."""
         return await self._pull(values, 0)
 
     async def long_polling_msg(self, _ctx: Context, values: Values) -> Values:
-        """longPollingMsg: what is ready, or becomes ready while the call waits."""
+        """longPollingMsg: receive ready messages, waiting if there are none."""
         wait_ms = values["longPollingTimeoutMillis"]
         wait_ms = LONG_POLL_MS if wait_ms <= 0 else wait_ms
         if (
@@ -181,7 +180,7 @@ class QueueCalls:
         return {"delayMsgList": messages.delivered_members(name, delivery)}
 
     async def ack_msg(self, _ctx: Context, values: Values) -> Values:
-        """ackMsg: done with it (ack=true), or give it back at once (ack=false)."""
+        """ackMsg: end a message as done (ack=true), or make it ready again (ack=false)."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
             return {"code": 400}
@@ -200,14 +199,14 @@ class QueueCalls:
         return {"msg": "success"}
 
     async def _settled(self) -> None:
-        """The answer waits for the log end it saw; what came back to ready wakes a waiter."""
+        """Wake waiters of returned messages, and wait until the log is durable up to its end."""
         node = self._node
         node.wake_ready()
         node.kick_dispatch()
         await node.durable(node.engine.state.position)
 
     async def delete_msg(self, _ctx: Context, values: Values) -> Values:
-        """deleteMsg: end a living message; with `release` forget it at once."""
+        """deleteMsg: end a living message; with `release`, hide it at once."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
             return {"code": 400}
@@ -222,7 +221,7 @@ class QueueCalls:
         return {"msg": "success"}
 
     async def get_msg(self, _ctx: Context, values: Values) -> Values:
-        """getMsg: the message, living or lately ended."""
+        """getMsg: return a message that is living or has ended recently."""
         name, msg_id = values["topic"], values["msgId"]
         if not name or not msg_id:
             return {"code": 400}
@@ -241,7 +240,7 @@ class QueueCalls:
 def _seen(
     state: EngineState, topic: Topic, origins: Int64Array, now_ms: int
 ) -> FoundMessage | None:
-    """A message as the first group that has it sees it: a topic may have no default one."""
+    """A message as seen by the first group that has it: a topic may have no default group."""
     for group in topic.groups.values():
         found = find_origins(state, origins, topic, now_ms, group)[0]
         if found is not None:

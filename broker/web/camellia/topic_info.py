@@ -42,7 +42,7 @@ _SLICE_TOPICS: Final = 128
 
 
 def no_info(name: str) -> dict[str, Any]:
-    """The info of a topic that is not there."""
+    """The info of a topic that does not exist."""
     return _members(name, 0, 0, 0, [0] * len(STRETCH_NAMES))
 
 
@@ -58,7 +58,7 @@ async def topic_infos(node: ServingNode, only: Topic | None = None) -> list[dict
             await asyncio.sleep(0)
         by_state = group_counts(topic.default)
         stretches = counts.of(topic)
-        # What is due but still on its way to the ready queue waits as well.
+        # Due messages that have not reached the ready queue yet count as waiting too.
         stretches[0] += max(by_state["waiting"] - counts.total(topic), 0)
         out.append(
             _members(
@@ -109,8 +109,8 @@ def _escape(text: str) -> str:
 
 
 async def metrics_text(node: ServingNode, monitor: Monitor, prefix: str) -> str:
-    """Gauges of the last full period and of now, under camellia's names."""
-    # As in /metrics, only some topics have series of their own.
+    """Gauges of the last full period and of the present state, under camellia's names."""
+    # As in /metrics, only a limited number of topics have separate series.
     named = {topic.name for topic in node.engine.state.series.topics.values()}
     infos = [info for info in await topic_infos(node) if info["topic"] in named]
     text = _Text(prefix)
@@ -164,7 +164,7 @@ async def metrics_text(node: ServingNode, monitor: Monitor, prefix: str) -> str:
 
 
 def _memory() -> dict[str, int]:
-    """Bytes: the machine's, and this process's resident size."""
+    """Memory in bytes: of the machine, and the resident size of this process."""
     page = resource.getpagesize()
     out = {
         "total_memory": os.sysconf("SC_PHYS_PAGES") * page,
@@ -173,6 +173,6 @@ def _memory() -> dict[str, int]:
     try:
         out["resident_memory"] = int(Path("/proc/self/statm").read_text().split()[1]) * page
     except (OSError, ValueError, IndexError):
-        # Systems without /proc tell the peak only.
+        # Systems without /proc report only the peak.
         out["resident_memory_max"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return out

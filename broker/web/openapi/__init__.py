@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of every face, made from the declarations that route and validate."""
+"""The OpenAPI 3.1 document of all HTTP APIs, built from the tables used for routing and checks."""
 
 from delaylog.broker.web.openapi.document import openapi_document
 

@@ -1,4 +1,4 @@
-"""JSON schemas of what is answered, and of topic settings."""
+"""JSON schemas of answers, and of topic settings."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _EPOCH: Final = _object(**_each(_COUNT, "counter", "node"))
 
 
 def settings_schema(limits: Limits, *, whole: bool) -> Schema:
-    """Settings of a topic: as they are put (any part), or as they are answered (whole)."""
+    """Settings of a topic: as a request sets them (any part), or as an answer shows them (all)."""
     schema = SETTINGS.schema(limits)
     if whole:
         return {**schema, "required": [member.name for member in SETTINGS.members]}
@@ -101,7 +101,7 @@ def settings_schema(limits: Limits, *, whole: bool) -> Schema:
 
 
 def answer_schemas(limits: Limits) -> dict[str, Schema]:
-    """All of them by name."""
+    """All schemas of answers by name."""
     return {
         "Settings": settings_schema(limits, whole=False),
         "WholeSettings": settings_schema(limits, whole=True),
@@ -160,7 +160,7 @@ def _of_topics() -> dict[str, Schema]:
 
 
 def _of_messages(limits: Limits) -> dict[str, Schema]:
-    """What is sent, handed out, looked at."""
+    """Schemas of messages that are sent, handed out, or read."""
 
     def sent(*results: str) -> Schema:
         return _object(id=_TEXT, deliver_at_ms=_INT, result=_words(*results))
@@ -169,7 +169,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         return {**_list(message), "maxItems": limits.receive_max}
 
     def page(**more: Schema) -> Schema:
-        """What only some of its messages have is optional."""
+        """Members that only some of its messages have are optional."""
         own = {"headers": _HEADERS, "backoff": backoff, "body": _TEXT, "body_base64": _BASE64}
         listed = _object(sometimes | own | more, **described)
         return _object(messages=_list(listed), cursor=_TEXT_OR_NULL, now_ms=_INT)

@@ -26,9 +26,9 @@ from delaylog.storage.messages.shape import Shape
 _ANY_PROBLEM: Final = (*REFUSALS, 408, 413)
 _MEANINGS: Final = {
     200: "Done.",
-    201: "Made.",
-    202: "Begun: a job does it.",
-    307: "Another node leads: `Location` says where. Send it again there.",
+    201: "Created.",
+    202: "Accepted: a job carries it out.",
+    307: "Another node leads: send the request again to the URL in `Location`.",
     500: "Not now.",
     **{kind.status: f"{kind.title}." for kind in reversed(CODES.values())},
 }
@@ -44,8 +44,8 @@ PAGES: Final[dict[str, tuple[str, Right | None, str, dict[int, tuple[str, str]]]
     "/openapi.json": ("openapi", None, "This document.", {200: (JSON, "")}),
     "/": ("about", None, "What this is.", {200: (JSON, "About")}),
 }
-"""Pages of operations: name, right (None: none is needed), what they are, and by status the content
-type and the schema.
+"""Pages for operations: name, right (None: none is needed), summary, and for each status its
+content type and schema.
 """
 
 
@@ -72,7 +72,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
         "info": {
             "title": "delaylog",
             "version": __version__,
-            "description": "A delayed-message broker: messages come out at their millisecond.",
+            "description": "A delayed-message broker: messages are released at their millisecond.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
