@@ -1,6 +1,6 @@
 """The command line `delaylog`.
 
-Read `main` and `parser` first: `parser` declares the verbs, the other modules carry them out.
+Read `main` and `parser` first: `parser` declares the verbs, the other modules implement them.
 """
 
 from delaylog.broker.cli.main import main

@@ -1,6 +1,6 @@
-"""Verbs that change chosen messages: cancel, reschedule, replay, by ids or by a filter.
+"""Verbs that change selected messages: cancel, reschedule, replay, by ids or by a filter.
 
-For ids the command prints one line each. A filter creates a job in the broker; the command shows
+For ids the command prints a line for each. A filter creates a job in the broker; the command shows
 its progress, and the job goes on if the command is interrupted.
 """
 
@@ -26,7 +26,7 @@ async def cancel_command(args: argparse.Namespace) -> int:
     """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
 
     if args.state == "dead" and not args.force:
-        raise ConfigError("to cancel dead messages takes them out of the dead letters: add --force")
+        raise ConfigError("cancelling dead messages removes the dead letters: add --force")
 
     def cancel(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.cancel(args.topic, message_id, force=args.force)
@@ -62,12 +62,12 @@ async def _control(
 ) -> int:
     wanted = given(args, *FILTER.shape.members)
     if args.all and wanted:
-        raise ConfigError("give a filter or --all, not both")
+        raise ConfigError("give either a filter or --all, not both")
     if bool(args.id) == (args.all or bool(wanted)):
         raise ConfigError("give ids, or a filter (--state, --tag, --key, --due-…), or --all")
     if args.id:
         if args.rate is not None or args.no_wait:
-            raise ConfigError("--rate and --no-wait go with a filter")
+            raise ConfigError("--rate and --no-wait need a filter or --all, not ids")
         return await _by_ids(args, act)
     if args.rate is not None:
         members["rate"] = args.rate
@@ -102,14 +102,14 @@ async def _by_ids(
 async def _by_filter(
     args: argparse.Namespace, wanted: dict[str, Any], members: dict[str, Any]
 ) -> int:
-    """Begin a job, show its progress, and print a line of its counts at the end."""
+    """Begin a job, show its progress, and print its counts at the end."""
     async with AsyncPlainClient(args.url) as client:
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
         with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
             while job["state"] == "running" and not args.no_wait:
                 await asyncio.sleep(LOOK_SECONDS)
                 job = await client.job(job["job"])
-                progress(f"{job['scanned']:,} rows looked at", job["done"])
+                progress(f"{job['scanned']:,} rows scanned", job["done"])
     if args.json:
         emit(job)
     else:

@@ -1,4 +1,4 @@
-"""`delaylog cluster`: who leads, how far the others are, another leader, other members."""
+"""`delaylog cluster`: shows the leader and the members, hands over leadership, changes members."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def cluster_command(args: argparse.Namespace) -> int:
 
 
 def recover_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster recover`: 0 when the node can go on alone, 1 when it was only looked at."""
+    """`delaylog cluster recover`: 0 when the node can go on alone, 1 when nothing was changed."""
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
     with held_folder(args.data_dir):
@@ -64,19 +64,19 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
     told = datetime.fromtimestamp(found.told_ms / 1000, UTC).isoformat(timespec="milliseconds")
     counter, node = found.epoch
     print(
-        f"node {config.me.name} holds log to {found.end}, epoch {counter} of node {node}; "
-        f"to {found.committed} it was committed; it last heard of its leader at {told}"
+        f"node {config.me.name} has the log up to {found.end}, epoch {counter} of node {node}; "
+        f"it was committed up to {found.committed}; the node last heard from its leader at {told}"
     )
     if done:
         print(
-            f"it is the only voter of a new cluster now, and {lost} are shut out: start it, then "
-            "empty the folders of the other nodes and add them again by `delaylog cluster add`"
+            f"it is now the only voter of a new cluster, which excludes {lost}: start it, then "
+            "empty the folders of the other nodes and add them again with `delaylog cluster add`"
         )
         return
     print(
-        f"the cluster was not changed. With --accept-loss, {lost} are shut out for ever, and "
-        "messages are lost that were acknowledged and that only they hold. Look at each node that "
-        "is left: go on with the one of the greatest epoch, and among those with the longest log"
+        f"the cluster was not changed. --accept-loss excludes {lost} for ever, and loses "
+        "acknowledged messages that only these nodes have. Run this on each node that is left: "
+        "go on with the node of the greatest epoch, and of several the one with the longest log"
     )
 
 
@@ -86,9 +86,9 @@ async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[st
     if args.action != "add" or args.learner:
         return answer
     print(
-        f"node {args.nodes[0]} is a learner now: write it into the cluster files of all nodes, "
-        "leave --new-cluster out of their start commands, and start it with an empty data folder; "
-        "it votes once it has caught up",
+        f"node {args.nodes[0]} is a learner now: add it to the cluster files of all nodes, remove "
+        "--new-cluster from their start commands, and start the new node with an empty data "
+        "folder; it votes once it has caught up",
         file=sys.stderr,
     )
     end = time.monotonic() + args.wait_s

@@ -1,4 +1,4 @@
-"""`delaylog completion`: a script for bash, zsh or fish, made of the parser itself."""
+"""`delaylog completion`: a script for bash, zsh or fish, generated from the parser."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`delaylog cluster doctor`: asks every member of a cluster and says what is wrong with it.
+"""`delaylog cluster doctor`: asks every member of a cluster for its status and reports problems.
 
-Any node names the members; each is then asked at the address that clients use. The judgement is in
-`doctor_checks`.
+One node lists the members; each is then asked at the address that clients use. `doctor_checks`
+evaluates the answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from delaylog.client.errors import ApiError, ClientError
 from delaylog.client.wire.leader_route import LeaderRoute
 
 ANSWER_S: Final = 5.0
-"""A node that takes longer for its status does not answer."""
+"""A node that takes longer for its status counts as not answering."""
 
 
 async def doctor_command(args: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def _print(finding: Finding) -> None:
 
 
 def _transport(url: str) -> AsyncTransport:
-    # Each node speaks for itself: nothing is tried again, and nobody else asked instead.
+    # Each node answers for itself: no retries, and no other node is asked instead.
     return AsyncTransport(LeaderRoute(url), call_timeout_s=ANSWER_S, failover_s=0.0)
 
 
@@ -73,5 +73,5 @@ async def _ask(member: dict[str, Any]) -> Asked:
 
 
 def _why(error: ClientError) -> str:
-    """The error's words without the call: the line names the address already."""
+    """The error's text without the call, since the line names the address already."""
     return str(error).rpartition(": ")[2] or str(error)

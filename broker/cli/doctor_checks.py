@@ -1,7 +1,7 @@
-"""The checks of `delaylog cluster doctor`: what the answers of all members say about a cluster.
+"""The checks of `delaylog cluster doctor`, on the answers of all members of a cluster.
 
-Pure: the answers are gathered elsewhere. A check yields findings; one that yields none holds. What
-a node of an older release does not tell is passed over.
+Pure functions: doctor.py gathers the answers. A check yields findings; without findings it passes.
+Members of the status that a node of an older release does not send are skipped.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 LAG_BYTES_WARN: Final = 64 << 20
-"""Half a segment of the log: a member that follows lacks far less."""
+"""Half a segment of the log: a member that follows the leader lacks far less."""
 REPLACED_WARN: Final = 10
-"""Connections of one node that were replaced by newer ones: a lost network replaces a few."""
+"""Connections of one node that newer ones replaced: a network failure replaces only a few."""
 _STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version", "stale_folder")
 
 
 class Mark(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -38,27 +38,27 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One member as the first node named it, and what it answered."""
+    """One member as the first node lists it, and its answers."""
 
     node: int
     name: str
     url: str
     status: dict[str, Any] | None = None
-    """Of GET /v1/cluster; None = it did not answer."""
+    """The answer to GET /v1/cluster; None = it did not answer."""
     error: str = ""
-    """Why it did not."""
+    """Why it did not answer."""
     unready: str = ""
-    """What /readyz gave as the reason, if it was 503."""
+    """The reason that /readyz gave, if its status was 503."""
     ready: dict[str, Any] = field(default_factory=dict)
-    """What it answered otherwise."""
+    """The answer of /readyz otherwise."""
 
     @property
     def named(self) -> str:
-        """As people know it."""
+        """Its number and name, for people."""
         return _name({"node": self.node, "name": self.name})
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A member of its status, if it answered and tells that."""
+        """A member of its status, or `default` if it did not answer or does not send it."""
         return default if self.status is None else self.status.get(name, default)
 
 
@@ -66,8 +66,9 @@ Found = Iterator[tuple[Mark, str, str]]
 
 
 def examine(asked: Sequence[Asked]) -> list[Finding]:
-    """All checks, in the order in which an operator should look at them; `asked` = all members as
-    one node named them.
+    """The findings of all checks, in the order in which an operator should read them.
+
+    `asked` = all members as one node lists them.
     """
     report = []
     for name, holds, check in CHECKS:
@@ -104,8 +105,8 @@ def _members(asked: Sequence[Asked]) -> Found:
         yield Mark.FAIL, f"the members belong to different clusters: {names}", "correct `http`"
     ids = {each.get("cluster_id") for each in _answered(asked)} - {None}
     if len(ids) > 1:
-        text = f"the members hold data of {len(ids)} different clusters of this name"
-        yield Mark.FAIL, text, "see which folder belongs to another one, and move it away"
+        text = f"the members have data of {len(ids)} different clusters of this name"
+        yield Mark.FAIL, text, "find the folder of the other cluster, and move it away"
 
 
 def _ready(asked: Sequence[Asked]) -> Found:
@@ -143,7 +144,7 @@ def _configuration(asked: Sequence[Asked]) -> Found:
             f"the members know different configurations: {says}",
             "run the doctor again; a member that stays behind does not get the log",
         )
-    first, fix = there[0], "see which of them is behind, or has another cluster file"
+    first, fix = there[0], "see which of the two nodes is behind, or has a different cluster file"
     mine = _listed(first)
     for other in there[1:]:
         theirs = _listed(other)
@@ -204,7 +205,7 @@ def _lag(asked: Sequence[Asked]) -> Found:
     for each in _answered(asked):
         if each.get("copy_to") is not None:
             text = f"{each.named} sends a copy of its data to node {each.get('copy_to')}"
-            yield Mark.WARN, text, "wait until it has ended"
+            yield Mark.WARN, text, "wait until the copy is complete"
         if each.get("role") != "leader":
             continue
         for member in each.get("members", ()):
@@ -242,14 +243,14 @@ def _clocks(asked: Sequence[Asked]) -> Found:
         held_ms = each.ready.get("clock_held_ms", 0)
         if held_ms:
             text = f"the time of {each.named} stands still for {held_ms:,} ms"
-            yield Mark.WARN, text, "its wall clock is behind the time that was told before; wait"
+            yield Mark.WARN, text, "its wall clock is behind the time it has given before; wait"
 
 
 def _disks(asked: Sequence[Asked]) -> Found:
     for each in asked:
         if each.ready.get("disk_full"):
             text = f"{each.named} has too little disk space"
-            yield Mark.FAIL, text, "free some: while it leads, sends are refused with 507"
+            yield Mark.FAIL, text, "free disk space: while it leads, sends are refused with 507"
 
 
 def _releases(asked: Sequence[Asked]) -> Found:
@@ -260,7 +261,7 @@ def _releases(asked: Sequence[Asked]) -> Found:
                 f"{named} {'does not say' if value is None else value}"
                 for named, value in values.items()
             )
-            advice = "end the upgrade: run the newest release on all nodes"
+            advice = "complete the upgrade: run the newest release on all nodes"
             yield Mark.WARN, f"the members differ in their {what}: {says}", advice
 
 
@@ -313,7 +314,7 @@ def _connections(asked: Sequence[Asked]) -> Found:
 CHECKS: Final[tuple[tuple[str, str, Callable[[Sequence[Asked]], Found]], ...]] = (
     ("members", "all members answer at their addresses and are of one cluster", _members),
     ("ready", "all members take calls", _ready),
-    ("leader", "all members agree about who leads", _leader),
+    ("leader", "all members agree about the leader", _leader),
     ("configuration", "all members have the same members and addresses", _configuration),
     ("voters", "all voters are connected with each other", _voters),
     ("learners", "all members vote", _learners),
@@ -323,5 +324,5 @@ CHECKS: Final[tuple[tuple[str, str, Callable[[Sequence[Asked]], Found]], ...]] =
     ("releases", "all members run the same release", _releases),
     ("addresses", "all members announce the addresses that the others have", _addresses),
     ("tls", "all members agree about TLS", _tls),
-    ("connections", "no connections of strangers, and none that replace each other", _connections),
+    ("connections", "no foreign nodes connect, and few connections were replaced", _connections),
 )

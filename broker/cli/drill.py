@@ -1,4 +1,4 @@
-"""`delaylog drill`: try a cluster's fail-over on this machine, with nodes of its own."""
+"""`delaylog drill`: tests the fail-over of a cluster whose nodes it starts on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delaylog.broker.host.config import ConfigError
 
 
 def drill_command(args: argparse.Namespace) -> int:
-    """0 when every invariant held, 1 when one was broken; then the folder stays."""
+    """0 when every invariant held; 1 when one was broken, and then the folder is kept."""
     if args.rounds < 1:
         raise ConfigError("--rounds must be 1 or more")
     prepare(args.name)
@@ -51,5 +51,5 @@ def _folder(args: argparse.Namespace) -> Path:
     folder = Path(args.keep)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty: the drill makes its own files there")
+        raise ConfigError(f"{folder} is not empty: give a new or an empty folder")
     return folder.resolve()

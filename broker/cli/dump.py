@@ -1,7 +1,7 @@
 """`delaylog dump`: any file of a data folder as lines of JSON, for people and for jq.
 
-Reads one file and believes nothing: what cannot be decoded is said where it stands, and the rest
-goes on. Safe beside a running broker, which may be writing what is read.
+It reads one file and does not trust its content: bytes that cannot be decoded become an `error` in
+their line, and the dump goes on. It may run while a broker is writing the file.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _refs(refs: np.ndarray) -> dict[str, Any]:
 
 
 def dump_segment(file: File, path: Path) -> Lines:
-    """A line a frame."""
+    """A line for each frame."""
     base = int(path.stem)
     scan = scan_segment(file, base, base)
     while True:
@@ -100,7 +100,7 @@ def dump_segment(file: File, path: Path) -> Lines:
             "tick": [header.tick_second, header.tick_local_index, header.tick_position],
         }
         try:
-            # A payload may say the frame's time again, as a number.
+            # A payload may repeat the frame's time as a number.
             yield line | _payload(frame) | {"time": line["time"]}
         except (ValueError, KeyError, BatchError) as error:
             yield line | {"error": f"the payload cannot be decoded: {error}"}
@@ -160,13 +160,13 @@ def _payload(frame: Frame) -> dict[str, Any]:
         FrameKind.LEVEL,
     ):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
-        # The key of the hashes is nobody's affair.
+        # The key of the id hashes is secret.
         return {name: value for name, value in members.items() if name != "id_key"}
     return {}
 
 
 def _effect(argv: list[bytes]) -> str:
-    """A command as people read it, and no more of it than that."""
+    """The first words of a command, readable and shortened."""
     shown = " ".join(_word(word) for word in argv[:_WORDS_SHOWN])
     return shown + " …" if len(argv) > _WORDS_SHOWN else shown
 
@@ -182,7 +182,7 @@ def _word(word: bytes) -> str:
 
 
 def dump_extents(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line a flush."""
+    """A line for each flush."""
     for _, extent in records_of(file, EXTENT):
         extent["due_min"], extent["due_max"] = (
             time_text(extent["due_min"]),
@@ -194,7 +194,7 @@ def dump_extents(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 def dump_seconds(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """How many rows it covers, then a line a second that has some."""
+    """The number of rows that the index covers, then a line for each second that has rows."""
     index = SecondIndex.decode(file.pread(file.size(), 0))
     if index is None:
         yield {"error": "a damaged second index"}
@@ -213,12 +213,12 @@ def dump_seconds(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line a slot."""
+    """A line for each slot."""
     for slot in range(2):
         raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
         found = decode_slot(raw)
         if found is None:
-            # The slots are written in turn: a backup and a young folder have one of them.
+            # The slots are written in turn: a backup and a new folder have only one.
             yield {"slot": slot, "error": "damaged"} if any(raw) else {"slot": slot, "empty": True}
             continue
         record, sequence = found
@@ -235,13 +235,13 @@ def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """One line with everything but the columns of leases and answers of producers."""
+    """One line with everything except the columns of leases and the answers to producers."""
     found = read_checkpoint(ReadOnlyFileSystem(), str(path))
     if found is None:
         yield {"error": "a damaged checkpoint"}
         return
     members, position = found
-    # The key of the hashes of ids is nobody's affair, and no text.
+    # The key of the id hashes is secret, and not text.
     members.pop("id_key", None)
     for name in ("leases", "producers"):
         members[name] = len(members[name])
@@ -253,7 +253,7 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
             for name in ("hours", "guests"):
                 pairs = np.frombuffer(group[name], "<i8").reshape(-1, 2).tolist()
                 group[name] = {str(hour): living for hour, living in pairs}
-            # Who holds which key, by number.
+            # The number of keys under lease.
             group["gate"] = len(group["gate"]["keys"]) // 8
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
     if "far" in members:
@@ -271,7 +271,7 @@ def _no_columns(value: Any) -> Any:
 
 
 def dump_snapshot(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """Where it stands, then a line a chunk."""
+    """The position of the snapshot, then a line for each chunk."""
     try:
         check = ChunkCheck(Reader(file))
         yield {"position": check.summary.position}
@@ -309,8 +309,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     raise ConfigError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
-        "snapshot of the keyspace, a run of ids or their index, crash or backup.json (lock, hold, "
-        "reserve and what is in ready say nothing by their bytes)"
+        "snapshot of the keyspace, a run of ids or their index, crash or backup.json (the bytes of "
+        "lock, hold, reserve and the files in ready have no meaning)"
     )
 
 

@@ -1,7 +1,8 @@
-"""What `delaylog dump` shows of files that hold people's words: records, ids, and plain text.
+"""`delaylog dump` of files with users' data: records, ids, and plain text.
 
-Like the rest of dump it believes nothing: a record that cannot be read is an `error` on its line.
-A record says nothing of itself, so `delay.log` is read by the rows of the index beside it.
+Like the rest of dump it does not trust the content: a record that cannot be read is an `error` in
+its line. A record does not describe itself, so `delay.log` is read with the rows of the index in
+the same folder.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _PART_ROWS: Final = 1_024
 
 
 def dump_bodies(file: File, path: Path) -> Lines:
-    """A line a row: what its record holds."""
+    """A line for each row, with the content of its record."""
     beside = path.with_name("delay.index")
     if not beside.is_file():
-        raise ConfigError(f"{path.name} is read by {beside}, which is not there")
+        raise ConfigError(f"{path.name} cannot be read without {beside}, which does not exist")
     with closing(ReadOnlyFileSystem().open(str(beside))) as index:
         count = index.size() // INDEX_ENTRY_SIZE
         for start in range(0, count, _PART_ROWS):
@@ -47,12 +48,12 @@ def _record(file: File, row: RowArray) -> dict[str, Any]:
     offset, size = int(row["offset"]), int(row["size"])
     line: dict[str, Any] = {"offset": offset, "size": size}
     if offset + size > file.size():
-        return line | {"error": "the record lies behind the end of the file"}
+        return line | {"error": "the record is behind the end of the file"}
     return line | record_members(file.pread(size, offset), row)
 
 
 def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
-    """What a row's record holds."""
+    """The content of a row's record."""
     try:
         found = split_record(record, row)
     except (ValueError, msgpack.UnpackException) as error:
@@ -63,7 +64,7 @@ def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
 
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
-    """A line an id of a run: its topic and hash as one key, newest ref; null = it was forgotten."""
+    """A line for each id of a run: topic and hash as one key, newest ref; null = forgotten."""
     fs = ReadOnlyFileSystem()
     try:
         with closing(IdRun(fs, str(path))) as run:
@@ -79,7 +80,7 @@ def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature fo
 
 
 def dump_ids_index(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """Up to where the log is in the runs of ids, and how many each has, oldest first."""
+    """The log position up to which the runs have all ids, and the size of each, oldest first."""
     try:
         stored = read_stored(ReadOnlyFileSystem(), str(path.parent))
     except CorruptionError as error:
@@ -90,7 +91,7 @@ def dump_ids_index(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 def dump_text(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line a line: where a process died, if one did."""
+    """A line for each line of text: where a process died, if one did."""
     text = file.pread(file.size(), 0).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         yield {"line": number, "text": line}

@@ -1,6 +1,7 @@
-"""What `delaylog dump` shows of rows and states: of an hour's files, and of runs of the far tier.
+"""`delaylog dump` of rows and states: of an hour's files, and of runs of the far tier.
 
-A run holds both a row and its record, so a line of one shows what an index and a delay.log do.
+A run contains rows and their records, so a line of it shows what those of delay.index and delay.log
+show.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PART_RECORDS: Final = 4_096
 
 
 def time_text(ms: int) -> str | None:
-    """A time for people; None for none, and for what is out of every calendar."""
+    """A readable time; None for 0, and for a time that no calendar date can express."""
     try:
         at = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -63,7 +64,7 @@ def _fields(records: np.ndarray) -> Iterator[dict[str, Any]]:
 
 
 def dump_index(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
-    """A line a row."""
+    """A line for each row."""
     for _, row in records_of(file, INDEX_ENTRY):
         yield _row_members(row)
 
@@ -78,7 +79,7 @@ def _row_members(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def dump_state(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line a row that was ever handed out or changed."""
+    """A line for each row that was ever delivered or changed."""
     for number, entry in records_of(file, STATE_ENTRY):
         if any(entry.values()):
             yield {"row": number} | _state_members(entry)
@@ -100,7 +101,7 @@ _KINDS: Final = {INDEX_ENTRY_SIZE: ("rows", INDEX_ENTRY), STATE_ENTRY_SIZE: ("st
 
 
 def dump_run(file: File, path: Path) -> Lines:
-    """What its header says, then a line a row or state, with the hour and its row number there."""
+    """The header's content, then a line for each row or state, with its hour and row number."""
     raw = file.pread(RUN_HEADER_SIZE, 0)
     fields = RUN_HEADER.unpack(raw) if len(raw) == RUN_HEADER_SIZE else (0,) * 10
     magic, _, width, count, log_size, first, last, *_ = fields
@@ -148,7 +149,7 @@ def _block(run: SortedRun, start: int, stop: int, dtype: np.dtype[Any]) -> Lines
 
 
 def saved_far_hours(saved: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of far hours: from where on, and the counts of each that has some."""
+    """The far hours of a checkpoint: the first far hour, and the counts of each that has any."""
     table = HourTable()
     table.restore({}, saved)
     hours = {

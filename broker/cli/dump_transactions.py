@@ -1,4 +1,4 @@
-"""What `delaylog dump` shows of transactions: their frames, and what a checkpoint keeps of them."""
+"""`delaylog dump` of transactions: their frames, and their part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDED_SHOWN: Final = 20
 
 
 def transaction_members(payload: Block) -> dict[str, Any]:
-    """Of a TXN frame."""
+    """The members of a TXN frame."""
     head, tail = unpack(payload)
     if head["op"] == "commit":
         head["parts"] = len(tail) // 4
@@ -31,7 +31,7 @@ def transaction_members(payload: Block) -> dict[str, Any]:
 
 
 def publish_members(payload: Block) -> dict[str, Any]:
-    """Of a PUBLISH frame."""
+    """The members of a PUBLISH frame."""
     decision = PublishDecision.decode(payload)
     return {
         "txn": decision.transaction,
@@ -44,7 +44,7 @@ def publish_members(payload: Block) -> dict[str, Any]:
 
 
 def saved_transactions(saved: dict[str, Any]) -> dict[str, Any]:
-    """Of a checkpoint: how many parts each has, and the newest that ended."""
+    """The transactions of a checkpoint, with counts of parts, and the newest that ended."""
     opened = [
         {"txn": number, "id": name, "expires": expires_ms, **_parts(parts["parts"])}
         for number, name, _, _, expires_ms, parts in saved["open"]

@@ -1,11 +1,11 @@
 """How a verb fails: one line for people, or with `--json` one object, and the exit status.
 
-Either goes to standard error, so that standard output holds results and nothing else. The object
-is `{"error": {"code": …, "message": …}}` and carries what the error knows besides: `status`,
-`field` and `item` of a broker's refusal, `path` and `position` of damage.
+Both go to standard error, so that standard output has only results. The object is
+`{"error": {"code": …, "message": …}}` with the error's other facts: `status`, `field` and `item`
+of a broker's refusal, `path` and `position` of damage.
 
-The client's errors are looked up only where the client is loaded. Loading it takes half of what
-the rest of a start does, `serve` has no use for it, and what is not loaded cannot have failed.
+The client's errors are looked up only if the client is loaded. Loading it takes half as long as the
+rest of a start, `serve` does not need it, and a module that is not loaded cannot have raised.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _OWN_CODES: Final[_Codes] = (
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether a verb raises this on purpose, or because of the world."""
+    """Whether a verb raises this error on purpose, or because of its environment."""
     return any(isinstance(error, kind) for kind, _ in _codes())
 
 
 def error_object(error: Exception) -> dict[str, Any]:
-    """What `--json` says about an error."""
+    """The object that `--json` prints for an error."""
     code = next((code for kind, code in _codes() if isinstance(error, kind)), "failed")
     members = _refusal(error) or {"code": code, "message": str(error)}
     if isinstance(error, CorruptionError):
@@ -61,7 +61,7 @@ def error_object(error: Exception) -> dict[str, Any]:
 
 
 def fail(error: Exception, *, as_json: bool) -> int:
-    """Say what went wrong; returns the exit status."""
+    """Print the error and return the exit status."""
     if as_json:
         print(orjson.dumps(error_object(error)).decode(), file=sys.stderr)
     else:
@@ -74,7 +74,8 @@ def _codes() -> _Codes:
         return _OWN_CODES
     from delaylog.client.errors import AnswerLost, ClientError, NotReached
 
-    # First, since their base is last among them and none of ours is one of theirs.
+    # The client's come first. Their base class is the last of them, and no class of ours derives
+    # from it.
     return (
         (NotReached, "not_reached"),
         (AnswerLost, "answer_lost"),
@@ -84,7 +85,7 @@ def _codes() -> _Codes:
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
-    """The members of a broker's refusal; none of any other error."""
+    """The members of a broker's refusal; empty for any other error."""
     if not _client_is_loaded():
         return {}
     from delaylog.client.errors import ApiError
@@ -105,14 +106,14 @@ def _client_is_loaded() -> bool:
 
 
 def wants_json(words: list[str]) -> bool:
-    """Whether a command line asks for JSON, also one that cannot be parsed."""
+    """Whether a command line asks for JSON, even if it cannot be parsed."""
     options = words[: words.index("--")] if "--" in words else words
     return "--json" in options
 
 
 class JsonParser(argparse.ArgumentParser):
-    """An argument parser that complains in JSON; its sub-parsers are of its kind."""
+    """An argument parser that reports errors as JSON; its sub-parsers do too."""
 
     def error(self, message: str) -> NoReturn:
-        """Wrong words: status 2."""
+        """Report a wrong command line and exit with status 2."""
         sys.exit(fail(ConfigError(message), as_json=True))

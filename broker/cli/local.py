@@ -1,4 +1,4 @@
-"""Verbs that read folders and files by themselves: verify, backup, restore, check."""
+"""Verbs that read folders and files without a broker: verify, backup, restore, check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 @contextmanager
 def held_folder(folder: str) -> Iterator[None]:
-    """Hold the lock of a data folder, so that no broker changes it meanwhile."""
+    """Lock a data folder, so that no broker changes it meanwhile."""
     if not os.path.isdir(f"{folder}/log"):
         raise ConfigError(f"{folder} is not a data folder: it has no log")
     fd = _open_lock(f"{folder}/{LOCK}")
@@ -46,19 +46,22 @@ def held_folder(folder: str) -> Iterator[None]:
 
 
 def _open_lock(path: str) -> int | None:
-    """The lock file, made if need be. A folder that may only be read, as backups mounted
-    read-only are, may have none: then nobody serves it (None)."""
+    """Open the lock file, creating it if needed.
+
+    A read-only folder, such as a backup mounted read-only, may have none. Then no broker serves
+    the folder, and the result is None.
+    """
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise ConfigError(f"{path} cannot be used: {error.strerror}") from None
+            raise ConfigError(f"{path} cannot be opened: {error.strerror}") from None
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be used: {error.strerror}") from None
+        raise ConfigError(f"{path} cannot be opened: {error.strerror}") from None
 
 
 def _take(fd: int, folder: str) -> None:
@@ -69,7 +72,7 @@ def _take(fd: int, folder: str) -> None:
 
 
 def _bytes_to_read(folder: str) -> int:
-    """About how much a verification reads: the log, rows and records, and the states of rows."""
+    """Estimate of the bytes that a verification reads: log, rows, records and states of rows."""
     total = 0
     for place, _, names in os.walk(folder):
         parts = os.path.relpath(place, folder).split("/")
@@ -98,7 +101,7 @@ def verify_command(args: argparse.Namespace) -> int:
 
 
 def backup_command(args: argparse.Namespace) -> int:
-    """`delaylog backup`: 0 when the backup stands whole under its name."""
+    """`delaylog backup`: 0 when the backup is complete and has its final name."""
     with Progress("backup", quiet=args.json) as progress:
         manifest = take_backup(
             Route(ReadOnlyFileSystem(), args.data_dir, OsFileSystem(), args.dest),
@@ -112,7 +115,7 @@ def backup_command(args: argparse.Namespace) -> int:
 
 
 def restore_command(args: argparse.Namespace) -> int:
-    """`delaylog restore`: 0 when the data folder is whole."""
+    """`delaylog restore`: 0 when the data folder is complete."""
     began_ms = _now_ms()
     with Progress("restore", quiet=args.json) as progress:
         manifest = restore_backup(

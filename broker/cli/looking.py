@@ -1,4 +1,4 @@
-"""Verbs that look at messages of a running broker and change nothing."""
+"""Verbs that show messages of a running broker and change nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE: Final = 1_000
 
 
 async def list_command(args: argparse.Namespace) -> int:
-    """`delaylog list`: page after page until it is enough."""
+    """`delaylog list`: reads page after page, up to `--max` messages."""
     query = given(args, *LIST)
     cursor: str | None = None
     left: int = args.max
@@ -43,7 +43,7 @@ def _print_line(message: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 async def show_command(args: argparse.Namespace) -> int:
-    """`delaylog show`: a line a member, and with --life a line a step."""
+    """`delaylog show`: a line for each member, and with --life a line for each step."""
     async with AsyncPlainClient(args.url) as client:
         message = await client.get(args.topic, args.id, life=args.life, group=args.group)
     if args.json:
@@ -57,5 +57,5 @@ async def show_command(args: argparse.Namespace) -> int:
         rest = " ".join(f"{k}={v}" for k, v in step.items() if k not in ("event", "at_ms"))
         print(f"{step['at_ms'] or '?':<16}{step['event']:<16}{rest}".rstrip())
     if not complete:
-        print("some steps are missing: the log does not hold them any more")
+        print("some steps are missing: the log does not have them any more")
     return DONE

@@ -1,7 +1,7 @@
-"""The `delaylog` command: the module of each verb, and the exit status of every kind of end.
+"""The `delaylog` command: finds the module of a verb, runs it, and returns the exit status.
 
-A verb imports its module only when it runs, so `serve` starts without the client's code, and a verb
-that calls a broker without the server's.
+A verb's module is imported only when the verb runs, so `serve` starts without the client's code,
+and a verb that calls a broker without the server's code.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ MODULES: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(words)
     if words[:1] == ["spark"]:
-        # The job reads its words itself, `--help` too, which argparse would not leave to it.
+        # The job parses its own words. argparse would handle its `--help` itself.
         args = argparse.Namespace(verb="spark", words=words[1:])
     else:
         args = make_parser(as_json=as_json).parse_args(words)
     try:
         return _run(args)
     except BrokenPipeError:
-        # The reader has gone, as `| head` does; keep the interpreter from flushing once more.
+        # The reader has closed the pipe, as `head` does; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return WRONG
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The words of the `delaylog` command: verbs, arguments, and what shells may complete them with."""
+"""The command line of `delaylog`: verbs, arguments, and hints for completion in shells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
-    """The whole command line; `as_json` is the form of its complaints."""
+    """The parser of the whole command line; `as_json`: it reports errors as JSON."""
     kind = JsonParser if as_json else argparse.ArgumentParser
     parser = kind(prog="delaylog", description="A disk-backed delay log broker.")
     parser.add_argument("--version", action="version", version=f"delaylog {__version__}")
@@ -33,9 +33,9 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_drill(verbs)
     _add_spark(verbs)
     completion = verbs.add_parser(
-        "completion", help="a script that completes words of this command"
+        "completion", help="print a script that completes this command in a shell"
     )
-    completion.add_argument("shell", choices=SHELLS, help="the shell it is for")
+    completion.add_argument("shell", choices=SHELLS, help="the shell to print a script for")
     return parser
 
 
@@ -44,7 +44,7 @@ def _add_serve(verbs: Any) -> None:
     serve.add_argument(
         "--new-cluster",
         action="store_true",
-        help="the cluster has never run: nodes with blank folders begin as voters",
+        help="the cluster has never run: nodes with empty data folders start as voters",
     )
     _file(serve.add_argument("--config", metavar="FILE", help="TOML file"))
     for option in OPTIONS:
@@ -62,7 +62,7 @@ def _add_serve(verbs: Any) -> None:
 def _add_messages(verbs: Any) -> None:
     """Verbs about messages of a running broker."""
     send = _verb(verbs, "send", "send one message, or one per line of standard input")
-    send.add_argument("body", nargs="?", help="the body; '-' or nothing reads lines")
+    send.add_argument("body", nargs="?", help="the body; '-' or none: read lines")
     _add_time(send)
     for field in FIELDS:
         _add_field(send, field)
@@ -77,44 +77,48 @@ def _add_messages(verbs: Any) -> None:
         action="store_const",
         const="all",
         dest=shapes.TAGS_MODE.name,
-        help="with all the tags, not any",
+        help="only with all of the tags, instead of any",
     )
-    receive.add_argument("--no-ack", action="store_true", help="leave them under lease")
+    receive.add_argument(
+        "--no-ack", action="store_true", help="leave the messages under lease, without an ack"
+    )
     receive.add_argument("--follow", action="store_true", help="go on until interrupted")
 
-    listing = _verb(verbs, "list", "messages in due order, by state, time, tag or key")
+    listing = _verb(verbs, "list", "list messages in due order, by state, time, tag or key")
     _option(listing, shapes.STATE, metavar="STATE,…", help=", ".join(shapes.STATE.words))
     _option(listing, shapes.LIST_DUE_FROM, "--due-from-ms")
     _option(listing, shapes.LIST_DUE_TO, "--due-to-ms")
     _options(listing, shapes.WITH_TAG, shapes.WITH_KEY, shapes.GROUP)
     _option(listing, shapes.BODIES, help="with bodies (with --json)")
     listing.add_argument(
-        "--max", type=int, default=100, metavar="N", help="at most so many; 0: all (default 100)"
+        "--max", type=int, default=100, metavar="N", help="most messages; 0: all (default 100)"
     )
 
-    show = _verb(verbs, "show", "all that is known of a message")
+    show = _verb(verbs, "show", "show a message with all its members")
     show.add_argument("id")
     _options(show, shapes.GROUP, shapes.LIFE)
 
-    stats = _verb(verbs, "stats", "counts of a topic, or of all topics", topic="?")
+    stats = _verb(verbs, "stats", "show counts of a topic, or of all topics", topic="?")
     _options(stats, shapes.GROUP)
-    _verb(verbs, "topics", "the topics and their settings", topic=None)
-    clock = _verb(verbs, "clock", "the broker's clock; accept that it was set back", topic=None)
+    _verb(verbs, "topics", "list the topics and their settings", topic=None)
+    clock = _verb(
+        verbs, "clock", "show the broker's clock, or accept that it was set back", topic=None
+    )
     _options(clock, shapes.ACCEPT)
 
     cancel = _verb(verbs, "cancel", "cancel messages, by id or by filter")
     _add_chosen(cancel, ("waiting", "ready", "leased", "dead"))
     _options(cancel, shapes.CANCEL_FORCE)
-    reschedule = _verb(verbs, "reschedule", "give messages another time, by id or by filter")
+    reschedule = _verb(verbs, "reschedule", "change due times of messages, by id or by filter")
     _add_chosen(reschedule, ("waiting", "ready", "leased"))
     _add_time(reschedule, required=True)
-    replay = _verb(verbs, "replay", "let dead messages live again, by id or by filter")
+    replay = _verb(verbs, "replay", "make dead messages deliverable again, by id or by filter")
     _add_chosen(replay, ("dead",))
     _add_time(replay)
 
 
 def _add_field(send: argparse.ArgumentParser, field: Field) -> None:
-    """The option of a message's field; what it holds goes through `message_fields.from_text`."""
+    """The option of a message's field; `message_fields.from_text` converts its value."""
     member = field.member
     if member is TAGS:
         _option(send, member, "--tag", help="a tag; may be given again")
@@ -130,78 +134,87 @@ def _add_field(send: argparse.ArgumentParser, field: Field) -> None:
 
 def _add_topics(verbs: Any) -> None:
     """Verbs about a topic as a whole."""
-    groups = verbs.add_parser("groups", help="a topic's groups of consumers")
+    groups = verbs.add_parser("groups", help="list, make or drop a topic's consumer groups")
     actions = groups.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _verb(actions, "list", "the groups and their counts")
-    make = _verb(actions, "make", "make a group: it sees what is sent from now on")
+    _verb(actions, "list", "list the groups and their counts")
+    make = _verb(actions, "make", "make a group: it gets messages sent from now on")
     make.add_argument("group", help="its name")
     _options(make, shapes.EPHEMERAL)
-    drop = _verb(actions, "drop", "drop a group; what waited for it alone has ended")
+    drop = _verb(actions, "drop", "drop a group; messages that waited only for it end")
     drop.add_argument("group", help="its name")
 
-    purge = _verb(verbs, "purge", "end what waits or is ready, in one group or in all")
-    _option(purge, shapes.GROUP, help="only there (default: in every group)")
+    purge = _verb(verbs, "purge", "end waiting and ready messages, in one group or in all")
+    _option(purge, shapes.GROUP, help="only in this group (default: in every group)")
     _options(purge, shapes.PURGE_FORCE)
-    erase = "by force, and every byte of the messages leaves the data folders"
+    erase = "as --force, and erase every byte of the messages from the data folders"
     _option(purge, shapes.PURGE_ERASE, help=erase)
-    _verb(verbs, "pause", "hand nothing out; sends and settles go on")
-    _verb(verbs, "resume", "hand out again")
+    _verb(verbs, "pause", "stop deliveries of a topic; sends and settles go on")
+    _verb(verbs, "resume", "start deliveries of a topic again")
 
 
 def _add_cluster(verbs: Any) -> None:
     """Verbs about a running cluster."""
-    cluster = verbs.add_parser("cluster", help="who leads, how far the others are, hand over")
+    cluster = verbs.add_parser("cluster", help="show a cluster, hand over, change members")
     actions = cluster.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _verb(actions, "status", "what the node that is asked knows", topic=None)
-    _verb(actions, "members", "the nodes, as the leader sees them", topic=None)
-    _verb(actions, "doctor", "ask every node, and say what is wrong", topic=None)
-    add = _verb(actions, "add", "let a node join; it votes once it has caught up", topic=None)
-    add.add_argument("nodes", nargs=1, metavar="INDEX", help="of the new node")
+    _verb(actions, "status", "show the status of the node at --url", topic=None)
+    _verb(actions, "members", "list the nodes, as the leader sees them", topic=None)
+    _verb(actions, "doctor", "ask every node for its status, and report problems", topic=None)
+    add = _verb(actions, "add", "add a node; it votes once it has caught up", topic=None)
+    add.add_argument("nodes", nargs=1, metavar="INDEX", help="index of the new node")
     add.add_argument("--learner", action="store_true", help="it does not vote until it is promoted")
     add.add_argument(
-        "--wait-s", type=float, default=600, metavar="S", help="for it to catch up (default: 600)"
+        "--wait-s",
+        type=float,
+        default=600,
+        metavar="S",
+        help="most seconds to wait until it has caught up (default: 600)",
     )
     _add_contact(add, needed=True)
-    promote = _verb(actions, "promote", "let learners that have caught up vote", topic=None)
+    promote = _verb(actions, "promote", "make learners that have caught up voters", topic=None)
     promote.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
-    remove = _verb(actions, "remove", "take nodes out of the cluster for good", topic=None)
+    remove = _verb(actions, "remove", "remove nodes from the cluster permanently", topic=None)
     remove.add_argument("nodes", nargs="+", metavar="NODE", help="index or name")
-    change = _verb(actions, "replace", "let a learner vote in the place of a voter", topic=None)
+    change = _verb(actions, "replace", "make a learner a voter in place of another", topic=None)
     change.add_argument("nodes", nargs=2, metavar="NODE", help="the old one, then the new one")
-    move = _verb(actions, "move", "have a node reached at other addresses", topic=None)
+    move = _verb(actions, "move", "change the addresses of a node", topic=None)
     move.add_argument("nodes", nargs=1, metavar="NODE", help="index or name")
     _add_contact(move, needed=False)
     recover = actions.add_parser(
-        "recover", help="go on with one node after most of the voters were lost for ever"
+        "recover", help="continue with one node after the majority of the voters was lost"
     )
-    _folder(recover.add_argument("--data-dir", required=True, metavar="DIR", help="the node's"))
+    data_dir = recover.add_argument(
+        "--data-dir", required=True, metavar="DIR", help="the node's data folder"
+    )
+    _folder(data_dir)
     _folder(recover.add_argument("--cluster", required=True, metavar="FILE", help="cluster file"))
     recover.add_argument(
-        "--node", metavar="INDEX", help="which member it is, if the file does not say"
+        "--node", metavar="INDEX", help="the node's index, if it is not in the file"
     )
     recover.add_argument(
-        "--accept-loss", action="store_true", help="do it; without, only say what would be lost"
+        "--accept-loss",
+        action="store_true",
+        help="do it; without it, only report what would be lost",
     )
     _add_json(recover, "report as JSON")
-    handover = _verb(actions, "handover", "have another node lead", topic=None)
+    handover = _verb(actions, "handover", "hand leadership over to another node", topic=None)
     _option(handover, shapes.TO, metavar="NODE")
 
 
 def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
-    """Where a node of a cluster is reached: the keys of a cluster file."""
+    """The addresses of a node: options named as the keys of a cluster file."""
     for member in shapes.MEMBERS_CONTACT:
         required = needed and member.name in ("peer", "http")
         _option(parser, member, required=required)
 
 
 def _add_spark(verbs: Any) -> None:
-    """Jobs that have words of their own."""
+    """Jobs that parse their own words."""
     spark = verbs.add_parser(
         "spark",
         add_help=False,
         help="jobs on Apache Spark: backfill, audit, archive (needs delaylog[spark])",
     )
-    spark.add_argument("words", nargs=argparse.REMAINDER, metavar="JOB …", help="and its words")
+    spark.add_argument("words", nargs=argparse.REMAINDER, metavar="JOB …", help="with its options")
 
 
 def _add_time(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -212,24 +225,24 @@ def _add_time(parser: argparse.ArgumentParser, *, required: bool = False) -> Non
 
 
 def _add_chosen(parser: argparse.ArgumentParser, states: tuple[str, ...]) -> None:
-    """Which messages: ids, or a filter, which makes a job."""
-    parser.add_argument("id", nargs="*", help="ids; none: a filter, or --all")
+    """Which messages: ids, or a filter, which creates a job."""
+    parser.add_argument("id", nargs="*", help="ids; without ids give a filter, or --all")
     parser.add_argument("--all", action="store_true", help="every message that can be changed")
     for member in shapes.FILTER.shape.members:
         own = {"choices": states} if member is shapes.FILTER_STATE else {}
         _option(parser, member, **own)
     _options(parser, shapes.RATE)
-    parser.add_argument("--no-wait", action="store_true", help="begin the job and leave")
+    parser.add_argument("--no-wait", action="store_true", help="begin the job, do not wait for it")
 
 
 def _options(parser: Any, *members: Member[Any]) -> None:
-    """The options of some members of calls, in the words of the table."""
+    """The options of some members of calls, with the names and help of the table."""
     for member in members:
         _option(parser, member)
 
 
 def _option(parser: Any, member: Member[Any], *flags: str, **own: Any) -> None:
-    """The option of a member of a call; `own` is what argparse is told of it otherwise."""
+    """The option of a member of a call; `own` overrides keyword arguments for argparse."""
     words: dict[str, Any] = {"dest": member.name, "help": member.doc}
     if isinstance(member, Flag):
         words["action"] = "store_true"
@@ -245,29 +258,30 @@ def _option(parser: Any, member: Member[Any], *flags: str, **own: Any) -> None:
 
 
 def _add_folders(verbs: Any) -> None:
-    """Verbs that read files by themselves."""
+    """Verbs that read files without a broker."""
     check = verbs.add_parser("check", help="check recorded histories against the promises")
     _file(check.add_argument("history", nargs="+", type=Path, help="JSON-lines files"))
     _add_json(check, "report as JSON")
-    check.add_argument("--bound-ms", type=int, default=5_000, metavar="MS")
+    bound = "most lateness that is allowed (default 5000)"
+    check.add_argument("--bound-ms", type=int, default=5_000, metavar="MS", help=bound)
     check.add_argument("--rules", default="", help="letters, for example A,B,C (default all)")
 
     verify = verbs.add_parser(
-        "verify", help="read a data folder whole (no broker may serve it) and name what is damaged"
+        "verify", help="read a whole data folder (no broker may serve it) and report damage"
     )
     _folder(verify.add_argument("data_dir", metavar="DIR"))
     _add_json(verify, "report as JSON")
 
-    dump = verbs.add_parser("dump", help="one file of a data folder as JSON lines")
+    dump = verbs.add_parser("dump", help="print one file of a data folder as JSON lines")
     _file(dump.add_argument("file", metavar="FILE", type=Path))
-    _add_json(dump, "no change: it prints JSON lines anyway")
+    _add_json(dump, "no effect: the output is always JSON lines")
 
-    backup = verbs.add_parser("backup", help="copy a data folder, also one that is being served")
+    backup = verbs.add_parser("backup", help="copy a data folder; a broker may be serving it")
     _folder(backup.add_argument("data_dir", metavar="DATA_DIR", help="the data folder"))
     _folder(backup.add_argument("dest", metavar="DEST", help="the new folder for the backup"))
     _add_json(backup, "report as JSON")
 
-    restore = verbs.add_parser("restore", help="make a data folder of a backup")
+    restore = verbs.add_parser("restore", help="create a data folder from a backup")
     _folder(restore.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
     _folder(restore.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder"))
     _add_json(restore, "report as JSON")
@@ -275,13 +289,13 @@ def _add_folders(verbs: Any) -> None:
 
 def _add_drill(verbs: Any) -> None:
     drill = verbs.add_parser(
-        "drill", help="try the fail-over of a cluster: three nodes on this machine, and faults"
+        "drill", help="test the fail-over of a cluster: three nodes on this machine, with faults"
     )
     says = "; ".join(f"{name}: {text}" for name, text in DRILLS.items())
     drill.add_argument("name", choices=tuple(DRILLS), metavar="NAME", help=says)
-    drill.add_argument("--rounds", type=int, default=10, metavar="N", help="(default 10)")
-    drill.add_argument("--seed", type=int, metavar="S", help="of the load and the pauses")
-    keep = "work in this folder and leave it there (default: a temporary one, left if it fails)"
+    drill.add_argument("--rounds", type=int, default=10, metavar="N", help="number (default 10)")
+    drill.add_argument("--seed", type=int, metavar="S", help="seed of the load and the pauses")
+    keep = "work in this folder and keep it (default: a temporary one, kept if the drill fails)"
     _folder(drill.add_argument("--keep", metavar="DIR", help=keep))
     _add_json(drill, "report as JSON")
 
@@ -293,7 +307,7 @@ def _add_json(parser: argparse.ArgumentParser, text: str) -> None:
 def _verb(
     verbs: Any, name: str, doc: str, *, topic: Literal[1, "?", None] = 1
 ) -> argparse.ArgumentParser:
-    """A verb that asks a running broker about a topic, about one or all ("?"), or about none."""
+    """A verb that calls a running broker. `topic`: 1 = required, "?" = optional, None = none."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=doc)
     if topic is not None:
         parser.add_argument("topic", nargs=None if topic == 1 else topic)

@@ -1,7 +1,7 @@
-"""How far long work has got, on standard error.
+"""The progress of long work, on standard error.
 
-A bar on a terminal; elsewhere a plain line every few seconds, which is what a log wants; nothing
-with `--json`. Work that is done sooner than that says nothing.
+It is a bar on a terminal, elsewhere a plain line every few seconds, as logs need it, and nothing
+with `--json`. Work that takes less than these seconds prints no line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Progress:
         if not quiet and self._stream.isatty():
             from tqdm import tqdm
 
-            # Its watching thread would only serve bars that are seldom told anything.
+            # tqdm's monitoring thread would only help bars that are rarely updated.
             tqdm.monitor_interval = 0
             # Terminals of containers and scripts may not know their size.
             sized = os.get_terminal_size(self._stream.fileno()).columns > 0
@@ -60,7 +60,7 @@ class Progress:
             self._bar.close()
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
-        """`done` of `total` (None: nobody knows) is through, `what` is at work."""
+        """Show that `done` of `total` (None: unknown) is done, and `what` is in work."""
         if self._bar is not None:
             self._bar.total = total
             self._bar.set_postfix_str(what, refresh=False)

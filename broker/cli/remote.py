@@ -1,4 +1,4 @@
-"""Verbs that talk to a running broker."""
+"""Verbs that call a running broker: send, receive, stats, topics, clock."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def emit(members: Any) -> None:
 
 
 def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
-    """Those members of a call that were said."""
+    """The members of a call that the command line gives."""
     values = {member.name: getattr(args, member.name, None) for member in members}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _members(args: argparse.Namespace) -> dict[str, Any]:
-    """Of the messages to send: all but the body."""
+    """All members of the messages to send, except the body."""
     members = given(args, *WHEN) or {"delay_ms": 0}
     try:
         said = given(args, *(field.member for field in FIELDS))
@@ -50,7 +50,7 @@ def _members(args: argparse.Namespace) -> dict[str, Any]:
             name: from_text(BY_NAME[name], value) if isinstance(value, str) else value
             for name, value in said.items()
         }
-        # The broker packs them; here only what is wrong with one is found.
+        # The broker packs the fields; this call only checks them.
         pack_fields(fields)
     except MemberError as error:
         raise ConfigError(str(error)) from None
@@ -73,12 +73,12 @@ async def send_command(args: argparse.Namespace) -> int:
     members = _members(args)
     one = args.body is not None and args.body != "-"
     if args.id is not None and not one:
-        raise ConfigError("--id goes with one body, not with lines")
+        raise ConfigError("--id needs one body, not lines of standard input")
     async with AsyncPlainClient(args.url) as client:
         if one:
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
             return _print_sent(sent, args)
-        # A terminal that shows a line a message needs no bar among them.
+        # A terminal that shows a line for each message needs no progress bar.
         status = DONE
         done, quiet = 0, args.json or sys.stdout.isatty()
         with Progress("send", unit="messages", quiet=quiet) as progress:
@@ -93,7 +93,7 @@ async def send_command(args: argparse.Namespace) -> int:
 
 
 def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
-    """A line a message; WRONG when one was rejected."""
+    """Print a line for each message; return WRONG if one was rejected."""
     for one in sent:
         if args.json:
             emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
@@ -103,10 +103,10 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
 
 
 async def receive_command(args: argparse.Namespace) -> int:
-    """`delaylog receive`: 0, or 3 when nothing came."""
+    """`delaylog receive`: 0, or 3 when there was no message."""
     members = given(args, *RECEIVE.members)
     if args.tags_mode and not args.tags:
-        raise ConfigError("--all-tags goes with --tag")
+        raise ConfigError("--all-tags needs --tag")
     async with AsyncPlainClient(args.url) as client:
         while True:
             received = await client.receive(args.topic, **members)
@@ -146,7 +146,7 @@ async def _all_topics(client: AsyncPlainClient) -> list[dict[str, Any]]:
 async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
     if args.group is not None and args.topic is None:
-        raise ConfigError("--group goes with a topic")
+        raise ConfigError("--group needs a topic")
     async with AsyncPlainClient(args.url) as client:
         if args.topic is not None:
             rows = [await client.stats(args.topic, group=args.group)]

@@ -1,7 +1,7 @@
-"""`delaylog spark …`: the jobs of `pyspark_delaylog`, in a process of their own.
+"""`delaylog spark …`: the jobs of `pyspark_delaylog`, which replace this process.
 
-The broker never imports Spark, which brings half a gigabyte and needs Java; nor does this verb. It
-looks whether it is there and becomes the job.
+Neither the broker nor this verb imports Spark, which takes half a gigabyte and needs Java. The verb
+checks that it is installed and replaces itself by the job.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ HINT: Final = "pip install 'delaylog[spark]'"
 
 
 def spark_command(args: argparse.Namespace) -> int:
-    """Become the job; returns only when it cannot. Raises ConfigError."""
+    """Replace this process by the job. Raises ConfigError if a package is missing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"the jobs on Spark need {', '.join(missing)}: {HINT}")
-    # -P: the folder one happens to stand in is no place to import from.
+    # -P: do not import modules from the current folder.
     words = [sys.executable, "-P", "-m", "pyspark_delaylog.jobs", *args.words]
     sys.stdout.flush()
     os.execv(sys.executable, words)

@@ -98,7 +98,7 @@ def test_the_only_survivor_goes_on_and_the_lost_nodes_are_shut_out(nodes: Growin
     said = recover(nodes, survivor, status=1)
     assert "the cluster was not changed" in said
     assert "--accept-loss" in said
-    assert "shut out" in recover(nodes, survivor, "--accept-loss")
+    assert "which excludes" in recover(nodes, survivor, "--accept-loss")
     nodes.start(survivor)
     assert nodes.leader() == survivor
     assert nodes.voters() == [nodes.contact(survivor)["name"]]
