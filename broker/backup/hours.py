@@ -18,7 +18,7 @@ from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.files.whole_files import size_of
-from delaylog.storage.hours.extents import extents_upto, read_extents
+from delaylog.storage.hours.indexes.extents import extents_upto, read_extents
 from delaylog.storage.layout import (
     EXTENT_HOLE,
     EXTENT_SIZE,

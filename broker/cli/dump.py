@@ -46,7 +46,7 @@ from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import BatchError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     HOUR_SECONDS,

@@ -117,8 +117,6 @@ class Node:
         for place in self.waiters.groups():
             self.waiters.wake_everyone(place)
 
-    # ------------------------------------------------------------------ another engine
-
     def adopt(self, engine: Engine) -> None:
         """Use this engine from now on."""
         self.engine = engine

@@ -18,9 +18,9 @@ from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns.questions import every
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.files.whole_files import read_file
-from delaylog.storage.hours.extents import whole_extent
 from delaylog.storage.hours.hour_rewrite import path_of
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.extents import whole_extent
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (

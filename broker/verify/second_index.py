@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from delaylog.storage.hours.second_index import rebuild
+from delaylog.storage.hours.indexes.second_index import rebuild
 from delaylog.storage.layout import (
     FILE_HEADER,
     FILE_HEADER_SIZE,

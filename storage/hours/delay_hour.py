@@ -17,15 +17,15 @@ import numpy as np
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import concat_rows
 from delaylog.storage.files.file_system import File, FileSystem
-from delaylog.storage.hours.extent_checks import ExtentChecks
-from delaylog.storage.hours.extents import make_extent, read_extents
 from delaylog.storage.hours.hour_files import HourFiles
 from delaylog.storage.hours.hour_heads import SECOND_INDEX, HourHeads
 from delaylog.storage.hours.hour_reader import HourReader
 from delaylog.storage.hours.hour_recovery import cut_files, first_rows_are_before, rows_are_missing
 from delaylog.storage.hours.hour_rewrite import HourRewrite
+from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
+from delaylog.storage.hours.indexes.extents import make_extent, read_extents
+from delaylog.storage.hours.indexes.second_index import ChainUpdate, SecondIndex
 from delaylog.storage.hours.open_hours import OpenHours
-from delaylog.storage.hours.second_index import ChainUpdate, SecondIndex
 from delaylog.storage.hours.states.state_column import StateColumn
 from delaylog.storage.layout import (
     DEFAULT_GROUP,

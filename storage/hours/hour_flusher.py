@@ -19,7 +19,7 @@ from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier
 from delaylog.storage.hours.hour_folders import HourFolders
 from delaylog.storage.hours.hour_tail import TailChunk
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.states.piece import PAGE_SIZE
 from delaylog.storage.hours.states.state_column import (
     COLUMN_BYTES,

@@ -11,7 +11,7 @@ from typing import Final
 
 from delaylog.storage.hours.hour_files import HourFiles
 from delaylog.storage.hours.hour_reader import HourReader
-from delaylog.storage.hours.second_index import SecondIndex, rebuild
+from delaylog.storage.hours.indexes.second_index import SecondIndex, rebuild
 from delaylog.storage.layout import HOUR_SECONDS, INDEX_ENTRY_SIZE, SECOND_ENTRY
 
 SECOND_INDEX: Final = "second.index"

@@ -18,7 +18,7 @@ from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.mapped_pieces import INDEX_PIECE_ROWS, LOG_PIECE_SIZE, MappedPieces
-from delaylog.storage.hours.extent_checks import ExtentChecks
+from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,

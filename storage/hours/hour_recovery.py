@@ -15,8 +15,8 @@ from crc32c import crc32c
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
-from delaylog.storage.hours.extents import extents_upto, whole_extent
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.extents import extents_upto, whole_extent
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_SIZE,

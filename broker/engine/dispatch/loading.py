@@ -19,8 +19,8 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import every, grouped
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.hours.chain_reads import ChainReader, ChainSlice
 from delaylog.storage.hours.delay_hour import DelayHour
+from delaylog.storage.hours.indexes.chain_reads import ChainReader, ChainSlice
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SECONDS,

@@ -20,7 +20,7 @@ from delaylog.storage.hours.delay_hour import DelayHour, Flush
 from delaylog.storage.hours.far.far_tier import FarTier, tombstones
 from delaylog.storage.hours.far.run_stack import OpenRuns
 from delaylog.storage.hours.far.sorted_run import RunFacts, hour_key
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, RowArray
 from delaylog.storage.work import Work
 

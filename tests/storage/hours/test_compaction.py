@@ -19,7 +19,7 @@ from delaylog.storage.hours import compaction
 from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.hours.second_index import SecondIndex
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.states.piece import PAGE_ROWS
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState, hour_name
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, FakeFile, Survival

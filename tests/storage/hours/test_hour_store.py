@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.open_hours import COLUMNS_KEPT_MAX
-from delaylog.storage.hours.second_index import SecondIndex
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.hours.states.state_column import COLUMN_BYTES
 from delaylog.storage.layout import (
