@@ -34,12 +34,12 @@ def the_group(topic: Topic | None, name: str) -> Group | None:
 def _no_group(topic: Topic | None, name: str) -> str:
     """The text of the refusal: there is no such group, and what to do about it."""
     if topic is None:
-        return f"there is no group {name!r}, nor its topic; make it by PUT …/groups/{name}"
+        return f"there is no group {name!r}, nor its topic; create it with PUT …/groups/{name}"
     names = [group.name for group in itertools.islice(topic.groups.values(), GROUPS_NAMED)]
     there = f"its groups are {', '.join(names)}" if names else "it has none yet"
     if name == DEFAULT_NAME:
         return f"topic {topic.name!r} has no default group, so name one; {there}"
     return (
-        f"topic {topic.name!r} has no group {name!r}; {there}; make it by PUT …/groups/{name}: "
-        "it sees what is sent from then on"
+        f"topic {topic.name!r} has no group {name!r}; {there}; create it with PUT …/groups/{name}: "
+        "it sees messages sent from then on"
     )

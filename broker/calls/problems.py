@@ -30,7 +30,7 @@ def problem_of(error: Exception) -> EngineError | None:
     if isinstance(error, NoDescriptorError):
         return Problem("not_ready", "no file descriptor is free at the moment; try again")
     if isinstance(error, DiskFullError):
-        return DiskFullRefusal("the disk has no room; deliveries go on")
+        return DiskFullRefusal("the disk is full; deliveries go on")
     return None
 
 

@@ -124,7 +124,7 @@ class Node:
 
     @property
     def suspended(self) -> bool:
-        """Whether the engine, or the whole folder, is being exchanged: nobody may use it."""
+        """Whether the engine, or the whole folder, is being replaced and must not be used."""
         return self.exchange.suspended
 
     def resume(self, engine: Engine, log: PhysicalLog) -> None:

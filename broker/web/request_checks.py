@@ -76,7 +76,7 @@ class RequestChecks:
                 raise Problem(
                     "forbidden",
                     f"a web page of {origin[:256]!a} may not call this broker: start it with "
-                    "--http-allowed-origin ORIGIN if it shall",
+                    "--http-allowed-origin ORIGIN to allow it",
                 )
         elif site is not None and site.strip().lower() == "cross-site":
             raise Problem("forbidden", "a web page of another site may not call this broker")

@@ -125,7 +125,7 @@ def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
         times = -(-np.maximum(times, -(2**63) + 1) // per_ms)
     elif per_s < 1_000:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
-            raise column.wrong("lies too far off", int(np.argmax(np.abs(times))))
+            raise column.wrong("is out of range", int(np.argmax(np.abs(times))))
         times = times * 1_000
     put_numbers(fields, "deliver_at_ms", times)
 

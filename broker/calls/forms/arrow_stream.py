@@ -30,7 +30,7 @@ def pyarrow() -> Any:
     except ImportError:
         raise Problem(
             "unsupported",
-            "this broker reads no Arrow: install delaylog[arrow] (pyarrow) where it runs",
+            "this broker cannot read Arrow: install delaylog[arrow] (pyarrow) on it",
         ) from None
     return library
 
@@ -81,7 +81,7 @@ def _read(
         if batch.num_rows:
             batches.append(batch)
     if source.tell() != len(raw):
-        raise Problem("bad_request", "there are bytes behind the end of the Arrow IPC stream")
+        raise Problem("bad_request", "there are bytes after the end of the Arrow IPC stream")
     return schema, batches
 
 
@@ -123,7 +123,7 @@ def _batch_sizes(metadata: memoryview, body: memoryview) -> tuple[int, int]:
             raise struct.error("a compressed buffer is too short")
         (unpacked,) = struct.unpack_from("<q", body, offset)
         if unpacked < _AS_IT_IS:
-            raise struct.error("a compressed buffer says a negative size")
+            raise struct.error("a compressed buffer states a negative size")
         size += length if unpacked == _AS_IT_IS else unpacked
     return rows, size
 

@@ -66,7 +66,7 @@ def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
     name = ctx.params["claim"]
     claim = find_claim(ctx.node.engine.state, topic, group, name)
     if claim is None:
-        raise Problem("unknown", f"group {group.name!r} knows no claim {name!r}; make it by POST")
+        raise Problem("unknown", f"group {group.name!r} has no claim {name!r}; make it with POST")
     return topic, claim
 
 
@@ -80,7 +80,7 @@ async def make_claim(ctx: Context) -> Answer:
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
     if not await node.standing.until_may_hand_out(GATE_SECONDS):
-        raise Problem("not_ready", "nothing may be handed out at the moment; try again")
+        raise Problem("not_ready", "this node may not hand out messages at the moment; try again")
     # The claim must see all due messages, so ignore the pause since the last release.
     node.run_due(unpaced=True)
     state, now_ms = node.engine.state, node.clock.now_ms()
@@ -133,7 +133,7 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     topic, claim = _the_claim(ctx, values)
     start, stop = values["from"], values["to"]
     if start > stop:
-        raise Problem("bad_request", "from lies behind to", field="from")
+        raise Problem("bad_request", "from must not be greater than to", field="from")
     stop = min(stop, claim.count)
     start = min(start, stop)
     check_open(claim, ctx.node.clock.now_ms())
@@ -143,14 +143,14 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     if stop - start > limits.receive_max:
         raise Problem(
             "bad_request",
-            f"an answer holds at most {limits.receive_max} rows, but for Arrow, which takes any",
+            f"an answer has at most {limits.receive_max} rows, except in Arrow, which has no limit",
             field="to",
         )
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_open(claim, now_ms)
     if stop - start > 1 and claim_bytes(state, claim, start, stop) > limits.receive_bytes_max:
         raise Problem(
-            "too_large", f"these rows are over {limits.receive_bytes_max} bytes; ask for fewer"
+            "too_large", f"these rows have over {limits.receive_bytes_max} bytes; request fewer"
         )
     got = claim_rows(state, claim, start, stop)
     if ctx.accepts_bulk:

@@ -29,12 +29,14 @@ async def get_clock(ctx: Context) -> Answer:
 async def accept_clock(ctx: Context) -> Answer:
     """POST /v1/clock: follow the wall clock, which was set back and is right."""
     if not (await ctx.values())["accept"]:
-        raise Problem("bad_request", "accept: true says that wall time is right", field="accept")
+        raise Problem(
+            "bad_request", "give accept: true to confirm that wall time is right", field="accept"
+        )
     if ctx.node.standing.cluster is not None:
         # Each node has a separate clock, and the tick of a cluster never goes back.
         raise Problem(
             "conflict",
-            "a cluster's time cannot be set back: it stands still until wall time has caught up "
+            "a cluster's time cannot be set back: it stops until wall time has caught up "
             f"({ctx.node.clock.held_ms} ms on the leader); nothing was changed",
         )
     step_ms = await ctx.node.accept_clock()

@@ -64,7 +64,7 @@ async def control_many(ctx: Context) -> Answer:
         wanted = _filter(action, filtered, force=force)
         return await _begin(ctx, JobSpec(action, wanted, rate, due, force))
     if rate is not None:
-        raise Problem("bad_request", "a rate goes with a filter", field="rate")
+        raise Problem("bad_request", "a rate requires a filter", field="rate")
     await ctx.node.room_for_changes()
     topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
     state = ctx.node.engine.state
@@ -105,7 +105,7 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> MessageFilt
     word = members.get("state")
     letters = action == "cancel" and word == "dead"
     if letters and not force:
-        detail = "to cancel dead messages takes them out of the dead letters: that needs force"
+        detail = "cancelling dead messages removes them from the dead letters: it needs force"
         raise Problem("bad_request", detail, field="state")
     if word is not None and not letters and (word == "dead") != (action == "replay"):
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")

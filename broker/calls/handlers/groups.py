@@ -44,7 +44,7 @@ async def put_group_(ctx: Context) -> Answer:
     values = await ctx.values()
     name = ctx.params["group"]
     if name == DEFAULT_NAME:
-        raise Problem("conflict", "the default group comes by the topic's setting default_group")
+        raise Problem("conflict", "the topic's setting default_group controls the default group")
     node = ctx.node
     state, now_ms = node.engine.state, node.clock.now_ms()
     topic = node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
@@ -70,7 +70,7 @@ async def purge_topic(ctx: Context) -> Answer:
         groups = [named_in(topic, named_group(values["group"]))]
     force, erase = values["force"], values["erase"]
     if erase and (not force or len(groups) < len(topic.groups)):
-        what = "erase needs force: true" if not force else "erase is about all groups of a topic"
+        what = "erase needs force: true" if not force else "erase applies to all groups of a topic"
         raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
     node = ctx.node
     state = node.engine.state

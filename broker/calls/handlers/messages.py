@@ -100,7 +100,9 @@ async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> 
     merges = {single.merge for single in singles}
     if len(merges) > 1:
         raise Problem(
-            "bad_request", "messages of one array have the same merge (or none)", field="merge"
+            "bad_request",
+            "all messages of an array must have the same merge, or none",
+            field="merge",
         )
     key = ctx.headers.get("Idempotency-Key")
     result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
@@ -288,7 +290,7 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     if refs is not None and len(refs) > limits.bulk_rows_max:
         raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
     if except_ is not None and not whole:
-        raise Problem("bad_request", "except goes with all: true", field="except")
+        raise Problem("bad_request", "except requires all: true", field="except")
     named = refs if refs is not None else except_
     check_count(fields, 0 if named is None else len(named))
     await ctx.node.room_for_changes(rows=False)

@@ -26,7 +26,8 @@ class GroupCommit:
     def __init__(self, physical_log: PhysicalLog, *, written_is_safe: bool) -> None:
         self._log = physical_log
         self.written_is_safe = written_is_safe
-        """Whether the fsync setting counts written bytes as safe: then nobody waits for a sync."""
+        """Whether the fsync setting counts written bytes as safe: then no caller waits for a sync.
+        """
         self.waiters = PositionWaiters()
         self.disk_full = False
         """Whether the last write of the log or of background work failed for lack of space."""

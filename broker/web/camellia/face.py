@@ -237,9 +237,9 @@ CALLS: Final[dict[str, Call]] = {
         (
             _TOPIC,
             Param("msg", "text", "The message.", required=True),
-            Param("delayMillis", "long", "Due so long from now; 0 or less: now.", required=True),
-            Param("msgId", "text", "Your own id; absent or empty: one is made."),
-            Param("ttlMillis", "long", "Kept so long after it is due; 0 or less: 1 h.", -1),
+            Param("delayMillis", "long", "Delay until it is due; 0 or less: now.", required=True),
+            Param("msgId", "text", "Your own id; absent or empty: the server makes one."),
+            Param("ttlMillis", "long", "Time to live after it is due; 0 or less: 1 h.", -1),
             Param("maxRetry", "int", "Deliveries beyond the first; negative: 10.", -1),
             Param(
                 BACKOFF.name,
@@ -257,7 +257,7 @@ CALLS: Final[dict[str, Call]] = {
         "receive",
         (_TOPIC, _ACK_TIMEOUT, _BATCH),
         lambda face: face.queue.pull_msg,
-        "Take what is ready now.",
+        "Take ready messages without waiting.",
         "delayMsgList",
     ),
     "longPollingMsg": Call(
@@ -267,10 +267,10 @@ CALLS: Final[dict[str, Call]] = {
             _TOPIC,
             _ACK_TIMEOUT,
             _BATCH,
-            Param("longPollingTimeoutMillis", "long", "Wait so long; 0 or less: 10,000.", -1),
+            Param("longPollingTimeoutMillis", "long", "Longest wait; 0 or less: 10,000.", -1),
         ),
         lambda face: face.queue.long_polling_msg,
-        "Take what is ready, waiting for it if need be.",
+        "Take ready messages, waiting if there are none.",
         "delayMsgList",
         null_members=False,
     ),
@@ -280,7 +280,7 @@ CALLS: Final[dict[str, Call]] = {
         (
             _TOPIC,
             _ID,
-            Param("ack", "flag", "true: it is done; false: give it back.", required=True),
+            Param("ack", "flag", "true: end it as done; false: return it.", required=True),
         ),
         lambda face: face.queue.ack_msg,
         "Settle a message.",

@@ -79,7 +79,7 @@ class QueueCalls:
             )
         node = self._node
         if node.refusing_sends:
-            raise Problem("disk_full", "the disk has no room for more messages; deliveries go on")
+            raise Problem("disk_full", "the disk has no space for more messages; deliveries go on")
         node.engine.put_topic(name, TOPIC_SETTINGS, node.clock.now_ms())
 
     async def send_msg(self, ctx: Context, values: Values) -> Values:
