@@ -1,4 +1,4 @@
-"""Copies of files: checksummed as they go, with holes where zeros were, durable when finished.
+"""Copies of files: checksummed during the copy, with holes in place of zeros, durable at the end.
 
 A copy is written in order and synced every few megabytes, so that a large backup beside a busy
 broker never leaves the disk with gigabytes to write back at once.
@@ -21,7 +21,7 @@ SYNC_BYTES: Final = 32 << 20
 _ZEROS: Final = bytes(PART_BYTES)
 
 Progress = Callable[[str, int], None]
-"""Told what is at work and how many bytes more have been copied."""
+"""Called with the name of the file in work and the number of bytes just copied."""
 
 
 class TargetFile(Protocol):
@@ -37,7 +37,7 @@ class TargetFile(Protocol):
 
 
 class Target(Protocol):
-    """Where a copy goes: a file system, or a node that writes what it is sent."""
+    """The target of a copy: a file system, or a node that writes the files sent to it."""
 
     def open(self, path: str, *, create: bool = False) -> TargetFile: ...
 
@@ -51,7 +51,7 @@ Target_co = TypeVar("Target_co", bound=Target, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[Target_co]):
-    """From where to where a folder is copied."""
+    """The source and the target of the copy of a folder."""
 
     source: FileSystem
     folder: str
@@ -64,7 +64,7 @@ class Route(Generic[Target_co]):
 
 
 class CopiedFile:
-    """A file in the making at `folder`/`path`; folders are made by the caller."""
+    """A file being written at `folder`/`path`; the caller creates the folders."""
 
     def __init__(self, fs: Target, folder: str, path: str, progress: Progress) -> None:
         self._file = fs.open(f"{folder}/{path}", create=True)
@@ -77,7 +77,7 @@ class CopiedFile:
     def append(self, part: bytes) -> None:
         """Add bytes at the end."""
         self._crc = crc32c(part, self._crc)
-        # States are mostly holes; what reads as zeros stays one.
+        # States are mostly holes; ranges of zeros stay holes in the copy.
         if part != _ZEROS[: len(part)]:
             self._file.pwritev([part], self._size)
             self._unsynced += len(part)
@@ -88,7 +88,7 @@ class CopiedFile:
         self._progress(self._path, len(part))
 
     def copy(self, source: File, start: int, size: int) -> int:
-        """Add a range of another file; returns the range's crc32c."""
+        """Add a range of another file; return the range's crc32c."""
         at, end, crc = start, start + size, 0
         while at < end:
             part = source.pread(min(PART_BYTES, end - at), at)
@@ -100,7 +100,7 @@ class CopiedFile:
         return crc
 
     def finish(self, hole: int = 0) -> FileEntry:
-        """Make it durable, with so many bytes of zeros behind; returns its entry."""
+        """Append a number of zero bytes as a hole, make the file durable, and return its entry."""
         self._file.truncate(self._size + hole)
         self._file.fdatasync()
         return FileEntry(self._path, self._size, self._crc, hole)

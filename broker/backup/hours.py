@@ -1,4 +1,4 @@
-"""The files of one delay hour into a backup, beside a broker that goes on writing them.
+"""Copies the files of one delay hour into a backup while a broker may be writing them.
 
 Rows that a checkpoint counts are never changed, so they are copied up to its count and checked
 against the extents on the way. Everything else in the folder is written in place: it may be newer
@@ -31,15 +31,15 @@ from delaylog.storage.layout import (
 _INDEX: Final = "delay.index"
 _ROW_FILES: Final = frozenset({_INDEX, "delay.log", "extents"})
 _CACHES: Final = frozenset({"second.index"})
-"""Rebuilt from the rows where they are missing."""
+"""Files that are rebuilt from the rows if they are missing."""
 
 
 class Vanished(Exception):
-    """A file that the checkpoint needs is gone: retention was faster."""
+    """A file that the checkpoint needs was removed by retention before it was copied."""
 
 
 def is_state(name: str) -> bool:
-    """Whether a file is a state column: an entry a row."""
+    """Whether a file is a state column, with an entry for each row."""
     return name == "state" or (name.startswith("state.") and name[6:].isdigit())
 
 
@@ -80,7 +80,7 @@ class HourCopy:
         self._files.clear()
 
     def copy(self, progress: Progress) -> list[FileEntry]:
-        """Copy all files. Raises CorruptionError where the rows are not what was written."""
+        """Copy all files. Raises CorruptionError if rows or records are damaged."""
         place = f"{self._route.dest}/{self._place}"
         self._route.target.mkdir(place)
         extents = self._extents()
@@ -114,14 +114,14 @@ class HourCopy:
         return entries
 
     def _copy_later(self, name: str, progress: Progress) -> FileEntry:
-        """A file that is written in place: of states the entries of counted rows, else all."""
+        """Copy a file that is written in place: of states only the counted rows' entries."""
         file = self._files[name]
         whole = size = file.size()
         if is_state(name):
             size = min(size, self._rows * STATE_ENTRY_SIZE)
         with closing(self._route.begin(f"{self._place}/{name}", progress)) as copied:
             copied.copy(file, 0, size)
-            # A column's pieces are mapped, so its file must stay as long as it was.
+            # A column's pieces are mapped, so its file must keep its length.
             return copied.finish(whole - size)
 
     def _file(self, name: str) -> File:
@@ -134,7 +134,7 @@ class HourCopy:
         return CorruptionError("damage", path=path, position=position, detail=what)
 
     def _extents(self) -> RowArray:
-        """The extents of the counted rows, each checked and behind the one before."""
+        """The extents of the counted rows, each verified and directly behind the one before."""
         file, path = self._file("extents"), f"{self._route.folder}/{self._place}/extents"
         _, count = extents_upto(file, path, self._rows)
         extents = read_extents(file, count, path)
@@ -153,7 +153,7 @@ class HourCopy:
 
 
 def bytes_of_hour(source: FileSystem, folder: str, place: str, rows: int) -> int:
-    """About how much `HourCopy` will copy, for progress; 0 when the hour is gone."""
+    """Estimate of the bytes that `HourCopy` will copy, for progress; 0 for a removed hour."""
     total = 0
     try:
         for name in source.listdir(f"{folder}/{place}"):

@@ -1,4 +1,4 @@
-"""The physical log behind a checkpoint into a backup, beside a broker that goes on appending.
+"""Copies the physical log behind a checkpoint into a backup while a broker may be appending to it.
 
 The copy ends at a frame's end, at or behind the end that the log had when the copy began: what
 was read of the states before is explained by a frame in it.
@@ -26,8 +26,8 @@ from delaylog.storage.log.log_reader import (
 
 LOOKS: Final = 40
 LOOK_SECONDS: Final = 0.05
-"""How often, and how long apart, an unfinished frame is looked at before it counts as a torn tail:
-a broker that writes is through with any frame within the two seconds."""
+"""How often, and at which interval, an unfinished frame is read again before it counts as a torn
+tail: a running broker completes any frame within these two seconds."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class LogTail:
     entries: list[FileEntry] = field(default_factory=list)
 
     def take(self, frame: Frame) -> None:
-        """Go behind a frame."""
+        """Move past a frame."""
         header = frame.header
         self.end = frame.end
         self.epoch = max(self.epoch, header.epoch)
@@ -54,7 +54,7 @@ class LogTail:
 
 
 def log_size_from(source: FileSystem, folder: str, position: int) -> int:
-    """Bytes that the log holds from `position` on, for progress."""
+    """Bytes of the log from `position` on, for progress."""
     log = f"{folder}/log"
     bases = segment_bases(source, log)
     return max(_end(source, log, bases) - position, 0)
@@ -82,7 +82,7 @@ def copy_log(
     tail = LogTail(position, goal=_end(source, log, bases))
     base = max(base for base in bases if base <= position)
     while True:
-        # A segment of a backup begins with its first frame, which is where a checkpoint stands.
+        # A segment of a backup begins with its first frame, which is at a checkpoint's position.
         first = max(base, position)
         with (
             closing(_open(source, log, base)) as file,
@@ -120,7 +120,7 @@ def _scan(
     durable: Durable,
     sleep: Callable[[float], None],
 ) -> int | None:
-    """Take the whole frames of one segment; the base of the next, or None at the log's end."""
+    """Copy the whole frames of one segment; return the next base, or None at the log's end."""
     source, log = route.source, f"{route.folder}/log"
     looks = 0
     while True:

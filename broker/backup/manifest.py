@@ -1,4 +1,4 @@
-"""`backup.json`: what a backup holds, with the size and checksum of every file.
+"""`backup.json`: the contents of a backup, with the size and checksum of every file.
 
 It is written last, so a folder without one is no backup. Its own `crc32c` is that of the object
 without this member, as JSON with sorted keys and no spaces.
@@ -26,12 +26,12 @@ _FILE_NAME: Final = re.compile(
 
 
 def is_backup_file(name: str) -> bool:
-    """Whether a backup may hold a file of this name; it stays inside the backup's folder."""
+    """Whether a backup may have a file of this name, which must be inside the backup's folder."""
     return _FILE_NAME.fullmatch(name) is not None
 
 
 class BackupError(Exception):
-    """A backup cannot be made, or is not what was written. The text says what to do."""
+    """A backup cannot be made, or is damaged. The text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +42,33 @@ class FileEntry:
     """Relative to the backup's folder."""
     size: int
     crc32c: int
-    """Of the first `size` bytes."""
+    """Checksum of the first `size` bytes."""
     hole: int = 0
-    """Zeros behind them, which are not stored: states grow by whole pieces."""
+    """Zero bytes behind them, which are not stored: state files grow by whole pieces."""
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What stands in `backup.json`. Positions are bytes of the physical log since its birth."""
+    """The content of `backup.json`. Positions are byte positions in the physical log."""
 
     version: str
-    """Of the delaylog that made it."""
+    """The release of delaylog that made the backup."""
     source: str
     """Path of the data folder."""
     began_at_ms: int
     """Everything acknowledged before this time is in the backup."""
     ended_at_ms: int = 0
     position: int = 0
-    """Of the checkpoint that it begins with; 0 without one."""
+    """Position of the checkpoint that the backup begins with; 0 without one."""
     end_position: int = 0
-    """End of its log."""
+    """End of the backup's log."""
     hours: int = 0
     rows: int = 0
-    """Rows in the hours' files; those of the log behind the checkpoint come on top."""
+    """Rows in the hours' files, without those of the log behind the checkpoint."""
     frames: int = 0
     """Frames of the log behind the checkpoint."""
     cluster: str = ""
-    """Id of the cluster that the folder is of, in hex digits; nothing for a broker alone."""
+    """Id of the folder's cluster, in hex digits; empty for a single broker."""
     files: list[FileEntry] = field(default_factory=list)
 
     @property
@@ -88,7 +88,7 @@ def _seal(members: dict[str, Any]) -> int:
 
 
 def read_manifest(fs: FileSystem, backup: str) -> Manifest:
-    """The manifest of a backup, checked. Raises BackupError."""
+    """Read and check the manifest of a backup. Raises BackupError."""
     path = f"{backup}/{MANIFEST}"
     if not fs.exists(path):
         raise BackupError(f"{backup} is not a backup, or not a whole one: it has no {MANIFEST}")

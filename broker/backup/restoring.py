@@ -1,4 +1,4 @@
-"""`delaylog restore`: a backup becomes a data folder, every byte checked on its way.
+"""`delaylog restore`: creates a data folder from a backup, and verifies every byte.
 
 Everything is copied into the folder `restoring` inside the data folder first (which may be the
 root of a volume, where a folder cannot be renamed into place), made durable, and moved out. As
@@ -45,7 +45,7 @@ def epoch_ahead(epoch: int, drawn: int) -> int:
 
 
 def restore_unfinished(data_dir: str) -> bool:
-    """Whether a restore into this folder was begun and not finished."""
+    """Whether a restore into this folder was started and not finished."""
     return os.path.lexists(f"{data_dir}/{RESTORING}")
 
 
@@ -56,7 +56,7 @@ def restore_backup(
     random: Random,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Manifest:
-    """Make a data folder, which must be absent or empty, of a backup.
+    """Create a data folder from a backup; the folder must be absent or empty.
 
     Raises ConfigError for folders that cannot be meant, BackupError for a backup that is not what
     was written, and StorageError for full and failing disks. What was copied until then is removed.
@@ -112,7 +112,7 @@ def _check_empty(data_dir: str) -> None:
 
 
 def _clear(data_dir: str) -> None:
-    """Remove what a restore that was not finished left; its mark goes last."""
+    """Remove the files of an unfinished restore, and its mark last."""
     for name in sorted(set(os.listdir(data_dir)) - _ALLOWED, key=lambda name: name == RESTORING):
         path = f"{data_dir}/{name}"
         if os.path.isdir(path) and not os.path.islink(path):
@@ -149,18 +149,16 @@ def _copy_file(route: Route[Target], entry: FileEntry, advance: Progress) -> Non
             crc = copied.copy(file, 0, entry.size)
         except CorruptionError:
             raise BackupError(
-                f"{path} is shorter than the {entry.size} bytes that were written: "
+                f"{path} is shorter than the {entry.size} bytes of the manifest: "
                 "the backup is damaged"
             ) from None
         if crc != entry.crc32c:
-            raise BackupError(
-                f"{path} does not hold the bytes that were written: the backup is damaged"
-            )
+            raise BackupError(f"{path} has a wrong checksum: the backup is damaged")
         copied.finish(entry.hole)
 
 
 def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Random) -> None:
-    """Append an EPOCH_BEGIN far ahead of the backup's epoch, and say that the log is durable."""
+    """Append an EPOCH_BEGIN far ahead of the backup's epoch, and mark the log as durable."""
     slots = target.open(f"{place}/tick")
     found = decode_slot(slots.pread(TICK_SLOT_SIZE, 0))
     if found is None:

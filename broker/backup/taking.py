@@ -58,7 +58,7 @@ while it is told to; one that runs out of disk space does not."""
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The checkpoint that a backup begins with; without one it begins with the log's birth."""
+    """The checkpoint that a backup begins with; without one, it begins with the log's start."""
 
     name: str | None
     raw: bytes
@@ -76,7 +76,7 @@ class Start:
 
     @property
     def far(self) -> HourTable:
-        """Counts of all hours; those of far ones say how many rows their runs hold."""
+        """Counts of all hours; those of far hours include the rows in their runs."""
         table = HourTable()
         far = self.members.get("far")
         table.restore(self.hours, None if far is None else far["hours"])
@@ -90,7 +90,7 @@ class Start:
 
     @property
     def keyspace(self) -> KeyspaceBase:
-        """What the keyspace comes back from."""
+        """The base from which a start restores the keyspace."""
         return base_of(self.members) if self.members else KeyspaceBase()
 
     @property
@@ -139,7 +139,7 @@ def take_backup(
         manifest.ended_at_ms = now_ms()
         write_manifest(target, partial, manifest)
         if os.path.lexists(dest):
-            raise ConfigError(f"{dest} came to be while the backup was taken; it is left alone")
+            raise ConfigError(f"{dest} was created while the backup was taken; it is not changed")
         target.rename(partial, dest)
         target.sync_folder(parent_of(dest))
     return manifest
@@ -149,17 +149,17 @@ def _check_places(data_dir: str, dest: str) -> None:
     if not os.path.isdir(f"{data_dir}/log"):
         raise ConfigError(f"{data_dir} is not a data folder: it has no log")
     if os.path.lexists(dest):
-        raise ConfigError(f"{dest} exists: name a folder that does not")
+        raise ConfigError(f"{dest} exists: name a folder that does not exist")
     if not os.path.isdir(parent_of(dest)):
-        raise ConfigError(f"{parent_of(dest)} is no folder: make it, then back up into it")
+        raise ConfigError(f"{parent_of(dest)} is not a folder: create it first")
     inside = os.path.realpath(parent_of(dest)) + "/"
     if inside.startswith(os.path.realpath(data_dir).rstrip("/") + "/"):
-        raise ConfigError(f"{dest} lies inside the data folder: name a place outside of it")
+        raise ConfigError(f"{dest} is inside the data folder: name a folder outside it")
 
 
 @contextmanager
 def _partial_folder(dest: str) -> Iterator[str]:
-    """DEST.partial, empty, ours alone; it is gone at the end unless it was renamed."""
+    """An empty, locked DEST.partial, which is removed at the end unless it was renamed."""
     partial = f"{dest}.partial"
     try:
         make_folder(partial)
@@ -189,7 +189,7 @@ def _check_ours(partial: str) -> None:
     for name in os.listdir(partial):
         if name not in known and not name.startswith("checkpoint-"):
             raise ConfigError(
-                f"{partial} holds {name!r}, which no unfinished backup does: move it away first"
+                f"{partial} has {name!r}, which is not of a backup: move it away first"
             )
 
 
@@ -204,7 +204,7 @@ def _empty(partial: str) -> None:
 
 
 def write_manifest(target: Target, partial: str, manifest: Manifest) -> None:
-    """The last file of a backup: without it there is none."""
+    """Write the last file of a backup: without it the backup is not valid."""
     with closing(target.open(f"{partial}/{MANIFEST}", create=True)) as file:
         file.pwritev([manifest.encode()], 0)
         file.fdatasync()
@@ -212,7 +212,7 @@ def write_manifest(target: Target, partial: str, manifest: Manifest) -> None:
 
 
 class FolderCopy:
-    """One try to copy a data folder."""
+    """One attempt to copy a data folder."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class FolderCopy:
         self._done = self._total = 0
 
     def run(self, manifest: Manifest) -> None:
-        """Copy everything and fill the manifest. Raises Vanished when it has to begin again."""
+        """Copy everything and fill the manifest. Raises Vanished when a new attempt is needed."""
         start = self._start()
         hours = self._present(start)
         places = {hour: f"hours/{hour_name(hour)}" for hour in sorted(hours)}
@@ -275,7 +275,7 @@ class FolderCopy:
     # ------------------------------------------------------------------ where it begins
 
     def _start(self) -> Start:
-        """The newest whole checkpoint, copied at once: a broker keeps two of them."""
+        """Copy the newest intact checkpoint at once, since a broker keeps only two."""
         names = checkpoint_names(self._source, self._folder)
         for name in reversed(names):
             try:
@@ -316,7 +316,7 @@ class FolderCopy:
     # ------------------------------------------------------------------ parts
 
     def _copy_hour(self, start: Start, place: str, counts: HourCounts) -> list[FileEntry] | None:
-        """Copy an hour; None when it had ended and is gone."""
+        """Copy an hour; None when it had ended and was removed."""
         try:
             hour = HourCopy(self._route, place, counts.rows)
         except Vanished:
@@ -347,7 +347,7 @@ class FolderCopy:
     def _copy_named(
         self, start: Start, folder: str, sizes: Mapping[str, int], what: str
     ) -> list[FileEntry]:
-        """Files that a checkpoint names: they never change, and are kept as long as it is."""
+        """Copy files that a checkpoint names: they never change, and are kept as long as it is."""
         self._target.mkdir(f"{self._partial}/{folder}")
         entries = []
         for name, size in sizes.items():

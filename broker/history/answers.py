@@ -40,7 +40,7 @@ def check_answers(life: Life, number: int, group: GroupLife, context: Context) -
 
 
 def _binds(event: Event, number: int, context: Context) -> bool:
-    """Whether an answer says something sure about this group's leases.
+    """Whether an answer proves anything about this group's leases.
 
     Without a group it acted wherever it still could; with several groups that may not be this one.
     """

@@ -34,11 +34,11 @@ class HistoryChecker:
         self._is_finished = False
 
     def add(self, item: Call | Mark) -> None:
-        """Take in one call or mark; their order does not matter."""
+        """Add one call or mark; the order of additions does not matter."""
         self.extend((item,))
 
     def extend(self, items: Iterable[Call | Mark]) -> None:
-        """Take in many."""
+        """Add many calls and marks."""
         assert not self._is_finished, "the verdict has been given"
         calls, file_call = self._calls, self._store.add
         first_ms, last_ms = self._first_ms, self._last_ms
@@ -57,7 +57,7 @@ class HistoryChecker:
         self._first_ms, self._last_ms = first_ms, last_ms
 
     def finish(self) -> CheckReport:
-        """Judge everything heard."""
+        """Check all rules on everything that was added, and return the verdict."""
         assert not self._is_finished, "the verdict has been given"
         self._is_finished = True
         settings, store = self.settings, self._store

@@ -20,7 +20,7 @@ from delaylog.broker.history.report import report_json, report_text
 HOLDS, VIOLATED, UNREADABLE = 0, 1, 2
 _LINES_A_REPORT = 1_000
 Progress = Callable[[str, int], None]
-"""Told which file is read and how many lines of all files have been."""
+"""Called with the file being read and the number of lines read of all files."""
 
 
 def check_files(
@@ -29,7 +29,7 @@ def check_files(
     *,
     progress: Progress = lambda what, done: None,
 ) -> CheckReport:
-    """Check one history that lies in any number of files; raises HistoryError or OSError."""
+    """Check one history in any number of files. Raises HistoryError or OSError."""
     checker = HistoryChecker(settings)
     done = 0
 
@@ -56,7 +56,7 @@ def run_check(
     rules: Iterable[str] = RULES,
     progress: Progress = lambda what, done: None,
 ) -> int:
-    """Check and print; returns the exit code."""
+    """Check, print the report, and return the exit code."""
     try:
         settings = CheckSettings(bound_ms=bound_ms, lease_ms=lease_ms, rules=frozenset(rules))
         report = check_files(paths, settings, progress=progress)

@@ -19,10 +19,10 @@ from typing import NamedTuple
 from delaylog.broker.history.model import OPS, RESULTS, Call
 
 ABSENT = -(1 << 62)
-"""Stands for a time that the record did not carry."""
+"""In place of a time that the record does not have."""
 
 FOREVER = 1 << 62
-"""The end of an interval whose true end nobody saw."""
+"""The end of an interval whose true end is unknown."""
 
 
 class Kind(IntEnum):
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Result(IntEnum):
-    """What a send said it made, in `Event.note`; UNSAID where the record was silent."""
+    """The result of a send, in `Event.note`; UNSAID if the record does not have it."""
 
     UNSAID = 0
     CREATED = 1
@@ -109,7 +109,7 @@ class EventStore:
         self.orphans: dict[int, tuple[int, int]] = {}
         """Unknown sends without an id, by body hash (0: no body either): count, earliest t0."""
         self.unseen_ms = FOREVER
-        """The earliest receive whose answer was lost: what it took is leased unseen."""
+        """The earliest receive whose answer was lost: it may have leased unknown messages."""
         self._groups = {"": 0}
         self._keys = {"": 0}
 

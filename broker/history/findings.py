@@ -24,7 +24,7 @@ RULES = {
 """The rules by letter, in the words of the report."""
 
 EXAMPLES_MAX = 20
-"""Violations shown a rule; the count goes on. Twenty tell a pattern, more only fill memory."""
+"""Violations shown for each rule; the count goes on. Twenty show a pattern, more fill memory."""
 
 
 def parse_rules(text: str) -> frozenset[str]:
@@ -68,7 +68,7 @@ class CheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One breach: the message, when it showed by the client's clock, and what contradicts what."""
+    """One violation: the message, its time by the client's clock, and the contradiction."""
 
     rule: str
     id: str
@@ -134,7 +134,7 @@ class CheckReport:
 
 
 class Findings:
-    """Where the rules put what they find; a rule that was not chosen is heard and dropped."""
+    """Collects what the rules find; findings of rules that were not chosen are dropped."""
 
     __slots__ = ("_by_rule",)
 
@@ -148,7 +148,7 @@ class Findings:
             findings.checked += count
 
     def violated(self, rule: str, name: str, t_ms: int, text: str) -> None:
-        """Count a breach and keep it if it is among the first."""
+        """Count a violation, and keep it if it is among the first."""
         findings = self._by_rule.get(rule)
         if findings is None:
             return

@@ -1,1 +1,1 @@
-"""What tests of programs that use delaylog need: a pytest plugin with a broker as a fixture."""
+"""A pytest plugin for programs that use delaylog: fixtures with a live or an embedded broker."""

@@ -1,6 +1,6 @@
-"""A broker as a child process, for tests: on a free port, with a folder and a log of its own.
+"""A broker as a child process, for tests: on a free port, with a separate folder and log file.
 
-The one rule: whatever a test did to it, `close` leaves no process behind.
+The one rule: whatever a test did to the broker, `close` leaves no process behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_LINES: Final = 40
 
 
 class LiveBroker:
-    """`delaylog serve` on a folder; it may be ended and started again on the same port."""
+    """`delaylog serve` on a folder; a test may stop it and start it again on the same port."""
 
     def __init__(
         self, folder: Path, *, options: Sequence[str] = (), limits: Mapping[str, int] | None = None
@@ -45,16 +45,16 @@ class LiveBroker:
 
     @property
     def url(self) -> str:
-        """Where it answers, or answered before it was ended."""
+        """The address at which the broker answers, or answered before it was stopped."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the broker's process is running."""
         return self._process is not None and self._process.poll() is None
 
     def client(self, **options: Any) -> Client:
-        """A client of it, with the options of `Client`; it is closed with the broker."""
+        """A new client of the broker, with the options of `Client`; `close` closes it too."""
         client = Client(self.url, **options)
         self._clients.append(client)
         return client
@@ -62,7 +62,10 @@ class LiveBroker:
     # ------------------------------------------------------------------ the process
 
     def start(self) -> None:
-        """Start it and wait until it serves. Raises BrokerStartError with the end of its log."""
+        """Start the broker and wait until it serves.
+
+        Raises BrokerStartError, with the end of the broker's log, if it does not start.
+        """
         assert not self.running, "the broker runs already"
         self.port = self.port or free_port()
         with self.log_path.open("ab") as log:
@@ -86,7 +89,7 @@ class LiveBroker:
                 text=True,
                 env={k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")},
             )
-        # One that hangs ends here, and with it the wait for its line.
+        # A broker that hangs is killed, which ends the wait for its "ready" line.
         watch = threading.Timer(READY_SECONDS, process.kill)
         watch.start()
         try:
@@ -101,11 +104,14 @@ class LiveBroker:
         self.port = int(places["http"].rpartition(":")[2])
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a crash would. Fine to call when it is gone."""
+        """Kill the broker with SIGKILL, as in a crash. Does nothing if it is not running."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """Ask it to end (SIGTERM); its exit status. Raises TimeoutExpired, and it is killed."""
+        """Stop the broker with SIGTERM and return its exit status.
+
+        Kills it and raises TimeoutExpired if it does not end in time.
+        """
         try:
             return self._end(signal.SIGTERM)
         except subprocess.TimeoutExpired:
@@ -113,7 +119,7 @@ class LiveBroker:
             raise
 
     def restart(self) -> None:
-        """End it politely, if it runs, and start it again on the same folder and port."""
+        """Stop the broker, if it runs, and start it again on the same folder and port."""
         if self.running:
             self.stop()
         self.start()
@@ -130,7 +136,7 @@ class LiveBroker:
         return status
 
     def close(self) -> None:
-        """Close its clients and end it."""
+        """Close the broker's clients and kill it."""
         try:
             for client in self._clients:
                 client.close()
@@ -139,7 +145,7 @@ class LiveBroker:
             self.kill()
 
     def log_tail(self, lines: int = LOG_LINES) -> str:
-        """The end of what it logged, over all its starts."""
+        """The last lines of the broker's log, over all its starts."""
         try:
             text = self.log_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

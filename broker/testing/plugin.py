@@ -1,7 +1,7 @@
-"""pytest plugin: a live broker, or an embedded one under a clock that the test moves.
+"""pytest plugin: a live broker, or an embedded one with a clock that the test moves.
 
-It is loaded wherever delaylog is installed, so it imports nothing of delaylog before a fixture is
-asked for, and does nothing in a project that asks for none.
+pytest loads it wherever delaylog is installed. So it imports nothing of delaylog before a test
+requests a fixture, and does nothing in a project without such tests.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _BROKERS: Final = pytest.StashKey["list[LiveBroker]"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "delaylog(options=(), limits={}, start=None, fsync='never', namespace='default'): how the "
-        "brokers of the fixtures delaylog_broker and delaylog_embedded are made",
+        "fixtures delaylog_broker and delaylog_embedded create their brokers",
     )
 
 
@@ -35,10 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def delaylog_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveBroker]:
-    """A broker of the test's own: a child process on a free port and an empty folder.
+    """A separate broker for each test: a child process on a free port and an empty folder.
 
-    It has `url`, `client()`, `kill()`, `stop()`, `restart()`. `@pytest.mark.delaylog` says
-    `options` of `delaylog serve` and `limits`. What it logged last stands in a failure's report.
+    It has `url`, `client()`, `kill()`, `stop()`, `restart()`. `@pytest.mark.delaylog` sets
+    `options` of `delaylog serve` and `limits`. The report of a failure has the end of its log.
     """
     wanted = _wanted(request)
     yield from _live(request.node, tmp_path_factory.mktemp("delaylog"), wanted)
@@ -48,7 +48,7 @@ def delaylog_broker(
 def delaylog_broker_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveBroker]:
-    """One broker for all tests that share it: each takes a topic, or a namespace, of its own."""
+    """One broker for all tests that request it: each must use a separate topic or namespace."""
     yield from _live(request.session, tmp_path_factory.mktemp("delaylog"), {})
 
 
@@ -56,9 +56,9 @@ def delaylog_broker_session(
 def delaylog_embedded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedBroker[ManualClock]]:
-    """A broker in this process, under a clock that stands until `.clock.advance(days=30)`.
+    """A broker in this process, with a clock that only moves by calls as `.clock.advance(days=30)`.
 
-    `@pytest.mark.delaylog` says `start` of the clock, `fsync`, `limits` and `namespace`.
+    `@pytest.mark.delaylog` sets the `start` of the clock, `fsync`, `limits` and `namespace`.
     """
     from delaylog.broker.embedded import ManualClock, open_broker
 
@@ -68,7 +68,7 @@ def delaylog_embedded(
     with open_broker(
         tmp_path_factory.mktemp("delaylog"),
         clock=clock,
-        # A test that fails leaves no folder to go on with, so nothing has to wait for the disk.
+        # No test continues with the folder of a failed one, so writes need not wait for the disk.
         fsync=wanted.get("fsync", "never"),
         limits=wanted.get("limits"),
         namespace=wanted.get("namespace", "default"),
@@ -81,7 +81,7 @@ def _live(
 ) -> Iterator[LiveBroker]:
     from delaylog.broker.testing.live_broker import LiveBroker
 
-    # Folders of tests stay for a while, so none keeps a reserve of its disk.
+    # pytest keeps the folders of tests for a while, so none reserves disk space.
     limits = {"reserve_file_bytes": 0, **wanted.get("limits", {})}
     broker = LiveBroker(folder, options=wanted.get("options", ()), limits=limits)
     node.stash.setdefault(_BROKERS, []).append(broker)
@@ -93,7 +93,7 @@ def _live(
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the nearest marker says, the farther ones where it says nothing."""
+    """The options of all markers; for an option of several markers, that of the nearest one."""
     wanted: dict[str, Any] = {}
     known = LIVE_OPTIONS | EMBEDDED_OPTIONS
     for marker in request.node.iter_markers(MARKER):
@@ -112,7 +112,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
     call: pytest.CallInfo[None],  # noqa: ARG001 (the form of the hook)
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the test's brokers logged last."""
+    """Add the end of its brokers' logs to the report of a failed test."""
     report = yield
     if report.failed:
         uses_shared = "delaylog_broker_session" in getattr(item, "fixturenames", ())

@@ -1,4 +1,4 @@
-"""Verify: read a whole data folder and say what in it is not as it was written."""
+"""Verify: reads a whole data folder and reports damage."""
 
 from delaylog.broker.verify.folder import verify_folder
 from delaylog.broker.verify.report import Finding, Report

@@ -31,11 +31,11 @@ _SLICE_BLOCKS: Final = 16
 def verify_far(
     fs: FileSystem, folder: str, saved: Mapping[str, Any], report: Report
 ) -> Generator[None, None, None]:
-    """Check the runs that a checkpoint names (`saved`); other files there are left-overs."""
+    """Check the runs that a checkpoint names (`saved`); other files are left-overs."""
     place = f"{folder}/{FAR}"
     named = named_runs(dict(saved))
     present = set(fs.listdir(place)) if fs.exists(place) else set()
-    # Others are of the checkpoint before, or of a run that was being written.
+    # Other files belong to the checkpoint before, or to a run that was being written.
     report.files += len(present - named)
     kinds = [(INDEX_ENTRY, saved["rows"])]
     kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
@@ -72,7 +72,7 @@ def _run(
             else:
                 good = not broken(rows).any()
             if not good or int(keys[0]) <= last or not rising(keys):
-                report.damaged(name, first, "rows that do not belong to their keys")
+                report.damaged(name, first, "rows that do not match their keys")
                 return
             last = int(keys[-1])
             yield

@@ -57,16 +57,17 @@ _KNOWN = frozenset(
 def verify_folder(
     fs: FileSystem, folder: str, report: Report | None = None
 ) -> Generator[str, None, Report]:
-    """Check every checksum, chain, count and pointer; yields what it is at, returns the report.
+    """Check every checksum, chain, count and pointer.
 
-    A report that is handed in can be watched while it fills.
+    Yields the name of the part that it is checking, and returns the report. The caller may pass a
+    report to read it meanwhile.
     """
     report = report or Report()
     for name in fs.listdir(folder):
         if name in (INCOMING, COPIED, PLACING):
             report.note(name, 0, "a copy of a leader's folder that is not in place yet")
         elif name == MARK or name.startswith(ASIDE):
-            report.note(name, 0, "what was damaged; a copy takes its place")
+            report.note(name, 0, "damaged data that a copy from another node replaces")
         elif name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
     positions, newest = _checkpoints(fs, folder, report)
@@ -85,33 +86,33 @@ def verify_folder(
 
 
 def _member(fs: FileSystem, folder: str, report: Report) -> int:
-    """Which node of a cluster the folder belongs to; 0 without one."""
+    """The node of a cluster that the folder belongs to; 0 = no cluster."""
     if not fs.exists(f"{folder}/{META}"):
         return 0
     report.files += 1
     try:
         load_meta(fs, f"{folder}/{META}")
     except MetaDamagedError as error:
-        # It forgot its promises, so it does not vote before a leader lets it in again.
-        report.damaged(META, 0, f"{error}; the node joins anew as a learner")
+        # The node's promises are lost, so it must not vote before a leader adds it again.
+        report.damaged(META, 0, f"{error}; the node rejoins as a learner")
     return node_of(fs, folder)
 
 
 def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
-    """The id index. Whatever is wrong with it, a start makes it anew from the rows.
+    """Verify the id index; if it is damaged, a start rebuilds it from the rows.
 
     Ids of frames below `after`, the newest checkpoint's position, must be in it.
     """
     path = f"{folder}/ids"
     if not fs.exists(f"{path}/{INDEX}"):
         if after:
-            report.note("ids", 0, "missing; a start makes it anew")
+            report.note("ids", 0, "missing; a start rebuilds it")
         return
     try:
         stored = read_stored(fs, path)
         report.files += 1
         if stored.position < after:
-            what = f"it is whole up to {stored.position} only"
+            what = f"it is complete only up to {stored.position}"
             raise CorruptionError(what, path=f"{path}/{INDEX}", position=0)
         for run in open_runs(fs, path, stored):
             report.files += 1
@@ -120,12 +121,12 @@ def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[s
                 yield "ids"
             run.close()
     except CorruptionError as error:
-        what = f"{error.what}; a start makes the id index anew"
+        what = f"{error.what}; a start rebuilds the id index"
         report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
 
 
 def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None, T]:
-    """The same work, which says what it is at; returns what that returns."""
+    """Run `work`, yielding `label` at each of its yields; return its result."""
     while True:
         try:
             next(work)
@@ -137,7 +138,7 @@ def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None
 
 @dataclass(slots=True)
 class _Newest:
-    """What the newest whole checkpoint says about hours; empty without one."""
+    """The hours of the newest intact checkpoint; empty without one."""
 
     counts: dict[int, HourCounts] = field(default_factory=dict)
     floor: int = 0
@@ -145,19 +146,19 @@ class _Newest:
     position: int = 0
     epoch: int = 0
     groups: dict[int, list[Group]] | None = None
-    """Where states alone do not tell what lives: the groups of each topic."""
+    """The groups of each topic, where states alone do not tell which rows are living."""
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
-    """Of each whole checkpoint, oldest first: what its keyspace comes back from, its position."""
+    """For each intact checkpoint, oldest first: the base of its keyspace, and its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
-    """Of the same: what they say about transactions."""
+    """For the same checkpoints: their transactions."""
     id_key: bytes = b""
     """Key of the hashes of ids."""
     far: Mapping[str, Any] | None = None
-    """What it says of far hours."""
+    """Its far hours."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
-    """Positions of the whole checkpoints, oldest first; what the newest says."""
+    """Positions of the intact checkpoints, oldest first, and the hours of the newest."""
     positions: list[int] = []
     newest = _Newest()
     bases: list[tuple[KeyspaceBase, int]] = []
@@ -203,17 +204,17 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
         (TICK_SLOT_STRIDE + TICK_SLOT_SIZE, len(raw)),
     ):
         if any(raw[first:last]):
-            report.damaged("tick", first, "bytes where nothing is ever written")
+            report.damaged("tick", first, "bytes in a gap that is never written")
     whole = raw
     for slot in range(2):
         raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
         found = decode_slot(raw)
         if found is not None:
-            # The older one may speak of a log that was cut since.
+            # The older slot may be about a part of the log that was cut since.
             if found[1] > newest:
                 durable_end, newest = found[0].durable_end, found[1]
         elif any(raw):
-            report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one counts")
+            report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one is used")
     file.close()
     return durable_end
 
@@ -226,7 +227,7 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
 
 
 def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
-    """Whether an hour's folder holds the rows that the checkpoint counts."""
+    """Whether an hour's folder has the rows that the checkpoint counts."""
     with closing(DelayHour(fs, path, hour)) as files:
         return files.holds_rows_before(newest.position, newest.epoch)
 
@@ -258,8 +259,8 @@ def _hours(
         hours, index = refs >> HOUR_SHIFT, refs & INDEX_MASK
         for hour in np.unique(hours).tolist():
             known = table.get(hour)
-            # Frames behind the checkpoint may have made more rows than it counts, and hours that
-            # ended may be gone while others still name them.
+            # Frames behind the checkpoint may have added rows that it does not count, and ended
+            # hours may have been removed while rows of other hours still refer to them.
             open_ended = log.changed or (known is None and hour < floor)
             most = 1 << 32 if open_ended else (known.rows if known is not None else 0)
             good |= (hours == hour) & (index >= 1) & (index <= most)
@@ -273,7 +274,7 @@ def _hours(
             report.note(name, 0, "an ended hour that was being removed")
             continue
         if known.rows and known.ended and not _is_old(fs, f"{folder}/{name}", hour, newest):
-            # Removed behind the checkpoint; new rows came after the clock was set back.
+            # The hour was removed after the checkpoint; new rows came after the clock was set back.
             known = HourCounts()
         check = HourCheck(within, name, hour, known.rows, is_row)
         for _ in check.run():

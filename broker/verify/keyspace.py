@@ -40,11 +40,11 @@ def verify_keyspace(
                 what = f"{size} bytes, the checkpoint names {base.size}"
                 report.damaged(f"{FOLDER}/{name}", 0, what)
         if name not in wanted and bases:
-            report.note(f"{FOLDER}/{name}", 0, "no checkpoint names it")
+            report.note(f"{FOLDER}/{name}", 0, "a snapshot that no checkpoint names")
     for base, position in bases:
         first, last = (bisect_left(log.keyspace, at) for at in (base.position, position))
         if base.position < log.first and base.frames:
-            what = f"the log begins here, the keyspace needs it from {base.position} on"
+            what = f"the log begins here, but the keyspace needs it from {base.position} on"
             report.damaged("log", log.first, what)
         elif base.frames != last - first:
             what = f"{last - first} frames of the keyspace up to {position}, not {base.frames}"
@@ -54,7 +54,7 @@ def verify_keyspace(
 def _file(
     fs: FileSystem, folder: str, name: str, report: Report
 ) -> Generator[None, None, int | None]:
-    """Check one file; returns its size if it is whole."""
+    """Check one file; return its size if it is intact."""
     report.files += 1
     file = fs.open(f"{folder}/{FOLDER}/{name}")
     try:

@@ -1,4 +1,4 @@
-"""How many rows of an hour live, by what a checkpoint says about topics, groups and floors.
+"""Counts the living rows of an hour, by a checkpoint's topics, groups and floors.
 
 Where a topic has several groups a row lives once for each that has to see it, and what lies below
 a floor has ended without a state that says so: then the states alone do not tell.
@@ -43,14 +43,14 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
             fill_group(group, saved)
             groups.append(group)
         plain &= [group.number for group in groups] == [DEFAULT_GROUP] and not groups[0].floor
-    # The rows of a topic that was dropped live for nobody.
+    # Rows of a dropped topic are living in no group.
     return None if plain and len(out) == members["next_topic"] - 1 else out
 
 
 def count_living(
     fs: FileSystem, place: str, rows: int, groups: Mapping[int, list[Group]]
 ) -> Generator[None, None, int]:
-    """Living ones of an hour's first `rows` rows, once for each group."""
+    """The living ones of an hour's first `rows` rows, counted once for each group."""
     living = 0
     index = fs.open(path_of(fs, place, "delay.index"))
     states: dict[int, File] = {}
@@ -79,7 +79,7 @@ def count_living(
 
 
 def _entries(file: File | None, first: int, count: int) -> StateArray:
-    """States of rows; a file that is not there or too short reads as zeros."""
+    """States of rows; a missing or short file reads as zeros."""
     size = count * STATE_ENTRY_SIZE
     raw = b"" if file is None else file.pread(size, first * STATE_ENTRY_SIZE)
     return np.frombuffer(raw.ljust(size, b"\0"), STATE_ENTRY)

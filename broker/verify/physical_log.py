@@ -27,7 +27,7 @@ from delaylog.storage.log.log_reader import (
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What the log holds: [first, end), and whether frames from `after` on change anything."""
+    """The extent of the log, [first, end), and whether frames from `after` on change anything."""
 
     first: int
     end: int
@@ -37,7 +37,7 @@ class LogRange:
     transactions: list[int] = field(default_factory=list)
     """Positions of TXN frames."""
     id_key: bytes = b""
-    """Key of the hashes of ids, where the frame that assigned it is still in the log."""
+    """The key of the id hashes, if the frame that assigned it is still in the log."""
 
 
 def verify_log(
@@ -52,7 +52,7 @@ def verify_log(
     bases = segment_bases(fs, place) if fs.exists(place) else []
     if not bases:
         if max(after, durable_end) > 0:
-            report.damaged("log", 0, f"no segment is there; it was durable to {durable_end}")
+            report.damaged("log", 0, f"no segment exists; the log was durable up to {durable_end}")
         return LogRange(0, 0, changed=False)
     changed = False
     keyspace: list[int] = []
@@ -99,5 +99,5 @@ def verify_log(
             report.note(name, end, f"a torn tail of {left} bytes; a start cuts it")
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
-        report.damaged(name, end, f"the log ends here; it was durable to {durable_end}")
+        report.damaged(name, end, f"the log ends here; it was durable up to {durable_end}")
     return LogRange(bases[0], end, changed, keyspace, transactions, id_key)

@@ -1,4 +1,4 @@
-"""What a verification found: damage, and things worth knowing that a start repairs by itself."""
+"""The report of a verification: damage, and notes about things that a start repairs by itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong (or worth a note), and where."""
+    """One damage or note, and its place."""
 
     path: str
     """Relative to the data folder."""
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Damage and notes of one folder, with what was read."""
+    """Damage and notes of one folder, and the amounts that were read."""
 
     damage: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Report:
         self.damage.append(Finding(path, position, what))
 
     def note(self, path: str, position: int, what: str) -> None:
-        """Add something that is no damage."""
+        """Add a finding that is not damage."""
         self.notes.append(Finding(path, position, what))
 
     def as_dict(self) -> dict[str, Any]:

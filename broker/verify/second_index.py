@@ -1,8 +1,8 @@
-"""Tell rot of a second index from what a power cut may leave of one.
+"""Distinguishes corruption of a second index from the state that a power cut may leave.
 
-The file is written in place, so a cut leaves some of its sectors as they were before: each entry
-is then that of one version or another, and the header that of one version, all of which can be
-worked out from the rows. Anything else is no cut but damage.
+The file is written in place, so a power cut may leave some sectors as they were before: then each
+entry belongs to one of several versions, and so does the header. All of them can be computed from
+the rows. Any other content is damage.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def judge_second_index(
 ) -> tuple[int, str] | None:
     """(offset, what is wrong) of a file that cannot be decoded; None if it is merely torn."""
     if len(raw) > FILE_HEADER_SIZE + HOUR_SECONDS * SECOND_ENTRY_SIZE:
-        return 0, f"{len(raw)} bytes are too many"
+        return 0, f"the file is too large: {len(raw)} bytes"
     head = raw[:FILE_HEADER_SIZE]
     if any(head):
         covers = FILE_HEADER.unpack(head.ljust(FILE_HEADER_SIZE, b"\0"))[3]
         if covers > row_count:
-            return 0, f"it says that it covers {covers} rows of {row_count}"
+            return 0, f"the header says that it covers {covers} rows, of {row_count}"
         parts = [
             (read_rows(first, min(first + _PART_ROWS - 1, covers)), hour)
             for first in range(1, covers + 1, _PART_ROWS)
         ]
         if rebuild(parts).encode()[:FILE_HEADER_SIZE] != head:
-            return 0, "a header that is not the one written"
+            return 0, "the header does not match the rows"
     whole = (len(raw) - FILE_HEADER_SIZE) // SECOND_ENTRY_SIZE
     if whole <= 0:
         return None
@@ -60,4 +60,4 @@ def judge_second_index(
         return None
     second = int(np.flatnonzero(~sound)[0])
     where = FILE_HEADER_SIZE + second * SECOND_ENTRY_SIZE
-    return where, f"second {second}: an entry that was never true"
+    return where, f"second {second}: an entry that matches no version of the file"

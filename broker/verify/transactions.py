@@ -1,4 +1,4 @@
-"""Verify what checkpoints say is staged: each part that may still be read stands in the log."""
+"""Verify staged transactions: the log has each part that a checkpoint may still need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delaylog.storage.log.transaction_frames import PART, PartArray
 
 
 def verify_staged(saved: list[Mapping[str, Any]], log: LogRange, report: Report) -> None:
-    """`saved` = of each checkpoint that is whole, what it says about transactions."""
+    """`saved` = the transactions of each intact checkpoint."""
     there = np.array(log.transactions, np.uint64)
     missing: dict[int, str] = {}
     for members in saved:
@@ -22,7 +22,7 @@ def verify_staged(saved: list[Mapping[str, Any]], log: LogRange, report: Report)
             for position in positions[~np.isin(positions, there)].tolist():
                 missing.setdefault(position, name)
     for position, name in sorted(missing.items()):
-        report.damaged("log", position, f"a part of transaction {name!r} is not there")
+        report.damaged("log", position, f"a part of transaction {name!r} is missing")
 
 
 def _needed(members: Mapping[str, Any]) -> Iterator[tuple[str, PartArray]]:

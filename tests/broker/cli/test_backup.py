@@ -321,7 +321,7 @@ def test_where_a_backup_may_go(
     for words, reason in (
         ((tmp_path / "nothing", tmp_path / "b"), "is not a data folder"),
         ((data, tmp_path / "there"), "exists"),
-        ((data, tmp_path / "no" / "b"), "is no folder"),
+        ((data, tmp_path / "no" / "b"), "is not a folder"),
         ((data, data / "b"), "inside the data folder"),
         ((data, tmp_path / "mine"), "'letter'"),
     ):
