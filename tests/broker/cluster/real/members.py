@@ -175,8 +175,7 @@ class Life:
         member.transport.off()  # type: ignore[attr-defined]
         member.stopping = node._stopping = True
         member.cancel_timers()
-        if node._timer is not None:
-            node._timer.cancel()
+        node.releases.cancel()
         if member._succession._task is not None:
             member._succession._task.cancel()
         if member._succession._looking is not None:
