@@ -325,7 +325,7 @@ def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
 
     taken = broker.receive("t")
     with monkeypatch.context() as patched:
-        patched.setattr(nodes[0].engine.state.hours, "count_living", interrupted)
+        patched.setattr(nodes[0].engine.state.hours.counts, "count_living", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broker.ack(taken)
     with pytest.raises(ClosedError, match=r"interrupted .* by KeyboardInterrupt: close this"):

@@ -14,7 +14,7 @@ from tests.broker.cluster.random_operator.legal import Action
 
 MISUSE_STATUS = 2
 REMEDY = {
-    "old copy": ("it is an old copy", "aside in a folder damaged-TIME and fetches a copy"),
+    "old copy": ("it is an old copy", "moves its data to a folder damaged-TIME and fetches a copy"),
     "twin": ("two processes serve as node", "stop one of them"),
     "other node": ("is that of node", "serve the folder with --node"),
     "other name": ("belongs to another cluster", "serve the folder with the cluster file"),
