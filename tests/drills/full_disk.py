@@ -48,7 +48,7 @@ DRAIN_TIMEOUT_S = 20.0
 RETURN_TIMEOUT_S = 10.0
 STARTED = '"message":"replayed '
 """The first line of a process: it may need the reserve before it serves."""
-FROM_RESERVE = "the rest goes on from the reserve"
+FROM_RESERVE = "everything else uses the reserve"
 OPEN_STATES = ("waiting", "ready", "leased")
 
 
