@@ -15,12 +15,13 @@ import pytest
 from delaylog.storage.hours import hour_store
 from delaylog.storage.hours.far import far_merges, run_stack
 from tests.broker.backup.test_backup import test_a_backup_is_one_moment, torn
-from tests.broker.engine import test_whole_queue
 from tests.broker.engine.test_standby import test_the_same_hours
+from tests.broker.engine.test_whole_queue import test_the_whole_queue_agrees_with_a_model
 
 __all__ = [
     "test_a_backup_is_one_moment",
     "test_the_same_hours",
+    "test_the_whole_queue_agrees_with_a_model",
     "torn",
 ]
 
@@ -29,14 +30,6 @@ __all__ = [
 def one_near_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hour_store, "NEAR_HOURS", 1)
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
-
-
-@pytest.mark.parametrize("world", ["plain", "small", "power cuts"])
-def test_the_whole_queue_agrees_with_a_model(monkeypatch: pytest.MonkeyPatch, world: str) -> None:
-    """Compaction is open here: after a step of the clock over the border of the far tier, `verify`
-    counts other living rows of an hour that came near than the checkpoint does.
-    """
-    test_whole_queue.test_the_whole_queue_agrees_with_a_model(monkeypatch, world)
 
 
 def test_replaced_far_timers_leave_the_tier(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
