@@ -42,8 +42,8 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
             group = Group(saved["number"], saved["name"], _no_run)
             fill_group(group, saved)
             groups.append(group)
-        plain &= [group.number for group in groups] == [DEFAULT_GROUP] and not groups[0].floor
-    # Rows of a dropped topic are living in no group.
+        plain &= topic["next_group"] == DEFAULT_GROUP + 1 and [g.floor for g in groups] == [0]
+    # Rows of a dropped topic or group live in no group, and have no state any more.
     return None if plain and len(out) == members["next_topic"] - 1 else out
 
 

@@ -79,11 +79,11 @@ class MemoryLog:
 
     def cut(self, position: int) -> None:
         self.cuts.append(position)
-        self._drop(position)
+        self.drop(position)
         self.durable_end = min(self.durable_end, position)
         self.changes += 1
 
-    def _drop(self, position: int) -> None:
+    def drop(self, position: int) -> None:
         del self.data[position:]
         del self.ends[bisect_left(self.ends, position + 1) :]
         self.epochs.cut(position)
@@ -114,7 +114,7 @@ class MemoryLog:
         """After a kill, or after a power cut if there is a `random` to say what it left."""
         if random is not None:
             bounds = [end for end in self.ends if end > self.durable_end]
-            self._drop(random.choice([self.durable_end, *bounds]))
+            self.drop(random.choice([self.durable_end, *bounds]))
         self.changes += 1
         self.durable_end = self.end
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from delaylog.broker.engine.model import FoundMessage
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.views.trace import Trace
+from delaylog.broker.engine.views.message_trace import Trace
 from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
 from delaylog.storage.messages.records import Record
 

@@ -20,7 +20,7 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
-from delaylog.broker.engine.views.trace import Traces
+from delaylog.broker.engine.views.message_trace import Traces
 from delaylog.storage.messages.records import split_record
 
 

@@ -40,6 +40,20 @@ def busy(host: Any) -> None:
     host.reschedule(["m2-5", "m2-6"], host.now_ms + 5 * HOUR)
 
 
+def test_messages_of_a_dropped_group_are_not_missed(open_host: Callable[..., Any]) -> None:
+    """A nack makes a row that one group alone has. Once the group is dropped, no state says that
+    the row has ended, and the checkpoint does not count it.
+    """
+    host = open_host()
+    host.put_group("a")
+    host.send(5)
+    host.nack(host.receive(3, group="a"), delay=60_000)
+    host.drop_group("a")
+    host.checkpoint()
+    report = verify(host.folder)
+    assert (report.damage, report.notes) == ([], [])
+
+
 @pytest.mark.parametrize(
     "end", ["at once", "flushed", "checkpoint", "checkpoint and more", "hours later"]
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.lookup.find_messages import find_ids
-from delaylog.broker.engine.views import trace as life_module
-from delaylog.broker.engine.views.trace import EVENTS, Trace, Traces
+from delaylog.broker.engine.views import message_trace as life_module
+from delaylog.broker.engine.views.message_trace import EVENTS, Trace, Traces
 from delaylog.storage.layout import HOUR_MS
 
 
