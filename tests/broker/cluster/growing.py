@@ -43,6 +43,8 @@ class Growing(ThreeNodes):
             self.file_for(node, nodes)
         self.start(*nodes, new_cluster=True)
         self.until(lambda: self.status(self.leader())["version"], "the log never knew its members")
+        # A founder that starts late may begin as a learner, until the leader has heard of it.
+        self.until(lambda: len(self.voters()) == len(nodes), "not every founder votes")
 
     def change(self, action: str, *nodes: int, **contact: Any) -> Answer:
         """Ask the leader."""

@@ -209,7 +209,8 @@ def test_a_node_keeps_what_the_others_have_lost(nodes: Growing) -> None:
     nodes.until(lambda: nodes.status(keeper).get("role") == "quarantined")
     assert "acknowledged are missing" in nodes.status(keeper)["error"]
     assert "acknowledged are missing" in nodes.log_path(keeper).read_text()
-    assert nodes.call(keeper, "GET", "/readyz").status == 503
+    # It serves HTTP a moment after it has met the others.
+    nodes.until(lambda: nodes.call(keeper, "GET", "/readyz").status == 503)
     metrics = nodes.call(keeper, "GET", "/metrics").body.decode()
     assert "delaylog_cluster_lost_commits_total 1.0" in metrics
     path = "/v1/topics/t/messages/b?read=local"
