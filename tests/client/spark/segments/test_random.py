@@ -98,7 +98,7 @@ class Run:
             host.topic,
             group,
             f"c{self.made}",
-            claims.Asked(count_max=5, now_ms=host.now_ms),
+            claims.ReceiveRequest(count_max=5, now_ms=host.now_ms),
             lease_ms=self.random.choice((500, 90_000)),
         )
         host.engine.run_inline(claims.make_work(state, one, lambda: host.now_ms))
