@@ -1,10 +1,10 @@
-"""The clocks, threads and random bytes that a node takes from the machine it runs on.
+"""What a node takes from the machine it runs on: clocks, threads and random bytes.
 
-`Machine` is the seam. A test or a simulation passes one whose time it advances itself and whose
-workers run inline, so that the whole node runs in one thread. `RealMachine` is the only
-implementation in the product, and this module is the only one of the host that imports `time`,
-`threading` and similar modules (an import contract ensures that). Files have a separate seam:
-`storage.files.FileSystem`.
+`Machine` is the seam. A test or a simulation passes one whose time it moves itself and whose
+workers run inline; `RealMachine` is the implementation in the product. An import contract keeps
+`time`, `threading` and the like out of `calls`, `host`, `resp` and `web`, apart from this module
+and the modules that observe the process itself. The cluster and the embedded broker still use
+their own clocks and threads. Files have a seam of their own: `storage.files.FileSystem`.
 """
 
 from __future__ import annotations

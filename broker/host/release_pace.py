@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 0.1
-"""Largest share of the loop's time that releases take."""
+"""Share of the loop's time that releases take while the pause is between its bounds."""
 LONGEST_S: Final = 0.008
 """The longest pause: the lateness that a fully loaded loop adds."""
 SMOOTHING: Final = 1 / 8
