@@ -1,4 +1,4 @@
-"""`delaylog drill`: tests the fail-over of a cluster whose nodes it starts on this machine."""
+"""`delaylog drill`: tests the failover of a cluster whose nodes it starts on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delaylog.broker.host.config import ConfigError
 
 
 def drill_command(args: argparse.Namespace) -> int:
-    """0 when every invariant held; 1 when one was broken, and then the folder is kept."""
+    """Run a drill. Return 0 if every invariant held, else 1; then the folder is kept."""
     if args.rounds < 1:
         raise ConfigError("--rounds must be 1 or more")
     prepare(args.name)

@@ -1,5 +1,6 @@
-"""Failover drills: real nodes, a load that writes down what it sees, and one fault again and again.
+"""Failover drills: a real cluster of three nodes under load, and one kind of fault, round by round.
 
-A drill needs nothing but this package, and everything that it starts ends with it. The nodes are
-unchanged `delaylog serve` processes; what was promised is judged from outside, by the history.
+The nodes are unchanged `delaylog serve` processes. The load records every call and answer, and the
+promises are checked from this history. A drill ends every process that it has started. First file:
+`run`.
 """

@@ -1,10 +1,9 @@
-"""After a drill: the folders of nodes that ended cleanly hold the same hours, and each is sound.
+"""Compares the data folders of all nodes after a drill, and verifies each of them.
 
-Rows, records, second indexes and states follow from the log alone, so they are the same byte by
-byte whoever led. What may differ is how they were flushed (`extents`), and an hour whose messages
-have all ended, which each node removes when its own checkpoints allow it. An hour that a node has
-compacted is its own too; `verify` judges it, as it does the runs of the far tier, which each node
-writes and merges at its own times.
+Rows, records, second indexes and states are determined by the log alone, so they are equal byte by
+byte on all nodes. Some things may differ, because each node does them in its own time: the ranges
+in which it flushed an hour (`extents`), the removal of ended hours, compaction, and the runs of the
+far tier. Only `verify` checks compacted hours and runs.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Comparison:
-    """What was compared and what was not the same."""
+    """How much was compared, and what was damaged or different."""
 
     hours: int = 0
     rows: int = 0
@@ -46,7 +45,7 @@ class Comparison:
 
 
 def compare(folders: Mapping[int, Path]) -> Comparison:
-    """Every hour that two nodes have, file by file, and `delaylog verify` of each folder."""
+    """Verify each folder, and compare every hour that two nodes have, file by file."""
     found = Comparison()
     for node, folder in folders.items():
         report = Report()
@@ -60,7 +59,7 @@ def compare(folders: Mapping[int, Path]) -> Comparison:
         hours |= both
         for hour in sorted(both):
             if _compacted(left, hour) or _compacted(right, hour):
-                # Each node removes what has ended by itself; that its files agree, verify says.
+                # Each node compacts in its own time. `verify` has checked these files.
                 continue
             for name in sorted((_files(left, hour) | _files(right, hour)) - _OWN):
                 at = _difference(left / "hours" / hour / name, right / "hours" / hour / name)
@@ -72,7 +71,7 @@ def compare(folders: Mapping[int, Path]) -> Comparison:
 
 
 def _hours(folder: Path) -> set[str]:
-    """Names of hours that have whole folders: a far hour may have the begin of one."""
+    """Names of the near hours that have folders; the folder of a far hour may be incomplete."""
     place = folder / "hours"
     if not place.is_dir():
         return set()
@@ -85,7 +84,7 @@ def _hours(folder: Path) -> set[str]:
 
 
 def _far_hours(folder: Path) -> HourTable:
-    """What the newest checkpoint says about hours."""
+    """The hours of the newest checkpoint, to tell far hours from near ones."""
     fs, table = ReadOnlyFileSystem(), HourTable()
     for name in checkpoint_names(fs, str(folder))[-1:]:
         found = read_checkpoint(fs, str(folder / name))
@@ -100,7 +99,7 @@ def _files(folder: Path, hour: str) -> set[str]:
 
 
 def _compacted(folder: Path, hour: str) -> bool:
-    """Whether a node has written an hour anew."""
+    """Whether the node has compacted this hour."""
     path = folder / "hours" / hour / "extents"
     raw = path.read_bytes() if path.exists() else b""
     extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
@@ -108,14 +107,14 @@ def _compacted(folder: Path, hour: str) -> bool:
 
 
 def _row(name: str, at: int) -> str:
-    """Which row a byte belongs to, where rows have one size."""
+    """The row that a byte belongs to, as text; empty for files without rows of a fixed size."""
     if name == "delay.index":
         return f" (row {at // INDEX_ENTRY_SIZE})"
     return f" (row {at // STATE_ENTRY_SIZE})" if name.startswith("state") else ""
 
 
 def _difference(left: Path, right: Path) -> int | None:
-    """The first byte that differs; what is not there counts as zeros, as a hole in a file does."""
+    """Offset of the first different byte, or None. Missing bytes count as zeros, like holes."""
     at = 0
     with _open(left) as one, _open(right) as other:
         while True:

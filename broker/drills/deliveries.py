@@ -1,9 +1,8 @@
-"""What was handed out, message by message: which deliveries repeat one under an open lease.
+"""All deliveries of a drill, and the repeats: messages delivered again during an open lease.
 
-Times are those that brokers stated in their answers, so it does not matter how long an answer was
-under way. A message that comes again although its lease had not ended and was not given back was
-handed out by somebody who did not know of the lease: that is what a fail-over may do to the last
-moments before it, and to nothing else.
+Times are those in the brokers' answers, so network delay does not matter. A message that is
+delivered again although its lease had neither expired nor been given back came from a node that did
+not know the lease. A failover may repeat only the deliveries of the last moments before it.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEASE_TOLERANCE_MS = 5
-"""A lease's end is rounded, and two nodes told the times."""
+"""The end of a lease is rounded, and the two times may come from two nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A delivery that was made again."""
+    """A second delivery of a message during its first lease."""
 
     id: str
     first_ms: int
-    """When it was handed out, and when again, as stated."""
+    """Times of the first and the second delivery, by the brokers' clocks."""
     second_ms: int
     lease_ms: int
-    """How much of the first lease was left."""
+    """The rest of the first lease at the second delivery."""
 
 
 class Deliveries:
@@ -35,41 +34,41 @@ class Deliveries:
         self.early = 0
         self.repeats: list[Repeat] = []
         self._open: dict[str, tuple[int, int]] = {}
-        """Id -> when it was handed out, and until when it is leased."""
+        """Id -> (time of the delivery, end of the lease)."""
         self._handed: list[tuple[int, int, int]] = []
-        """When, by which node, how many."""
+        """(time, node, number of messages) of each answered receive."""
 
     def take(
         self, node: int, ids: Sequence[str], dues_ms: Sequence[int], *, now_ms: int, until_ms: int
     ) -> None:
-        """An answer of a receive: handed out at `now_ms`, leased until `until_ms`."""
+        """Add the answer of a receive: delivered at `now_ms`, leased until `until_ms`."""
         for name, due_ms in zip(ids, dues_ms, strict=True):
             if now_ms < due_ms:
                 self.early += 1
             lease = self._open.get(name)
             if lease is not None:
-                self._look(name, lease, now_ms)
+                self._check_repeat(name, lease, now_ms)
             self._open[name] = (now_ms, until_ms)
         self.count += len(ids)
         self._handed.append((now_ms, node, len(ids)))
 
-    def _look(self, name: str, lease: tuple[int, int], now_ms: int) -> None:
+    def _check_repeat(self, name: str, lease: tuple[int, int], now_ms: int) -> None:
         first_ms, until_ms = lease
-        # Answers of two calls may cross: the earlier one is the first, whichever is read first.
+        # The client may read the answers of two calls in the wrong order; the times decide.
         left_ms = until_ms - max(now_ms, first_ms)
         if left_ms > LEASE_TOLERANCE_MS:
             self.repeats.append(Repeat(name, min(first_ms, now_ms), max(first_ms, now_ms), left_ms))
 
     def give_back(self, ids: Sequence[str]) -> None:
-        """These may come again: a nack was sent."""
+        """Note that a nack was sent for these messages, so that they may be delivered again."""
         for name in ids:
             self._open.pop(name, None)
 
     def last_handed_ms(self, node: int, first_ms: float, last_ms: float) -> int | None:
-        """When that node last handed something out within a stretch."""
+        """Time of the node's last delivery between two times, both included, or None."""
         found = [at for at, by, _ in self._handed if by == node and first_ms <= at <= last_ms]
         return max(found, default=None)
 
     def handed_between(self, node: int, first_ms: float, last_ms: float) -> int:
-        """How many messages that node handed out in a stretch, both ends included."""
+        """Number of messages that the node delivered between two times, both included."""
         return sum(n for at, by, n in self._handed if by == node and first_ms <= at <= last_ms)

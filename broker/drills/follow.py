@@ -1,8 +1,8 @@
-"""A client that follows the leader: one attempt a call, and where the next one goes.
+"""A client that follows the leader. Each call is one attempt at the node believed to lead.
 
-It does what a good SDK does, in the open: 307 names the leader, a node that is gone or silent is
-left for the next one. An attempt either was answered, was certainly not carried out (`NotDone`),
-or nobody knows (`Unclear`); what may be repeated is the caller's affair.
+A 307 names the leader. After a failed or timed-out attempt the next one goes to the next node. An
+attempt was answered, was certainly not carried out (`NotDone`), or has an unknown outcome
+(`Unclear`). The caller decides what to repeat.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Final
 import aiohttp
 
 ATTEMPT_S: Final = 0.3
-"""A node that says nothing for so long beyond what it was asked to wait is left."""
+"""Timeout of an attempt, added to the wait that the call itself asks for."""
 REDIRECT: Final = 307
 NOT_READY: Final = 503
 
 
 class AttemptFailed(Exception):
-    """The call was not answered; the route leads elsewhere now."""
+    """The call was not answered. The route now points to another node."""
 
 
 class NotDone(AttemptFailed):
-    """It never reached a node that would carry it out."""
+    """The call certainly had no effect: no connection, or the node was not the leader."""
 
 
 class Unclear(AttemptFailed):
-    """It may have been carried out, now or later."""
+    """The call may have been carried out, or may still be."""
 
 
 class Refused(Exception):
-    """The leader answered that it will not do this."""
+    """The leader refused the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Answered:
 
 
 class Route:
-    """Where the leader is thought to be, shared by all calls of a drill."""
+    """The node believed to lead, shared by all calls of a drill."""
 
     def __init__(self, urls: Mapping[int, str]) -> None:
         self._urls = dict(urls)
@@ -54,7 +54,7 @@ class Route:
 
     async def __aenter__(self) -> Route:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        # aiohttp would repeat some calls by itself; a repeat must be the drill's own.
+        # aiohttp would repeat some calls by itself; only the load may repeat a call.
         self._session._retry_connection = False
         return self
 
@@ -71,7 +71,7 @@ class Route:
         wait_s: float = 0.0,
         method: str = "POST",
     ) -> Answered:
-        """One attempt. Raises AttemptFailed and Refused."""
+        """Make one attempt. Raises AttemptFailed and Refused."""
         assert self._session is not None
         node = self._at
         timeout = aiohttp.ClientTimeout(total=ATTEMPT_S + wait_s)
@@ -93,7 +93,7 @@ class Route:
             self._go_to(location, node)
             raise NotDone(f"the leader is at {location}")
         if status == NOT_READY:
-            # Also of a leader that lost its place while it carried the call out.
+            # A leader that loses its leadership during a call answers this too.
             self._leave(node)
             raise Unclear(read[:200].decode(errors="replace"))
         if status >= 300:
@@ -101,12 +101,12 @@ class Route:
         return Answered(node, read)
 
     def _leave(self, node: int) -> None:
-        """Try the next one, unless somebody has gone elsewhere already."""
+        """Move on to the next node, unless another call has changed the route already."""
         if self._at == node:
             self._at = self._order[(self._order.index(node) + 1) % len(self._order)]
 
     def _go_to(self, location: str, asked: int) -> None:
-        """Only a member that is known is gone to."""
+        """Follow a redirect, if it names another known member; otherwise try the next node."""
         for node, url in self._urls.items():
             if location.startswith(url + "/") and node != asked:
                 if self._at == asked:

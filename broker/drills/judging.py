@@ -1,8 +1,8 @@
 """The verdict of a drill: what was lost, early or repeated beyond the bound, and how long it took.
 
-`delaylog check` judges the history as a whole. What it cannot know is judged here: a repeat is
-excused by one fault only, and only for what the old leader handed out in its last 50 ms; a planned
-hand-over excuses none.
+The checker of `delaylog check` judges the whole history. This module adds a stricter rule about
+repeats: an unplanned fault excuses only repeats of what the old leader delivered in its last 50 ms,
+and a planned handover excuses none.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, Final
 
 from delaylog.broker.drills.deliveries import Deliveries
 from delaylog.broker.drills.load import LEASE_MS, Load
-from delaylog.broker.drills.rounds import NOT_LOOKED_FOR, Round
+from delaylog.broker.drills.rounds import NOT_MEASURED, Round
 from delaylog.broker.history import CheckReport, CheckSettings, check_files
 from delaylog.replication.timing import Timing
 
 WINDOW_MS: Final = Timing().gate_ms + 1
-"""The gate, and a millisecond since stated times are whole ones."""
+"""The gate, plus one because stated times are whole milliseconds."""
 RULES: Final = frozenset("ABCDEHJ")
-"""No keys here."""
+"""The rules to check. F and G are about keys, which the load does not send; I is never judged."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a drill found."""
+    """The findings of a drill."""
 
     checked: CheckReport
     rounds: Sequence[Round]
@@ -35,9 +35,9 @@ class Verdict:
     early: int
     duplicates: int
     over_bound: list[str] = field(default_factory=list)
-    """Repeats that nothing excuses."""
+    """Repeats that no fault excuses."""
     broken: list[str] = field(default_factory=list)
-    """Everything else that is wrong; empty together with the rest, it holds."""
+    """Everything else that is wrong."""
 
     @property
     def holds(self) -> bool:
@@ -48,9 +48,9 @@ class Verdict:
 def judge(
     history: Path, load: Load, rounds: Sequence[Round], *, whole: bool, clock_steps: bool
 ) -> Verdict:
-    """Read the history, and blame each repeat on its round.
+    """Check the history, and attribute each repeat to a round.
 
-    `whole` = all was drained; of a drill that broke off nobody knows what was lost.
+    `whole` = everything was drained. If the drill broke off, lost messages cannot be determined.
     """
     rules = RULES if whole else RULES - {"A"}
     settings = CheckSettings(bound_ms=0, lease_ms=LEASE_MS, rules=rules)
@@ -68,12 +68,12 @@ def judge(
     for rule, findings in checked.rules.items():
         verdict.broken += [f"rule {rule}: {v.id!r}: {v.text}" for v in findings.examples[:5]]
         if findings.violations > 5:
-            verdict.broken.append(f"rule {rule}: {findings.violations:,} in all")
+            verdict.broken.append(f"rule {rule}: {findings.violations:,} violations in all")
     return verdict
 
 
 def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
-    """Blame each repeat on the fault before its second delivery; what nothing excuses."""
+    """Attribute each repeat to the last fault before it; return the repeats without an excuse."""
     over = []
     for at, one in enumerate(rounds):
         strike = one.strike
@@ -84,7 +84,7 @@ def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
     for repeat in deliveries.repeats:
         before = [one for one in rounds if one.strike.fault_ms <= repeat.second_ms]
         if not before:
-            over.append(f"{repeat.id} was repeated before any fault: {repeat}")
+            over.append(f"{repeat.id} was delivered twice before any fault: {repeat}")
             continue
         one = before[-1]
         strike = one.strike
@@ -94,9 +94,9 @@ def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
         one.farthest_ms = max(one.farthest_ms, span_ms)
         number = rounds.index(one) + 1
         text = (
-            f"{repeat.id} was handed out {span_ms} ms before the last hand-out of node "
-            f"{strike.node} and again {repeat.second_ms - strike.fault_ms:.0f} ms after the fault, "
-            f"round {number}"
+            f"round {number}: {repeat.id} was delivered {span_ms} ms before the last delivery of "
+            f"node {strike.node}, and again {repeat.second_ms - strike.fault_ms:.0f} ms after the "
+            "fault"
         )
         if strike.planned or not strike.disturbs:
             over.append(f"{text}, which was planned" if strike.planned else text)
@@ -104,7 +104,7 @@ def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
             over.append(text)
     for number, one in enumerate(rounds, 1):
         if one.duplicates > one.allowed and not (one.strike.planned or not one.strike.disturbs):
-            over.append(f"round {number}: {one.duplicates} repeats of {one.allowed} allowed")
+            over.append(f"round {number}: {one.duplicates} repeats, {one.allowed} are allowed")
     return over
 
 
@@ -121,14 +121,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
-    """The value that so large a share of the values is not above."""
+    """The quantile `share` of ascending values, for example 0.95."""
     return ordered[max(ceil(share * len(ordered)) - 1, 0)]
 
 
 def figures(rounds: Sequence[Round]) -> dict[str, Any]:
     """The times and counts of rounds, each as median, p95 and maximum."""
     planned = [one for one in rounds if one.strike.planned]
-    # Of a planned one the pause counts: its fault begins long before anything stops.
+    # A planned handover is measured by its pauses, as the old leader serves on after the request.
     again = [one.again for one in rounds if one.again is not None and one not in planned]
     found: dict[str, Any] = {
         "serving_ms": spread([each.serving_ms for each in again]),
@@ -139,7 +139,7 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
         "farthest_repeat_ms": spread([one.farthest_ms for one in rounds]),
         "catch_up_ms": spread([one.catch_up_s * 1000 for one in rounds]),
     }
-    silent = [one for one in rounds if one.silence_ms != NOT_LOOKED_FOR]
+    silent = [one for one in rounds if one.silence_ms != NOT_MEASURED]
     if silent:
         found["send_pause_ms"] = spread([one.silence_ms[0] for one in silent])
         found["delivery_pause_ms"] = spread([one.silence_ms[1] for one in silent])

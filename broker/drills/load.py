@@ -1,8 +1,8 @@
-"""The load of a drill: senders and consumers that go on through every fault and write it all down.
+"""The load of a drill: senders and consumers that go on through every fault and record every call.
 
-A send is one batch under a producer and a sequence and is repeated until it is answered, so that
-it adds its messages once; a consumer receives, acknowledges most, gives some back and forgets a
-few. Each call is a line of the history, as the client knows it.
+A sender repeats each batch, with its producer and sequence, until it is answered: the batch is
+stored once. A consumer receives, acknowledges most messages, nacks some and forgets a few. Each
+call becomes a line of the history, with the outcome that the client knows.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SENDERS: Final = 3
 CONSUMERS: Final = 3
 BATCH: Final = 4
 SEND_EVERY_S: Final = 0.012
-"""Some 800 messages a second in all: enough that each 50 ms hand something out, little enough for
-three nodes on two cores."""
+"""Some 800 messages a second in all: every 50 ms some are delivered, and two cores can run three
+nodes."""
 AHEAD_MS: Final = (0, 600)
 BODY_BYTES: Final = 100
 LEASE_MS: Final = 2_500
@@ -45,7 +45,7 @@ WAIT_MS: Final = 200
 CONSUMER_SHAPE: Final = {"max": RECEIVE_MAX, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS}
 RETRY_S: Final = 0.01
 RETRIES_MAX: Final = 60_000
-"""A message is taken and dropped at every fault; none may die of it."""
+"""A fault may cost a message an attempt; no message may become dead by that."""
 NACK_SHARE: Final = 0.04
 FORGET_SHARE: Final = 0.02
 DRAIN_S: Final = 60.0
@@ -71,7 +71,7 @@ class Load:
     # ------------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Make the topic, then go on until `drain`."""
+        """Create the topic and start the clients, which run until `drain`."""
         settings = json.dumps({"max_retry": RETRIES_MAX}).encode()
         await self._insist(PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
         loop = asyncio.get_running_loop()
@@ -79,13 +79,13 @@ class Load:
         self._consuming = [loop.create_task(self._consume(n)) for n in range(CONSUMERS)]
 
     def check(self) -> None:
-        """Raise what ended a client: none ends by itself."""
+        """Raise the error of a client that has failed, if any."""
         for task in (*self._sending, *self._consuming):
             if task.done() and (error := task.exception()) is not None:
                 raise error
 
     async def drain(self) -> bool:
-        """Send no more and consume what is left; whether all of it came to an end."""
+        """Stop the senders and consume the rest; return whether every message has ended."""
         self._stop_sending = True
         await asyncio.gather(*self._sending)
         deadline = time.monotonic() + DRAIN_S
@@ -96,14 +96,14 @@ class Load:
             await asyncio.sleep(0.1)
         else:
             return False
-        # Whatever could still come, a second copy of something above all, comes now.
+        # Late deliveries arrive now, above all a second copy of a message.
         await asyncio.sleep(0.3)
         self._stop_consuming = True
         await asyncio.gather(*self._consuming)
         return True
 
     async def abandon(self) -> None:
-        """End at once, after a failure."""
+        """Cancel all clients, after a failure."""
         tasks = [*self._sending, *self._consuming]
         for task in tasks:
             task.cancel()
@@ -117,7 +117,7 @@ class Load:
     async def _insist(
         self, path: str, body: bytes, headers: dict[str, str], *, method: str
     ) -> Answered:
-        """Repeat a call that may be repeated until it is answered."""
+        """Repeat an idempotent call until it is answered."""
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline:
             try:
@@ -164,8 +164,8 @@ class Load:
         self.timeline.sent(Served(began_ms, ended_ms, answered.node))
         answer = decode_send_answer(answered.body)
         self.sent += len(bodies)
-        # All tries are one call: it adds its messages once, or the checker objects to messages
-        # that no answer named.
+        # All attempts are recorded as one call. If one of them added the messages again, the
+        # checker would find messages that no answer named.
         self._recorder.call(
             "send",
             t0,
@@ -202,7 +202,7 @@ class Load:
                 await self._settle(batch, random)
 
     def _take(self, batch: ReceivedBatch, served: Served) -> None:
-        # The broker's clock when it handed them out: the earlier, so the stricter, of two.
+        # The broker's time of the delivery; of two values the earlier one, which is stricter.
         granted_ms = batch.lease_until_ms - LEASE_MS
         now_ms = granted_ms if batch.now_ms is None else min(granted_ms, batch.now_ms)
         dues_ms = batch.deliver_at_ms.tolist()
@@ -227,7 +227,7 @@ class Load:
         )
 
     async def _settle(self, batch: ReceivedBatch, random: Random) -> None:
-        """Acknowledge most, give some back, forget a few: those come when the lease ends."""
+        """Acknowledge most messages, nack some, and forget a few, whose leases expire."""
         draining = self._stop_sending
         acked, nacked = [], []
         for row in range(batch.n):
@@ -259,7 +259,7 @@ class Load:
             if isinstance(failed, NotDone):
                 oks = [False] * len(refs)
         finally:
-            # A drill that breaks off leaves calls of which nobody knows what became.
+            # If the drill is cancelled here, the call is recorded with an unknown outcome.
             leases = [_receipt(batch, ref) for ref in refs]
             self._recorder.call(verb, t0, int(wall_ms()), None, ids=ids, leases=leases, oks=oks)
 

@@ -1,4 +1,4 @@
-"""What nodes say of themselves in their logs: where they handed over and where they went on."""
+"""Reads the nodes' logs: where a leader handed over, and where the next one began."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEADS = "this node leads"
 
 
 class LogMark:
-    """A place in the log of each node, and what came behind it."""
+    """The end of each node's log at one time; reads what was logged since."""
 
     def __init__(self, nodes: dict[int, ChildBroker]) -> None:
         self._from = {
@@ -22,7 +22,7 @@ class LogMark:
         }
 
     def entries(self, starts: str) -> list[tuple[int, dict[str, Any]]]:
-        """Entries whose message starts so, with the node that wrote them."""
+        """(node, entry) of the entries since the mark whose message starts with `starts`."""
         return [
             (node, entry)
             for node, (path, offset) in self._from.items()
@@ -31,10 +31,10 @@ class LogMark:
         ]
 
     def drift(self) -> int | None:
-        """Between the tick that was handed over and the one that the next leader began with.
+        """Difference between the tick that was handed over and the next leader's first one.
 
-        In slots, and one more where the positions that they cover differ. None = nobody handed
-        over, or nobody took it.
+        The difference in seconds plus the difference in released rows. None if no node handed over
+        or the chosen node did not lead.
         """
         given = self.entries(HANDED_OVER)
         if not given:
@@ -61,6 +61,6 @@ def _entries(path: Path, offset: int) -> Iterator[dict[str, Any]]:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # A line of the interpreter's own, or one that a kill cut short.
+                continue  # A line of the Python interpreter, or a line that a kill cut short.
             if isinstance(entry, dict):
                 yield entry

@@ -1,4 +1,4 @@
-"""A drill's result for people, as a table, and for programs, as one object."""
+"""The result of a drill: an object for `--json`, and text with a table for people."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _LABELS = {
     "delivery_ms": "  first delivery after it",
     "send_pause_ms": "pause of sends, ms",
     "delivery_pause_ms": "pause of deliveries, ms",
-    "tick_drift": "tick drift, slots",
+    "tick_drift": "tick drift, seconds + rows",
     "duplicates": "duplicates",
-    "handed_out_in_50_ms": "  bound: handed out in 50 ms",
-    "farthest_repeat_ms": "  farthest, ms before",
-    "catch_up_ms": "all caught up, ms",
+    "handed_out_in_50_ms": "  bound: delivered in 50 ms",
+    "farthest_repeat_ms": "  age of the oldest repeat, ms",
+    "catch_up_ms": "all nodes caught up, ms",
 }
 
 
 def result_object(name: str, seed: int, verdict: Verdict, notes: list[str]) -> dict[str, Any]:
-    """All of it, as `--json` prints it."""
+    """The object that `--json` prints."""
     cases = sorted({one.strike.what for one in verdict.rounds})
     return {
         "drill": name,
@@ -54,7 +54,7 @@ def result_object(name: str, seed: int, verdict: Verdict, notes: list[str]) -> d
 
 
 def result_text(result: dict[str, Any]) -> str:
-    """The page for people; its last line is the verdict."""
+    """The text for people; its last line is the verdict."""
     lines = []
     for case, found in result["cases"].items():
         rounds = sum(each["case"] == case for each in result["each"])
@@ -65,7 +65,7 @@ def result_text(result: dict[str, Any]) -> str:
     lines.append("")
     lines.append(
         f"{result['sends_acknowledged']:,} messages: {result['lost']} lost, {result['early']} "
-        f"early, {result['duplicates']} duplicates, {result['duplicates_over_bound']} beyond bounds"
+        f"early, {result['duplicates']} duplicates, {result['duplicates_over_bound']} over bound"
     )
     lines += [f"note: {text}" for text in result["notes"]]
     lines += [f"BROKEN: {text}" for text in result["broken"]]

@@ -1,8 +1,8 @@
-"""What a round of a drill was, and the stage that faults act on.
+"""The record of a round, and the `Stage` that a fault works on.
 
-A fault is a coroutine that is given the stage: it strikes, says when and at whom (`Strike`), waits
-until the cluster serves again, and leaves all three nodes running and caught up. Judging comes
-later, when everything has been seen.
+A fault is a coroutine. It disturbs the cluster, records when and which node led (`Strike`), waits
+until the cluster serves again, and leaves all three nodes running and caught up. The rounds are
+judged after the last one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.broker.history import HistoryRecorder
 
 SERVING_DEADLINE_S: Final = 30.0
-"""Beyond it the cluster counts as dead; how long it took is reported, not judged."""
-NOT_LOOKED_FOR: Final = (-1.0, -1.0)
+"""After this time the drill fails. Shorter times are reported, not judged."""
+NOT_MEASURED: Final = (-1.0, -1.0)
 CALM_S: Final = (0.15, 0.45)
-"""Between rounds, so that the fault meets a different moment each time."""
+"""Random pause between rounds, so that each fault meets a different moment of the load."""
 
 
 @dataclass(slots=True)
@@ -33,41 +33,43 @@ class Strike:
     """One fault."""
 
     what: str
-    """The case, where a drill has several."""
+    """The case, for drills with several; otherwise empty."""
     node: int
-    """Who led."""
+    """The leader when the fault began."""
     fault_ms: float
+    """When the fault began."""
     after_ms: float
-    """Calls that began later were not answered by what was before the fault."""
+    """When it was complete: calls that began later were answered by the cluster after the fault."""
     leader_ms: float
-    """Until then the old leader may have handed something out."""
+    """The latest time at which the old leader may have delivered messages."""
     planned: bool = False
     disturbs: bool = True
-    """Whether the leader changes; otherwise nothing may be repeated either."""
+    """Whether the leader changed. If not, no message may be repeated."""
 
 
 @dataclass(slots=True)
 class Round:
-    """What became of it."""
+    """A fault and what was measured of it."""
 
     strike: Strike
     again: Again | None = None
-    silence_ms: tuple[float, float] = NOT_LOOKED_FOR
-    """The longest one of sends and of deliveries around it."""
+    silence_ms: tuple[float, float] = NOT_MEASURED
+    """The longest time around the fault without an acknowledged send, and without a delivery."""
     drift: int | None = None
-    """Of a planned one: slots between the tick that was handed over and the one gone on from."""
+    """Of a planned handover: see `LogMark.drift`."""
     catch_up_s: float = 0.0
     duplicates: int = 0
+    """Messages that were delivered again during their lease."""
     allowed: int = 0
-    """What was handed out in the last 50 ms before."""
+    """Messages that the old leader delivered in its last 50 ms: the bound of `duplicates`."""
     farthest_ms: int = 0
-    """How long before the last hand-out the farthest repeated one was made."""
+    """Age of the oldest repeated delivery when the old leader made its last delivery."""
     note: str = ""
 
 
 @dataclass
 class Stage:
-    """What a fault may touch."""
+    """The cluster, the load and the records of a drill, for the faults."""
 
     trio: Trio
     load: Load
@@ -75,9 +77,9 @@ class Stage:
     random: Random
     rounds: list[Round] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """What a fault saw that may not be."""
+    """Violations that a fault itself has observed."""
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """Remarks for the report."""
 
     async def calm(self) -> None:
         """Let the load run for a moment; raises if a client or a node has ended."""
@@ -86,7 +88,7 @@ class Stage:
         self.trio.check()
 
     async def serving_again(self, strike: Strike) -> Round:
-        """Wait for it and note the round. Raises DrillError beyond the deadline."""
+        """Wait until the cluster serves again, and add the round. Raises DrillError."""
         self.load.check()
         timeline = self.load.timeline
         again = await timeline.serving_again(strike.fault_ms, strike.after_ms, SERVING_DEADLINE_S)
@@ -100,14 +102,14 @@ class Stage:
         self.rounds.append(one)
         if again is None:
             logs = "\n".join(f"node {n}: {b.log_tail()}" for n, b in self.trio.nodes.items())
-            raise DrillError(f"not serving within {SERVING_DEADLINE_S:.0f} s\n{logs}")
+            raise DrillError(f"the cluster did not serve within {SERVING_DEADLINE_S:.0f} s\n{logs}")
         return one
 
     @asynccontextmanager
     async def undisturbed(self, what: str, leader: int) -> AsyncIterator[Round]:
-        """A fault that should leave the leader where it is; if it does not, that is allowed.
+        """Record a fault that need not change the leader, and the longest pauses during it.
 
-        What such a round tells is the longest silence meanwhile.
+        If the leader changes nevertheless, the round is judged as a failover.
         """
         logs = LogMark(self.trio.nodes)
         fault_ms = wall_ms()
@@ -127,7 +129,7 @@ class Stage:
             one.silence_ms = self.load.timeline.longest_silence_ms(fault_ms, ended_ms)
 
     async def all_back(self, one: Round) -> None:
-        """Start whoever is down, and wait until all three have applied the same."""
+        """Start the nodes that are down, and wait until all followers have caught up."""
         down = [node for node in NODES if not self.trio.nodes[node].running]
         for node in down:
             await self.trio.start(node)

@@ -1,4 +1,4 @@
-"""One drill from its folder to its verdict."""
+"""Runs one drill: starts the cluster and the load, applies the faults, and judges the result."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What stands behind a drill's name."""
+    """One drill of the table below."""
 
     fault: Fault
     make_trio: Callable[[Path], Trio] = Trio
     clock_steps: bool = False
-    """Stated times cannot be compared: `delaylog check` alone judges."""
+    """Whether nodes' clocks are stepped: their times cannot be compared, so repeats are judged by
+    the checker alone."""
     need: Callable[[], None] = lambda: None
-    """Raises DrillError that says what this machine lacks; may begin the program anew."""
+    """Raises DrillError if this machine lacks something. It may restart the program."""
 
 
 KINDS: Final = {
@@ -57,14 +58,14 @@ assert KINDS.keys() == DRILLS.keys()
 
 
 def prepare(name: str) -> None:
-    """Before anything else of a drill. Raises DrillError where it cannot be run."""
+    """Check what the drill needs; call this first. Raises DrillError if something is missing."""
     KINDS[name].need()
 
 
 def run_drill(
     name: str, *, rounds: int, seed: int, folder: Path, progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
-    """Run it in an empty folder; the object that `--json` prints. Raises DrillError."""
+    """Run the drill in an empty folder; return the object that `--json` prints."""
     return asyncio.run(_run(name, rounds, seed, folder, progress))
 
 
@@ -88,7 +89,7 @@ async def _run(
                     await kind.fault(stage)
                 await stage.calm()
                 if not await load.drain():
-                    stage.broken.append("after the last round messages were left that never came")
+                    stage.broken.append("after the last round some messages did not end")
                 whole = True
             except DrillError as error:
                 stage.broken.append(str(error))
@@ -107,7 +108,7 @@ async def _run(
 
 
 async def _end(trio: Trio) -> list[str]:
-    """Stop the nodes; what is wrong with how they end."""
+    """Stop the nodes; return a text for each that did not exit with status 0."""
     wrong = []
     statuses = await asyncio.gather(*(broker.stop() for broker in trio.nodes.values()))
     for node, status in zip(trio.nodes, statuses, strict=True):

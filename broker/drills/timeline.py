@@ -1,7 +1,7 @@
 """When the cluster served: every acknowledged send and every delivery, by the client's clock.
 
-The fault of a round is at a time of the same clock, so two questions are answered here: how long
-after it the cluster served again, and what the longest silence around it was.
+The time of a fault is of the same clock. So the timeline tells how long after a fault the cluster
+served again, and the longest pause around the fault.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 
 def wall_ms() -> float:
-    """The wall clock."""
+    """The wall clock's time in milliseconds."""
     return time.time() * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An attempt that was answered: a send acknowledged, or a receive that brought something."""
+    """An answered attempt: an acknowledged send, or a receive that returned messages."""
 
     began_ms: float
     ended_ms: float
@@ -27,19 +27,19 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The first send and the first delivery after a fault, as times after it."""
+    """Times from a fault to the first acknowledged send, and to the first delivery after that."""
 
     sent_ms: float
     delivered_ms: float
 
     @property
     def serving_ms(self) -> float:
-        """Both."""
+        """Time from the fault until both have happened."""
         return max(self.sent_ms, self.delivered_ms)
 
 
 class Timeline:
-    """Appended to by the load, asked by the drill."""
+    """All answered attempts of a drill, in the order of their answers."""
 
     def __init__(self) -> None:
         self.sends: list[Served] = []
@@ -47,22 +47,22 @@ class Timeline:
         self._grown = asyncio.Event()
 
     def sent(self, served: Served) -> None:
-        """A send was acknowledged."""
+        """Add an acknowledged send."""
         self.sends.append(served)
         self._grown.set()
 
     def delivered(self, served: Served) -> None:
-        """A receive brought messages."""
+        """Add a receive that returned messages."""
         self.deliveries.append(served)
         self._grown.set()
 
     async def serving_again(
         self, fault_ms: float, after_ms: float, deadline_s: float
     ) -> Again | None:
-        """Wait for the first send and then the first delivery that began after `after_ms`.
+        """Wait for a send, and for a delivery answered after it, that began after `after_ms`.
 
-        Later than the fault itself by the time it took to do: what began before it may have been
-        answered before it. None = not within `deadline_s`.
+        `after_ms` is when the fault was complete: an attempt that began earlier may have been
+        answered before the fault. Return None if `deadline_s` passes.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -85,7 +85,7 @@ class Timeline:
             await self._grown.wait()
 
     def longest_silence_ms(self, first_ms: float, last_ms: float) -> tuple[float, float]:
-        """The longest time without an acknowledged send, and without a delivery, in a stretch."""
+        """Longest pause of acknowledged sends, and of deliveries, between two times."""
         return (
             _longest_gap(self.sends, first_ms, last_ms),
             _longest_gap(self.deliveries, first_ms, last_ms),

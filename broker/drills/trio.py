@@ -1,7 +1,7 @@
-"""Three nodes of one cluster on loopback, each a process of its own, in a folder of the drill.
+"""A cluster of three nodes on loopback, each a separate process, in the drill's folder.
 
-It makes the cluster file and the secret, finds free ports, starts and ends nodes, and asks who
-leads. What is done to the nodes, and when, is the drill's affair.
+Writes the cluster file and the secret, finds free ports, starts and stops nodes, and finds the
+leader. The drill decides what is done to the nodes, and when.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LOOPBACK: Final = "127.0.0.1"
 LOOK_EVERY_S: Final = 0.02
 LOOK_TIMEOUT_S: Final = 0.5
 LEADER_DEADLINE_S: Final = 30.0
-"""Generous: how long an election takes is measured, this only ends a drill that hangs."""
+"""Ends a drill that hangs. It is long, because the duration of elections is measured elsewhere."""
 HANDOVER_TIMEOUT_S: Final = 10.0
 CAUGHT_UP_DEADLINE_S: Final = 60.0
 
 
 class Trio:
-    """The nodes by their index; all are killed when the block is left."""
+    """The three nodes. As a context manager it kills all of them at the end of the block."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Trio:
         program: Callable[[int], Sequence[str] | None] = lambda _: None,
         options: Sequence[str] = (),
     ) -> None:
-        """`hosts`: where clients and where the other nodes reach each node; loopback if left out.
+        """`hosts`: each node's addresses for clients and for the other nodes; default: loopback.
 
-        `program`: what stands for `delaylog` on that node.
+        `program`: the command to run in place of `delaylog`, if not None.
         """
         self.folder = folder
         self._hosts = hosts or dict.fromkeys(NODES, (LOOPBACK, LOOPBACK))
@@ -53,7 +53,7 @@ class Trio:
         cluster = folder / "cluster.toml"
         self._write_files(cluster)
         if hosts is not None:
-            # Addresses of network namespaces that nobody else is in.
+            # Only the drill's own processes can reach these namespaces.
             options = ("--insecure=no-auth", *options)
         self.nodes = {
             node: ChildBroker(
@@ -104,7 +104,7 @@ class Trio:
     # ------------------------------------------------------------------ life
 
     async def start_all(self, *options: str) -> None:
-        """Start whoever does not run, at the same time, and wait until all are ready."""
+        """Start all nodes that are down, at the same time, and wait until they are ready."""
         down = [node for node, broker in self.nodes.items() if not broker.running]
         await asyncio.gather(*(self.start(node, *options) for node in down))
 
@@ -125,14 +125,14 @@ class Trio:
     # ------------------------------------------------------------------ looking
 
     async def leader(self, among: Sequence[int] = NODES) -> int:
-        """The node that leads, waited for. Raises DrillError."""
+        """Wait until a node leads, and return it. Raises DrillError."""
         deadline = time.monotonic() + LEADER_DEADLINE_S
         while time.monotonic() < deadline:
             for node in among:
                 if await self._leads(node):
                     return node
             await asyncio.sleep(LOOK_EVERY_S)
-        raise DrillError(f"no node came to lead within {LEADER_DEADLINE_S:.0f} s")
+        raise DrillError(f"no node became leader within {LEADER_DEADLINE_S:.0f} s")
 
     async def others(self) -> tuple[int, list[int]]:
         """The leader, and the nodes that do not lead."""
@@ -140,7 +140,7 @@ class Trio:
         return leader, [node for node in NODES if node != leader]
 
     async def hand_over(self, leader: int, target: int) -> None:
-        """Ask the leader to hand over to a node. Raises DrillError if it did not."""
+        """Ask the leader to hand over to `target`. Raises DrillError if it refuses."""
         assert self._session is not None
         url = f"{self.urls[leader]}/v1/cluster/handover"
         timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
@@ -154,7 +154,7 @@ class Trio:
         return status == 200
 
     async def caught_up(self, node: int) -> float:
-        """Wait until a node has applied what the leader had when asked; the seconds it took."""
+        """Wait until a node has applied all that the leader has now; return the seconds it took."""
         began = time.monotonic()
         goal: int | None = None
         while time.monotonic() < began + CAUGHT_UP_DEADLINE_S:
@@ -168,7 +168,7 @@ class Trio:
         raise DrillError(f"node {node} had not caught up after {CAUGHT_UP_DEADLINE_S:.0f} s")
 
     async def position(self, node: int) -> int | None:
-        """How far a node has applied its log; None if it does not answer."""
+        """Position up to which a node has applied its log; None if it does not answer."""
         status, text = await self._get(node, "/metrics")
         if status != 200:
             return None

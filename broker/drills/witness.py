@@ -1,7 +1,7 @@
-"""A witness of an old leader: calls that wait in its sockets until it goes on.
+"""Calls to an old leader, which it finds in its sockets when it continues, to catch wrong answers.
 
-It asks only that node, and only after the fault: whatever it is given by a leader that was cut off
-or stopped was handed out, or acknowledged, by somebody who may not.
+The witness calls only this node, and only after the fault. A leader that was cut off or stopped
+must not deliver messages or acknowledge sends any more, so any such answer is a violation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 10.0
 
 
 class Witness:
-    """Calls begun when the block is entered, at the node at `url`."""
+    """Receives and sends to the node at `url`, begun when the block is entered."""
 
     def __init__(self, url: str, stage: Stage) -> None:
         self._url = url + PLACE
@@ -48,15 +48,15 @@ class Witness:
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self._session.close()
 
-    async def look(self, who: str) -> None:
-        """Wait for the answers and note what should not have been one."""
+    async def report_answers(self, who: str) -> None:
+        """Wait for the answers, and add each violation to the stage."""
         self._looking = True
         for answer in await asyncio.gather(*self._calls):
             if answer is not None:
                 self._stage.broken.append(f"{who} {answer}")
 
     async def _receive(self) -> str | None:
-        """Again and again, until the node has had its chance."""
+        """Receive again and again until `report_answers` is called; return a violation, if any."""
         found = None
         while found is None and not self._looking:
             found = await self._receive_once()
@@ -78,7 +78,7 @@ class Witness:
         status, answer = await self._post("/messages", {"body": body, "delay_ms": 0})
         if status == 200:
             return f"acknowledged a send as {answer['id']}"
-        # Whether it is in the log after all is nothing that this client can know.
+        # The client cannot know whether the message is in the log nevertheless.
         hashed = body_hash(body.encode())
         self._stage.recorder.call("send", t0, int(wall_ms()), None, due=t0, body=hashed)
         return None

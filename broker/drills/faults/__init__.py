@@ -1,4 +1,4 @@
-"""The faults of drills, one module a kind.
+"""The faults of drills, one module for each kind.
 
 Imports: drills.
 Begin with `kills`.

@@ -1,4 +1,4 @@
-"""A blank disk: a follower loses its folder, joins as a learner and is let in; the leader dies."""
+"""A blank disk: a follower loses its folder and becomes a voter again; the leader is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LOOK_EVERY_S: Final = 0.05
 
 
 async def blank_node(stage: Stage) -> None:
-    """The new voter has to count at once: with the leader gone, it is half of what is left."""
+    """Delete a follower's folder, wait until it is a voter again, and kill the leader.
+
+    The new voter's vote must count at once: it is one of the two nodes left.
+    """
     trio = stage.trio
     leader, followers = await trio.others()
     blank = trio.nodes[stage.random.choice(followers)]
@@ -33,14 +36,14 @@ async def blank_node(stage: Stage) -> None:
     caught_up_s = await trio.caught_up(node)
     while not _votes(str(blank.data_dir)):
         if time.monotonic() - began > READMIT_DEADLINE_S:
-            text = f"node {node} was blank and is no voter after {READMIT_DEADLINE_S:.0f} s"
+            text = f"node {node}, blank, is not a voter after {READMIT_DEADLINE_S:.0f} s"
             raise DrillError(f"{text}\n{trio.nodes[leader].log_tail()}")
         await asyncio.sleep(LOOK_EVERY_S)
     stage.notes.append(
-        f"node {node}, blank, held the log after {caught_up_s:.1f} s and voted after "
+        f"node {node}, blank, had caught up after {caught_up_s:.1f} s and was a voter after "
         f"{time.monotonic() - began:.1f} s"
     )
-    # From the next epoch on it counts; the leader begins that by itself.
+    # Its vote counts from the next epoch on, which the leader begins by itself.
     await stage.calm()
     await kill_leader(stage)
 

@@ -1,7 +1,7 @@
-"""Clocks: the leader's is stepped ahead and back, also just before it is killed.
+"""Clock steps: the leader's clock is stepped ahead and back, also just before the leader is killed.
 
-A successor whose clock is behind the cluster's tick has to wait for it, one that is ahead hands
-out what lies between. Nothing may come early by the time that the broker states.
+A new leader whose clock is behind the old leader's tick has to wait; one whose clock is ahead
+releases the messages between at once. By the time in the broker's answers nothing may be early.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from delaylog.broker.drills.timeline import wall_ms
 from delaylog.broker.drills.trio import NODES, Trio
 
 STEP_MS: Final = 3_000
-"""Beyond what counts as drift."""
+"""Large enough to count as a step of the clock, not as drift."""
 KILLED_STEP_MS: Final = 800
-"""Less than a step: the successor waits for so long, or is so much ahead."""
+"""Too small to count as a step: the next leader is behind or ahead by it."""
 
 
 class SteppedTrio(Trio):
@@ -35,14 +35,14 @@ class SteppedTrio(Trio):
         return [sys.executable, "-P", "-m", module, str(self._clocks[node])]
 
     def step(self, node: int, offset_ms: int) -> None:
-        """From now on its clock is so far off; a node that is down starts with it."""
+        """Set the offset of a node's clock; a node that is down starts with the new offset."""
         self._clocks[node].write_text(str(offset_ms))
         if self.nodes[node].running:
             self.nodes[node].send_signal(signal.SIGUSR2)
 
 
 async def clock_step(stage: Stage) -> None:
-    """By turns: the leader goes ahead and comes back; it is killed ahead; it is killed behind."""
+    """Step the leader's clock. In turn: ahead and back; ahead, then kill; behind, then kill."""
     trio = stage.trio
     assert isinstance(trio, SteppedTrio)
     turn = len(stage.rounds) % 3
@@ -54,11 +54,11 @@ async def clock_step(stage: Stage) -> None:
     _mark_step(stage, trio, leader, sign * KILLED_STEP_MS)
     await stage.calm()
 
-    def is_right_again(node: int) -> None:
+    def reset_clock(node: int) -> None:
         trio.step(node, 0)
         stage.recorder.mark("clock", int(wall_ms()))
 
-    await kill_leader(stage, f"{where}, then killed", killed=is_right_again)
+    await kill_leader(stage, f"{where}, then killed", killed=reset_clock)
 
 
 async def _ahead_and_back(stage: Stage, trio: SteppedTrio, leader: int) -> None:
@@ -66,7 +66,7 @@ async def _ahead_and_back(stage: Stage, trio: SteppedTrio, leader: int) -> None:
         _mark_step(stage, trio, leader, STEP_MS)
         await stage.calm()
         _mark_step(stage, trio, leader, 0)
-        # Its time stands still until the wall clock has caught up.
+        # The broker's clock stands still until the wall clock has caught up.
         await asyncio.sleep(STEP_MS / 1000)
         await stage.all_back(one)
 

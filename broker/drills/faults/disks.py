@@ -1,7 +1,7 @@
-"""A slow disk: every sync of one node takes a tenth of a second longer, by strace on its process.
+"""A slow disk: strace makes every sync of one node take a tenth of a second longer.
 
-strace also slows every other system call of the process down, so the node is a slow one in all;
-the leader may well change. That is allowed, losing or repeating anything beyond bounds is not.
+strace also slows down all other system calls of the process, so the leader may change. That is
+allowed; losing messages, or repeating more than the bound, is not.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ SLOW_S: Final = 2.0
 SYNC_DELAY_US: Final = 100_000
 ATTACH_TIMEOUT_S: Final = 10.0
 HELP: Final = (
-    "The drill `slow-disk` delays the syncs of a node by strace: install strace, and allow ptrace "
-    "(as root, or docker run --cap-add SYS_PTRACE)."
+    "The drill `slow-disk` delays the syncs of a node with strace: install strace, and allow "
+    "ptrace (as root, or docker run --cap-add SYS_PTRACE)."
 )
 
 
 def need_strace() -> None:
-    """Raise DrillError where there is none."""
+    """Raise DrillError if strace is not installed."""
     if shutil.which("strace") is None:
-        raise DrillError(f"there is no `strace` here. {HELP}")
+        raise DrillError(f"`strace` is not installed. {HELP}")
 
 
 async def slow_disk(stage: Stage) -> None:
-    """By turns: a follower's disk, the leader's."""
+    """Slow down the disk of a follower and of the leader, in turn."""
     leader, followers = await stage.trio.others()
     if len(stage.rounds) % 2 == 0:
         what, node = "follower's disk slow", stage.random.choice(followers)
@@ -60,12 +60,12 @@ async def _slow_syncs(process: int) -> AsyncIterator[None]:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 said = (await strace.stderr.readline()).decode(errors="replace").strip()
         except TimeoutError:
-            said = "it said nothing"
+            said = "it printed nothing"
         if "attached" not in said:
             raise DrillError(f"strace cannot trace process {process}: {said}. {HELP}")
         yield
     finally:
         if strace.returncode is None:
             strace.send_signal(signal.SIGINT)
-        # What it still says would fill the pipe.
+        # Read the rest of its output, which would fill the pipe and block it.
         await strace.communicate()

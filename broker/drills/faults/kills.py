@@ -13,7 +13,7 @@ from delaylog.broker.drills.trio import NODES
 async def kill_leader(
     stage: Stage, what: str = "", *, killed: Callable[[int], None] = lambda leader: None
 ) -> None:
-    """The leader is killed and comes back once another one serves."""
+    """Kill the leader, and start it again once another node serves."""
     leader = await stage.trio.leader()
     fault_ms = wall_ms()
     await stage.trio.nodes[leader].kill()
@@ -25,7 +25,7 @@ async def kill_leader(
 
 
 async def restart_all(stage: Stage) -> None:
-    """All three are killed at once, and started at once."""
+    """Kill all three nodes at once, and start them at once."""
     leader = await stage.trio.leader()
     fault_ms = wall_ms()
     await asyncio.gather(*(stage.trio.nodes[node].kill() for node in NODES))

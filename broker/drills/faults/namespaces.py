@@ -1,9 +1,9 @@
-"""A network of our own: three nodes in network namespaces, whose wires can be pulled.
+"""Three nodes in network namespaces, each of which can be cut off from the others.
 
-Each node has two networks, one to the others and one to the drill's clients, so that a node that
-is cut off from its peers still hears clients: only then can it do wrong. A cut is silent, as a
-broken switch is: no connection is told. The drill itself runs inside a namespace (`own_network`),
-so nothing is left behind however it ends. It needs the rights to make namespaces, and `ip`.
+Each node is in two networks, one with its peers and one with the drill's clients. So clients still
+reach a node that is cut off from its peers: only then could it answer wrongly. A cut drops packets
+silently, like a broken switch; no connection is closed. The drill itself runs inside a namespace
+(`own_network`), which disappears with it. It needs the right to create namespaces, and `ip`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _CLIENTS, _PEERS = "clients", "peers"
 _SUBNETS: Final = {_CLIENTS: "10.71.1", _PEERS: "10.71.2"}
 _TIMEOUT_S: Final = 20.0
 HELP: Final = (
-    "The drill `partition` makes network namespaces and bridges between them. It needs root (or "
-    "users that may do so: `unshare --user --map-root-user --net true`), in a container with "
+    "The drill `partition` creates network namespaces and bridges between them. It needs root, or "
+    "a user for whom `unshare --user --map-root-user --net true` succeeds; in a container also "
     "CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged), and `ip` (package iproute2), "
     "`unshare` and `nsenter` (package util-linux)."
 )
 
 
 def own_network() -> None:
-    """Start this program again in a network namespace of its own; returns inside of it.
+    """Replace this process by the same program in a new network namespace.
 
-    Raises DrillError where that cannot be.
+    Returns if it runs in one already. Raises DrillError if it cannot create one.
     """
     if os.environ.get(_INSIDE):
         return
@@ -62,7 +62,7 @@ class NetworkTrio(Trio):
         super().__init__(folder, hosts=hosts, program=self._program)
 
     def _make_namespace(self, node: int) -> None:
-        # It lives as long as this process, which ends with the pipe to its input.
+        # The namespace lives as long as this child, which ends when the pipe to its input closes.
         holder = subprocess.Popen(
             ["unshare", "--net", "--", "sh", "-c", "echo ready; exec cat"],
             stdin=subprocess.PIPE,
@@ -71,7 +71,7 @@ class NetworkTrio(Trio):
         self._holders[node] = holder
         assert holder.stdout is not None
         if not holder.stdout.readline():
-            raise DrillError(f"no namespace could be made for node {node}. {HELP}")
+            raise DrillError(f"cannot create a network namespace for node {node}. {HELP}")
         inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
         _run(*inside, "ip", "link", "set", "lo", "up")
         for network, subnet in _SUBNETS.items():
@@ -91,11 +91,11 @@ class NetworkTrio(Trio):
             holder.communicate(timeout=_TIMEOUT_S)
 
     def cut(self, node: int) -> None:
-        """Nothing reaches the node from the others any more, nor they from it."""
+        """Drop all packets between the node and its peers."""
         _run("ip", "link", "set", _wire(_PEERS, node), "nomaster")
 
     def heal(self, node: int) -> None:
-        """As before."""
+        """Connect the node with its peers again."""
         _run("ip", "link", "set", _wire(_PEERS, node), "master", _PEERS)
 
 
@@ -104,12 +104,12 @@ def _wire(network: str, node: int) -> str:
 
 
 def _run(*command: str) -> None:
-    """Raises DrillError that says what is missing."""
+    """Run a command. Raises DrillError if it is missing or fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
     except FileNotFoundError:
-        raise DrillError(f"there is no `{command[0]}` here. {HELP}") from None
+        raise DrillError(f"`{command[0]}` is not installed. {HELP}") from None
     if done.returncode:
-        raise DrillError(f"`{' '.join(command)}`: {done.stderr.strip()}. {HELP}")
+        raise DrillError(f"`{' '.join(command)}` failed: {done.stderr.strip()}. {HELP}")

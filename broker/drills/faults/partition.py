@@ -1,4 +1,4 @@
-"""The network: the leader is cut off from both followers, or one follower from the others."""
+"""Partition: the leader is cut off from both followers, or one follower from the others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from delaylog.replication.timing import Timing
 CUT_S: Final = 2.0
 GATE_MS: Final = Timing().gate_ms
 WITNESS_AFTER_S: Final = 0.1
-"""By then the gate has closed: what a cut-off leader hands out is wrong."""
+"""By then the gate has closed: the leader that was cut off must not deliver messages any more."""
 
 
 async def partition(stage: Stage) -> None:
-    """By turns: the leader, a follower."""
+    """Cut off the leader and a follower, in turn."""
     if len(stage.rounds) % 2 == 0:
         await cut_leader(stage)
     else:
@@ -26,7 +26,7 @@ async def partition(stage: Stage) -> None:
 
 
 async def cut_leader(stage: Stage) -> None:
-    """Clients still reach the old leader, which may do nothing for them."""
+    """Cut off the leader. Clients still reach it, but it must not serve them."""
     trio = stage.trio
     assert isinstance(trio, NetworkTrio)
     leader = await trio.leader()
@@ -40,14 +40,14 @@ async def cut_leader(stage: Stage) -> None:
             one = await stage.serving_again(strike)
             await asyncio.sleep(max(CUT_S - (wall_ms() - fault_ms) / 1000, 0.0))
             trio.heal(leader)
-            await witness.look(f"node {leader}, cut off for {CUT_S:.0f} s,")
+            await witness.report_answers(f"node {leader}, cut off for {CUT_S:.0f} s,")
     finally:
         trio.heal(leader)
     await stage.all_back(one)
 
 
 async def cut_follower(stage: Stage) -> None:
-    """The others go on; the one that comes back forces no election."""
+    """Cut off a follower. The others go on, and its return must not force an election."""
     trio = stage.trio
     assert isinstance(trio, NetworkTrio)
     leader, followers = await trio.others()

@@ -1,4 +1,4 @@
-"""SIGSTOP: the leader is stopped for a while and goes on as if nothing had been."""
+"""SIGSTOP: the leader is stopped for two seconds and then continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STOPPED_S: Final = 2.0
 
 
 async def stop_leader(stage: Stage) -> None:
-    """The old leader wakes with calls in its sockets, and may not do any of them."""
+    """Stop the leader. When it continues, it finds calls in its sockets and must not serve them."""
     trio = stage.trio
     leader = await trio.leader()
     node = trio.nodes[leader]
@@ -26,7 +26,7 @@ async def stop_leader(stage: Stage) -> None:
             left_s = STOPPED_S - (wall_ms() - fault_ms) / 1000
             await asyncio.sleep(max(left_s, 0.0))
             node.send_signal(signal.SIGCONT)
-            await witness.look(f"node {leader}, stopped for {STOPPED_S:.0f} s,")
+            await witness.report_answers(f"node {leader}, stopped for {STOPPED_S:.0f} s,")
     finally:
         node.send_signal(signal.SIGCONT)
     await stage.all_back(one)

@@ -1,4 +1,4 @@
-"""The planned hand-over."""
+"""The planned handover."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from delaylog.broker.drills.rounds import Stage, Strike
 from delaylog.broker.drills.timeline import wall_ms
 
 SETTLE_S = 0.5
-"""The pause is looked for until so long after the next leader served."""
+"""How long after the next leader has served pauses are still measured."""
 
 
 async def hand_over(stage: Stage) -> None:
-    """The leader is asked to hand over to one of the others."""
+    """Ask the leader to hand over to one of the followers."""
     trio = stage.trio
     leader, followers = await trio.others()
     logs = LogMark(trio.nodes)

@@ -1,7 +1,7 @@
 """`delaylog` with a wall clock that a drill can step: `stepped_node FILE serve …`.
 
-FILE holds by how many ms the clock is off; SIGUSR2 has it read again. Nothing of the broker knows
-of this: its clock is given another wall to look at, which is what tests do too.
+FILE contains the offset of the clock in ms; on SIGUSR2 it is read again. The broker itself is
+unchanged: its `BrokerClock` gets this wall clock as an argument, as in tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 
 
 class SteppedWall:
-    """`time.time`, off by what the file says."""
+    """`time.time` plus the offset in the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,17 +23,17 @@ class SteppedWall:
         self.read()
 
     def read(self) -> None:
-        """See how far it is off now."""
+        """Read the offset."""
         text = self._path.read_text().strip() if self._path.exists() else ""
         self._offset_s = int(text or "0") / 1000
 
     def __call__(self) -> float:
-        """The wall clock of this node."""
+        """This node's wall-clock time, in seconds."""
         return time.time() + self._offset_s
 
 
 def main() -> int:
-    """Run the command on that clock."""
+    """Run the `delaylog` command with this clock."""
     from delaylog.broker.cli import main as delaylog
     from delaylog.broker.host import serve
     from delaylog.broker.host.clock import BrokerClock
