@@ -199,7 +199,7 @@ class Context(ABC):
 
 
 class HeldContext(Context):
-    """A call whose body is in memory."""
+    """A call whose body was read before."""
 
     __slots__ = ("_held",)
 

@@ -22,6 +22,6 @@ def the_topic(ctx: Context) -> Topic:
 
 
 def seen_by(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
-    """The topic of the path, and the group whose view of it the call asks for."""
+    """The topic of the path, and the group that the call names (absent: the default group)."""
     topic = the_topic(ctx)
     return topic, named_in(topic, named_group(values[GROUP.name]))

@@ -1,4 +1,4 @@
-"""A node that serves calls: a `Node` with the merging of calls of a turn, and periodic checks."""
+"""A node that serves calls: a `Node` that merges the calls of a turn and makes periodic checks."""
 
 from __future__ import annotations
 

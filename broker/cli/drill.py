@@ -19,26 +19,26 @@ from delaylog.broker.host.config import ConfigError
 
 
 def drill_command(args: argparse.Namespace) -> int:
-    """Run a drill. Return 0 if every invariant held, else 1; then the folder is kept."""
+    """Run a drill. Return 0 if every invariant held, else 1, and keep the folder then."""
     if args.rounds < 1:
         raise ConfigError("--rounds must be 1 or more")
     prepare(args.name)
     seed = SystemRandom().randrange(2**32) if args.seed is None else args.seed
     folder = _folder(args)
-    stays = True
+    keep = True
     try:
         with Progress("drill", unit="rounds", quiet=args.json) as progress:
             result = run_drill(
                 args.name, rounds=args.rounds, seed=seed, folder=folder, progress=progress
             )
         holds = bool(result["holds"])
-        stays = not holds or args.keep is not None
+        keep = not holds or args.keep is not None
         print(orjson.dumps(result).decode() if args.json else result_text(result))
     except KeyboardInterrupt:
-        stays = args.keep is not None
+        keep = args.keep is not None
         raise
     finally:
-        if stays:
+        if keep:
             print(f"seed {seed}; data, logs and history are in {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder)

@@ -1,8 +1,8 @@
 """`delaylog dump` of files with users' data: records, ids, and plain text.
 
-Like the rest of dump it does not trust the content: a record that cannot be read is an `error` in
-its line. A record does not describe itself, so `delay.log` is read with the rows of the index in
-the same folder.
+As in the rest of `dump`, damage does not end the output: the line of an unreadable record has an
+`error`. A record does not describe itself, so `delay.log` is read with the rows of the index in the
+same folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _record(file: File, row: RowArray) -> dict[str, Any]:
     offset, size = int(row["offset"]), int(row["size"])
     line: dict[str, Any] = {"offset": offset, "size": size}
     if offset + size > file.size():
-        return line | {"error": "the record is behind the end of the file"}
+        return line | {"error": "the record ends beyond the end of the file"}
     return line | record_members(file.pread(size, offset), row)
 
 
@@ -64,7 +64,7 @@ def record_members(record: bytes, row: RowArray) -> dict[str, Any]:
 
 
 def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature for all)
-    """A line for each id of a run: topic and hash as one key, newest ref; null = forgotten."""
+    """A line for each id of a run: its key (topic and id hash mixed) and ref; null = forgotten."""
     fs = ReadOnlyFileSystem()
     try:
         with closing(IdRun(fs, str(path))) as run:
@@ -80,7 +80,7 @@ def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature fo
 
 
 def dump_ids_index(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """The log position up to which the runs have all ids, and the size of each, oldest first."""
+    """The log position up to which the runs have all ids, and their sizes, oldest run first."""
     try:
         stored = read_stored(ReadOnlyFileSystem(), str(path.parent))
     except CorruptionError as error:
@@ -91,14 +91,14 @@ def dump_ids_index(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 def dump_text(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line for each line of text: where a process died, if one did."""
+    """A line for each line of the file `crash`: the traceback of a process that has died."""
     text = file.pread(file.size(), 0).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         yield {"line": number, "text": line}
 
 
 def dump_object(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """The file's one object, as it is."""
+    """The JSON object that the file consists of, unchanged."""
     try:
         found = orjson.loads(file.pread(file.size(), 0))
     except orjson.JSONDecodeError as error:

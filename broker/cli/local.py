@@ -161,7 +161,7 @@ def _say(
 
 
 def check_command(args: argparse.Namespace) -> int:
-    """`delaylog check`: 0 when the history holds, 1 when a rule was broken, 2 unreadable."""
+    """`delaylog check`: 0 if the history breaks no rule, 1 if it breaks one, 2 if unreadable."""
     rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
     with Progress("check", unit="lines", quiet=args.json) as progress:
         return run_check(

@@ -289,7 +289,7 @@ def _add_folders(verbs: Any) -> None:
 
 def _add_drill(verbs: Any) -> None:
     drill = verbs.add_parser(
-        "drill", help="test the fail-over of a cluster: three nodes on this machine, with faults"
+        "drill", help="test the failover of a cluster: three nodes on this machine, with faults"
     )
     says = "; ".join(f"{name}: {text}" for name, text in DRILLS.items())
     drill.add_argument("name", choices=tuple(DRILLS), metavar="NAME", help=says)

@@ -150,7 +150,7 @@ class Node:
             await asyncio.wait([finishing], timeout=DISK_RETRY_SECONDS)
             full_seconds = full_seconds + DISK_RETRY_SECONDS if self.disk_full else 0.0
             if full_seconds >= DISK_STOP_SECONDS:
-                # No caller was told that the undurable frames are safe.
+                # The undurable frames may be lost: no call that waits for them was answered.
                 finishing.cancel()
                 break
         try:

@@ -31,7 +31,7 @@ def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]
 
 
 def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
-    """All ids of some tables, sorted by key; of a key in two tables, the ref in the last one."""
+    """All ids of some tables, sorted by key. If several tables have a key, the last one counts."""
     if len(tables) == 1:
         return in_key_order(*tables[0].columns())
     joined = RecentIds()
@@ -46,22 +46,24 @@ def in_key_order(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array
 
 
 def lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
-    """Which of the ascending keys are the last of several equal ones."""
+    """A mask of ascending keys: True for the last one of each group of equal keys."""
     lasts = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=lasts[:-1])
     return lasts
 
 
 def add_all(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
+    """Append ids to a run; the writer is last, so that a job can bind the ids beforehand."""
     writer.add(keys, refs)
 
 
 def merge_runs(
     runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
 ) -> None:
-    """Add the keys from `first` to `last` of neighbouring runs, oldest first, each key once.
+    """Merge the keys from `first` to `last`, both included, of neighbouring runs, oldest first.
 
-    Keys are hashes, so equal parts of their range have about equal numbers of keys.
+    If several runs have a key, the newest one counts. Without `keep_forgotten`, forgotten ids
+    (ref 0) are dropped. Keys are hashes, so key ranges of one width have about as many keys.
     """
     parts = []
     for run in runs:

@@ -14,12 +14,13 @@ import numpy as np
 from delaylog.broker.calls.problems import Problem
 
 PLAIN_BYTES_MAX: Final = 1 << 20
-"""Largest body without messages or ids, with only the members of one call."""
+"""Largest body of a call that carries no messages, ids or receipts."""
 UNCOUNTED_BYTES_MAX: Final = 256 << 10
-"""A body of this size makes at most 20 MiB of objects: counting would cost more than it saves."""
+"""Bodies up to this size become at most 20 MiB of objects: counting costs more than it saves."""
 
 _MARKS: Final = b",[{"
-"""Each value except the first follows one of these bytes, outside of strings."""
+"""Outside of strings, one of these bytes precedes each item of an array and each key of an object.
+"""
 _SLICE: Final = 1 << 20
 
 
@@ -75,10 +76,11 @@ def _too_many(values_max: int) -> Problem:
 
 
 def _tables() -> tuple[list[int], list[int], list[int]]:
-    """Three tables by the first byte of a msgpack value.
+    """Three tables, indexed by the first byte of a msgpack value.
 
-    The bytes of its head, plus those of its content if the first byte states their number; the
-    number of values inside if the first byte states it; the size of its length field.
+    `steps`: size of the head (first byte and length field), plus the size of the content if the
+    first byte states it. `children`: number of values inside, if the first byte states it.
+    `widths`: size of the length field.
     """
     steps, children, widths = [1] * 256, [0] * 256, [0] * 256
     for count in range(16):

@@ -59,7 +59,7 @@ def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
 
 
 def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
-    """The claim of the path, ended or not, or 404; marks its topic and group as used."""
+    """The claim of the path, also an ended one, or 404; marks its topic and group as used."""
     topic, group = seen_by(ctx, values)
     if ctx.node.standing.leading:
         topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
@@ -109,7 +109,7 @@ async def make_claim(ctx: Context) -> Answer:
     return ctx.answer(_describe(topic, claim))
 
 
-# --------------------------------------------------------------------------- looking
+# --------------------------------------------------------------------------- reading
 
 
 async def list_claims(ctx: Context) -> Answer:
@@ -166,7 +166,7 @@ async def read_claim(ctx: Context) -> Answer | Stream:
 
 
 def _bulk(claim: Claim, got: ClaimRows, now_ms: int) -> bytes:
-    """A bulk answer as of a receive, without a lease: the rows may be under several leases."""
+    """A bulk answer like that of a receive, with lease 0: the rows may be under several leases."""
     return bulk_delivery(_delivery(claim, got, 0, slice(None)), COLUMNS, now_ms)
 
 

@@ -86,7 +86,7 @@ async def put_topic(ctx: Context) -> Answer:
 
 
 async def delete_topic(ctx: Context) -> Answer:
-    """DELETE /v1/topics/{t}: delete a topic; one that is not empty needs `force`."""
+    """DELETE /v1/topics/{t}: delete a topic; one with living messages needs `force`."""
     force = ctx.query_values()["force"]
     topic = the_topic(ctx)
     if topic.pending and not force:

@@ -1,6 +1,7 @@
 """Handlers of transactions: begin, stage parts, commit, abort, read.
 
-Every call may be repeated and gives the same answer; an ended transaction answers with its state.
+Calls are idempotent: a repeated part, commit or abort changes nothing and is answered with
+`already`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from delaylog.storage.log.transaction_frames import RESULTS
 
 WINNERS_A_SLICE: Final = 500
 WINNER_VALUES: Final = 8
-"""Limit of values for each winner: twice the number that it has."""
+"""Values that the body of a commit may have for each winner: twice the number that one has."""
 
 
 async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> Answer:
@@ -36,7 +37,7 @@ async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> A
 
 @asynccontextmanager
 async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]:
-    """Delay a refusal that tells how a transaction ended, or what was staged, until that is safe.
+    """Delay a refusal that reports the state of a transaction or a part until that state is safe.
 
     Otherwise a leader that fails could lose the state that its refusal has reported.
     """

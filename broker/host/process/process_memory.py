@@ -20,8 +20,10 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 LOOK_SECONDS: Final = 1.0
 _GROWTH_BYTES: Final = 4 << 20
+"""Growth since the last trim after which the heap is trimmed."""
 _LARGE_BYTES: Final = 48 << 20
 _LOOKS_LARGE: Final = 4
+"""A process of `_LARGE_BYTES` is trimmed at every fourth check even if it has not grown."""
 _CGROUP: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 log = logging.getLogger("delaylog.memory")
@@ -106,8 +108,8 @@ def _keep() -> None:
         looks += 1
         now = anonymous_bytes()
         if now is not None:
-            # Blocks freed since the last trim do not show in the resident size, so a large
-            # process is trimmed from time to time although it has not grown.
+            # Freed blocks stay resident until a trim, so a large process may have many of them
+            # although it has not grown.
             grown = now - rest_bytes >= _GROWTH_BYTES
             large = now >= _LARGE_BYTES and looks % _LOOKS_LARGE == 0
             if not grown and not large:
