@@ -74,4 +74,4 @@ class MemberTypeError(MemberError, TypeError):
 
 
 class UnknownRefError(StorageError):
-    """A ref names no row of this folder: it was never made, or its hour was removed."""
+    """A ref names no row of this folder: the row never existed, or its hour was removed."""

@@ -117,7 +117,7 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
 
 
 def pick(table: dict[str, T], method: str) -> T:
-    """The entry of a method. Raises a Problem that lists the methods that there are."""
+    """The entry of a method. If there is none, raises a Problem that lists the methods."""
     found = table.get(method)
     if found is None:
         allow = ", ".join(sorted(table))

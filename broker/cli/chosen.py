@@ -19,7 +19,7 @@ from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
 from delaylog.storage.calls.shapes import FILTER
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 
 
 async def cancel_command(args: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ async def _by_filter(
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
         with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
             while job["state"] == "running" and not args.no_wait:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 job = await client.job(job["job"])
                 progress(f"{job['scanned']:,} rows scanned", job["done"])
     if args.json:

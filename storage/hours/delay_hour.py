@@ -387,11 +387,11 @@ class DelayHour:
         return self.files.take()
 
     def close_idle_files(self) -> bool:
-        """As `close_files`, unless appends are unsynced or a thread uses the files; whether so."""
+        """Close the files unless appends are unsynced or a thread uses them; whether it did."""
         return self.files.close_if_idle(self.close_files)
 
     def close(self) -> None:
-        """Close everything. What was not written is dropped."""
+        """Close everything. Changes that were not written are dropped."""
         self.close_files()
         for group in list(self._states):
             self.drop_states(group)

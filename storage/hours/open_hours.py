@@ -1,9 +1,9 @@
 """Bounds what the hours of a store keep open: descriptors, chain heads and state columns.
 
 Hours register here when they open a file or load heads. Only the thread that owns the store closes
-anything, in small steps whenever an hour is asked for (`trim`); an hour that was used since the
-last look gets a second chance. An hour with unsynced appends is closed by the flush that wrote it
-(see `HourFlusher`), never here.
+anything, a few hours whenever an hour is requested (`trim`), by the clock algorithm: an hour that
+was used since the last check gets a second chance. An hour with unsynced appends is closed by the
+flush that wrote it (see `HourFlusher`), never here.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from delaylog.storage.hours.hour_heads import HourHeads
 from delaylog.storage.hours.states.dirty_columns import DirtyColumns
 from delaylog.storage.hours.states.state_column import StateColumn
 
-SECONDS_KEPT_MAX: Final = 1_024
+HEADS_KEPT_MAX: Final = 1_024
 """Hours whose chain heads stay in memory (28.8 KB each)."""
 COLUMNS_KEPT_MAX: Final = 512
 """State columns that stay mapped: each keeps some pages, and bits of the rows it touched."""
 _STEP: Final = 4
-"""Hours that one look examines: each request for an hour opens one at most."""
+"""Hours that one `trim` checks: each request for an hour opens one at most."""
 
 
 class Closable(Protocol):
-    """An hour that holds files, heads and columns."""
+    """An hour with open files, heads and columns."""
 
     hour: int
     heads: HourHeads
     used: bool
-    """Whether it was asked for since the last look."""
+    """Whether the hour was requested since the last check."""
 
     def close_idle_files(self) -> bool:
-        """Close its files, unless there are unsynced appends; whether it did."""
+        """Close its files, unless it has unsynced appends; returns whether they are closed."""
 
     def drop_states(self, group: int) -> None:
         """Drop the state column of a group."""
@@ -42,7 +42,7 @@ H = TypeVar("H", bound=Closable)
 
 
 class OpenHours(Generic[H]):
-    """The hours of one store with open descriptors or heads, the ones opened first in front.
+    """The hours of one store with open descriptors or heads, in the order in which they opened.
 
     Other threads may register; dict operations are atomic.
     """
@@ -59,10 +59,10 @@ class OpenHours(Generic[H]):
 
     @property
     def crowded(self) -> bool:
-        """Whether files, chain heads or state columns are more than their limit."""
+        """Whether the files, chain heads or state columns exceed their limit."""
         return (
             len(self.files) > self.hours_max
-            or len(self.heads) > SECONDS_KEPT_MAX
+            or len(self.heads) > HEADS_KEPT_MAX
             or len(self.columns) > COLUMNS_KEPT_MAX
         )
 
@@ -73,7 +73,7 @@ class OpenHours(Generic[H]):
                 if not self._spared(hour) and hour.close_idle_files():
                     continue
                 _requeue(self.files, hour)
-        if len(self.heads) > SECONDS_KEPT_MAX:
+        if len(self.heads) > HEADS_KEPT_MAX:
             for hour in list(islice(self.heads.values(), _STEP)):
                 if not self._spared(hour):
                     hour.heads.drop()
@@ -99,18 +99,18 @@ class OpenHours(Generic[H]):
         return used or hour.hour in self.near
 
     def oldest(self) -> list[H]:
-        """Hours to close, the ones opened first, to get down to three quarters of the limit."""
+        """Hours to close, oldest first, so that three quarters of the limit stay open."""
         if len(self.files) <= self.hours_max:
             return []
         open_hours = [hour for hour in list(self.files.values()) if hour.hour not in self.near]
         return open_hours[: len(self.files) - self.hours_max * 3 // 4]
 
     def oldest_heads(self) -> list[H]:
-        """The same for heads."""
-        if len(self.heads) <= SECONDS_KEPT_MAX:
+        """Hours whose heads to drop, oldest first; see `oldest`."""
+        if len(self.heads) <= HEADS_KEPT_MAX:
             return []
         with_heads = [hour for hour in list(self.heads.values()) if hour.hour not in self.near]
-        return with_heads[: len(self.heads) - SECONDS_KEPT_MAX * 3 // 4]
+        return with_heads[: len(self.heads) - HEADS_KEPT_MAX * 3 // 4]
 
 
 def _requeue(queue: dict[int, H], hour: H) -> None:

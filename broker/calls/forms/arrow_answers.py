@@ -78,14 +78,14 @@ def _fixed(library: Any, kind: Any, values: np.ndarray) -> Any:
 
 
 def _blocks(
-    library: Any, kind: Any, sizes: Int64Array, block: bytes, there: np.ndarray | None = None
+    library: Any, kind: Any, sizes: Int64Array, block: bytes, present: np.ndarray | None = None
 ) -> Any:
-    """An array of strings or bytes from one contiguous block; `there` = which are not null."""
+    """An array of strings or bytes from one contiguous block; `present` = which are not null."""
     offsets = np.zeros(len(sizes) + 1, "<i4")
     np.cumsum(sizes, out=offsets[1:])
     bitmap = None
-    if there is not None and not every(there):
-        bitmap = library.py_buffer(np.packbits(there, bitorder="little"))
+    if present is not None and not every(present):
+        bitmap = library.py_buffer(np.packbits(present, bitorder="little"))
     buffers = [bitmap, library.py_buffer(offsets), library.py_buffer(block)]
     return library.Array.from_buffers(kind, len(sizes), buffers)
 

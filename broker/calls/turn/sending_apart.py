@@ -35,7 +35,7 @@ def send_apart(
         except Exception as error:
             alike = isinstance(error, QuotaError) and error.facts.get("quota") in _ALIKE
             if alike and (split := _apart(part, error, rows)):
-                # Items without new messages need no quota: send them first, on their own.
+                # Items without new messages need no quota: send them first and separately.
                 parts += split
                 continue
             if len(part) > 1 and _may_be_of_one(error):
@@ -52,7 +52,10 @@ def send_apart(
 
 
 def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> list[list[Item]]:
-    """The items with new messages, which a quota refused, and the others; empty without both."""
+    """Split items into those with new messages, which a quota refused, and those without.
+
+    Empty if the items are all of one kind.
+    """
     fresh = getattr(error, "fresh", None)
     if fresh is None:
         return []
@@ -67,6 +70,6 @@ def _apart(items: list[Item], error: Exception, rows: Callable[[Item], int]) -> 
 
 
 def _may_be_of_one(error: Exception) -> bool:
-    """Whether a refusal may concern only some of the messages."""
+    """Whether a refusal may be due to a few messages; others refuse every message."""
     of_all = (DiskFullRefusal, NotLeadingError)
     return isinstance(error, EngineError) and not isinstance(error, of_all)

@@ -1,10 +1,9 @@
-"""Checks of flushed ranges before anything in them is believed.
+"""Verifies flushed ranges of rows and records before they are used.
 
 An extent holds the checksums of the rows and of the records that one flush appended. The first
-read that touches a range checks the whole of it, once while the hour's files stay open; ranges that
-this process appended need no check. So a corrupt row or body is an error before it is delivered or
-copied, whatever reads it. Rows and records are checked apart: a
-look-up of rows does not read bodies.
+read that touches a range verifies the whole range, once while the hour's files stay open; ranges
+that this process appended need no check. So no reader delivers or copies a corrupt row or body.
+Rows and records are verified separately: a look-up of rows does not read bodies.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _READ_BYTES: Final = 4 << 20
 
 
 def range_crc(file: File, offset: int, size: int) -> int:
-    """Checksum of a range, read in parts; of what is there, if the file is shorter."""
+    """Checksum of a range, read in parts; if the file is shorter, of the bytes that exist."""
     crc = 0
     for at in range(offset, offset + size, _READ_BYTES):
         crc = crc32c(file.pread(min(_READ_BYTES, offset + size - at), at), crc)
@@ -47,7 +46,8 @@ class _Ranges:
         good_from: int,
         holes: npt.NDArray[np.bool_],
     ) -> None:
-        """`holes` = ranges that have no bytes of their own: nothing of them can be wrong."""
+        """`holes` = ranges whose rows were all removed: holes in the files, which are not checked.
+        """
         self.starts = starts
         self.sizes = sizes
         self.crcs = crcs
@@ -56,7 +56,7 @@ class _Ranges:
         self._first_bad = 0
 
     def append(self, start: int, size: int, crc: int) -> None:
-        """A range that this process wrote."""
+        """Add a range that this process wrote."""
         self.starts = np.append(self.starts, start)
         self.sizes = np.append(self.sizes, size)
         self.crcs = np.append(self.crcs, crc)
@@ -65,7 +65,7 @@ class _Ranges:
 
     @property
     def whole(self) -> bool:
-        """Whether every range has been found right."""
+        """Whether every range has been verified."""
         at, good = self._first_bad, self.good
         if at == len(good):
             return True
@@ -89,7 +89,7 @@ class _Ranges:
 
 
 class ExtentChecks:
-    """What has been checked of one hour's delay index and delay log."""
+    """The ranges of one hour's delay index and delay log, and which of them are verified."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ExtentChecks:
         )
 
     def append(self, extent: RowArray) -> None:
-        """An extent that was flushed just now."""
+        """Add an extent that this process has just flushed."""
         size = INDEX_ENTRY_SIZE
         self._index.append(
             (int(extent["first_index"]) - 1) * size,
@@ -127,20 +127,20 @@ class ExtentChecks:
         self._log.append(int(extent["log_offset"]), int(extent["log_size"]), int(extent["log_crc"]))
 
     def rows_between(self, low: int, high: int) -> None:
-        """Check rows low..high unless they were. Raises CorruptionError, as the others do."""
+        """Check rows low..high, if not done yet. As all checks, raises CorruptionError."""
         if not self._index.whole:
             size = INDEX_ENTRY_SIZE
             for number in self._index.bad_in((low - 1) * size, (high - 1) * size):
                 self._check("delay.index", self._index, number)
 
     def rows(self, indexes: Int64Array) -> None:
-        """Check these rows unless they were."""
+        """Check these rows, if not done yet."""
         if not self._index.whole:
             for number in self._index.bad_of((indexes - 1) * INDEX_ENTRY_SIZE):
                 self._check("delay.index", self._index, number)
 
     def records(self, starts: Int64Array) -> None:
-        """Check the records that begin at these offsets unless they were."""
+        """Check the records that begin at these offsets, if not done yet."""
         for number in self.unchecked_records(starts):
             self.check_records(number)
 
@@ -153,11 +153,11 @@ class ExtentChecks:
         return [] if self._index.whole else np.flatnonzero(~self._index.good).tolist()
 
     def check_rows(self, number: int) -> int:
-        """Check the rows of one extent; returns how many bytes that were. Any thread."""
+        """Check the rows of one extent on any thread; returns the number of bytes read."""
         return self._check("delay.index", self._index, number)
 
     def check_records(self, number: int) -> int:
-        """Check the records of one extent; returns how many bytes that were. Any thread."""
+        """Check the records of one extent on any thread; returns the number of bytes read."""
         return self._check("delay.log", self._log, number)
 
     def _check(self, name: str, ranges: _Ranges, number: int) -> int:

@@ -1,7 +1,7 @@
-"""The file `extents` of an hour: a record for each flush, of where its rows and records stand.
+"""The file `extents` of an hour: an entry for each flush, with the ranges of its rows and records.
 
-Each is sealed by a checksum of its own and begins where the one before it ended. What the others in
-it say is trusted once `ExtentChecks` has compared it with the files.
+Each extent has a checksum of itself and begins where the previous one ended. Its checksums of rows
+and records are compared with the files by `ExtentChecks`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def make_extent(
     log_size: int,
     position_last: int,
 ) -> RowArray:
-    """The record of one flush, an array of one: `rows` from number `first_index` on, and their
-    records `data`, `log_size` bytes from `log_offset` on.
+    """The extent of one flush, as an array of one: `rows`, numbered from `first_index`, and their
+    records `data`, which are stored in the `log_size` bytes at `log_offset`.
     """
     extent = np.zeros(1, EXTENT)
     crc = 0
@@ -59,12 +59,12 @@ def make_extent(
 
 
 def seal_extent(extent: RowArray) -> None:
-    """Give an extent, an array of one, the checksum of what it says now."""
+    """Set the checksum of an extent (an array of one) after a change of its fields."""
     extent["crc"] = crc32c(extent.tobytes()[:-4])
 
 
 def whole_extent(raw: bytes | memoryview) -> bool:
-    """Whether the bytes of one extent are the ones written."""
+    """Whether the bytes of one extent are intact."""
     one = np.frombuffer(raw, EXTENT)[0]
     return bool(
         one["magic"] == EXTENT_MAGIC
@@ -74,7 +74,7 @@ def whole_extent(raw: bytes | memoryview) -> bool:
 
 
 def read_extents(file: File, count: int, path: str) -> RowArray:
-    """The first `count` extents, each whole and behind the one before, or CorruptionError."""
+    """The first `count` extents. Raises CorruptionError if one is damaged, missing or misplaced."""
     raw = file.pread(count * EXTENT_SIZE, 0)
     extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
     view = memoryview(raw)
@@ -99,8 +99,8 @@ def read_extents(file: File, count: int, path: str) -> RowArray:
 def extents_upto(file: File, path: str, row_count: int) -> tuple[RowArray, int]:
     """All extents, and how many of them cover exactly `row_count` rows.
 
-    A flush never straddles a checkpoint. Of the extents only that last one is checked here:
-    opening a folder must not cost more the more there is in it.
+    A flush never straddles a checkpoint. Only the last of these extents is verified here, so that
+    the cost of opening a folder does not grow with its size. Raises CorruptionError.
     """
     raw = file.pread(file.size() // EXTENT_SIZE * EXTENT_SIZE, 0)
     extents = np.frombuffer(raw, EXTENT)
