@@ -46,7 +46,7 @@ class _Ranges:
         good_from: int,
         holes: npt.NDArray[np.bool_],
     ) -> None:
-        """`holes` = ranges whose rows were all removed: holes in the files, which are not checked."""
+        """`holes` = ranges whose rows were all removed: not checked."""
         self.starts = starts
         self.sizes = sizes
         self.crcs = crcs
