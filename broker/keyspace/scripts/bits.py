@@ -1,6 +1,6 @@
-"""The words of the library `bit`: numbers in, signed numbers of 32 bits out, never an exception.
+"""The operations of the Lua library `bit`: numbers in, signed 32-bit integers out, no exceptions.
 
-A number that is no whole one is rounded half to even, as the addition of 2^52 + 2^51 does it.
+A fraction is rounded half to even, as LuaBitOp rounds it by adding 2^52 + 2^51.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 _WORD: Final = 0xFFFFFFFF
 Number: TypeAlias = float | bytes
-"""As Lua hands it over: a numeral may be a string."""
+"""A number as Lua passes it: possibly a string such as "0x10"."""
 
 
 def _word(value: Number) -> int:
@@ -32,28 +32,28 @@ def _signed(word: int) -> int:
     return word - 0x100000000 if word & 0x80000000 else word
 
 
-def _of_one(operation: Callable[[int], int]) -> Callable[..., int]:
+def _unary(operation: Callable[[int], int]) -> Callable[..., int]:
     return lambda value, *_rest: _signed(operation(_word(value)))
 
 
-def _of_all(operation: Callable[[int, int], int]) -> Callable[..., int]:
+def _variadic(operation: Callable[[int, int], int]) -> Callable[..., int]:
     return lambda *values: _signed(reduce(operation, map(_word, values)))
 
 
-def _moved(operation: Callable[[int, int], int]) -> Callable[..., int]:
+def _shift(operation: Callable[[int, int], int]) -> Callable[..., int]:
     return lambda value, by: _signed(operation(_word(value), _word(by) & 31))
 
 
 OPERATIONS: Final[dict[bytes, Callable[..., int]]] = {
-    b"tobit": _of_one(lambda word: word),
-    b"bnot": _of_one(lambda word: ~word),
-    b"bswap": _of_one(lambda word: int.from_bytes(word.to_bytes(4, "little"), "big")),
-    b"band": _of_all(and_),
-    b"bor": _of_all(or_),
-    b"bxor": _of_all(xor),
-    b"lshift": _moved(lambda word, by: word << by),
-    b"rshift": _moved(lambda word, by: word >> by),
-    b"arshift": _moved(lambda word, by: _signed(word) >> by),
-    b"rol": _moved(lambda word, by: word << by | word >> (32 - by)),
-    b"ror": _moved(lambda word, by: word >> by | word << (32 - by)),
+    b"tobit": _unary(lambda word: word),
+    b"bnot": _unary(lambda word: ~word),
+    b"bswap": _unary(lambda word: int.from_bytes(word.to_bytes(4, "little"), "big")),
+    b"band": _variadic(and_),
+    b"bor": _variadic(or_),
+    b"bxor": _variadic(xor),
+    b"lshift": _shift(lambda word, by: word << by),
+    b"rshift": _shift(lambda word, by: word >> by),
+    b"arshift": _shift(lambda word, by: _signed(word) >> by),
+    b"rol": _shift(lambda word, by: word << by | word >> (32 - by)),
+    b"ror": _shift(lambda word, by: word >> by | word << (32 - by)),
 }

@@ -1,13 +1,13 @@
-"""Keeps the caller's frame where Lua 5.1 would drop it.
+"""Turns tail calls of library functions into ordinary calls, so that errors can name their line.
 
 `return redis.call(...)` is a tail call. In Redis the callee is a C function and the script's frame
-stays, so that errors can name its line; here the callee is a Lua closure and the frame would be
-gone. So the tail calls of freshly compiled scripts become ordinary calls: the instruction after
-OP_TAILCALL is always an OP_RETURN of all results, which makes OP_CALL mean the same.
-Only calls of globals and of fields are changed, and everything in the main chunk: those are the
-libraries, while tail recursion goes through locals, and must not use up the stack.
+stays on the stack. Here the callee is a Lua closure, which would replace the script's frame and
+lose the line number. So OP_TAILCALL is replaced by OP_CALL in compiled scripts. The result is the
+same, because the instruction after OP_TAILCALL is always an OP_RETURN of all results.
+In the main chunk all tail calls are replaced; in other functions only calls of globals and of table
+fields, which are the libraries. Tail recursion goes through locals and must not grow the stack.
 
-Nothing that comes from outside is read here: the dump is made by Lua from source text.
+The bytecode is trusted: Lua itself has just compiled it from source text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _HEADER = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"
 
 _GETGLOBAL, _GETTABLE, _SELF = 5, 6, 11
 _CALL, _TAILCALL = 28, 29
-# Their field A is no register that they write.
+# Instructions whose field A is not a register that they write.
 _WRITE_NO_A = frozenset({22, 23, 24, 25, 26})  # JMP, EQ, LT, LE, TEST
 
 
 def keep_frames(dump: bytes, *, everywhere: bool = False) -> bytes:
-    """The same function without tail calls of libraries; `everywhere`: without any."""
+    """Return `dump` without tail calls of libraries; with `everywhere`, without any tail call."""
     if not dump.startswith(_HEADER):
         return dump
     code = bytearray(dump)
@@ -78,7 +78,7 @@ def _instructions(code: bytearray, at: int, count: int, *, every: bool) -> None:
 
 
 def _is_library(words: tuple[int, ...], index: int) -> bool:
-    """Whether what is called was read from a table, the globals included."""
+    """Whether the called function was read from a table; the globals are one."""
     target = words[index] >> 6 & 0xFF
     for word in reversed(words[:index]):
         if word >> 6 & 0xFF == target and word & 0x3F not in _WRITE_NO_A:

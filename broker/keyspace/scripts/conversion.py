@@ -1,12 +1,13 @@
-"""Values between commands and scripts, by the rules of Redis 7.0.
+"""Converts replies of commands to Lua and results of scripts to replies, as Redis 7.0 does.
 
     reply -> Lua       integer number, bulk string, null false (nil under RESP3), status {ok=},
                        error {err=}, array table; under RESP3 also {map=} {set=} {double=}
                        {big_number=} {verbatim_string=} and true, false
-    Lua -> reply       number cut to an integer, string, true 1 and false null (booleans under
-                       RESP3), nil null, a table up to its first nil, and the marked tables back
+    Lua -> reply       number truncated to an integer, string, true 1 and false null (booleans
+                       under RESP3), nil null, a table up to its first nil, and the tables with
+                       a special field back to their replies
 
-Lua hands back nested results as a stream of pairs kind, value; lua/redis.lua writes it.
+Lua returns a nested result as a stream of pairs (kind, value), written by lua/handing.lua.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from delaylog.broker.keyspace.scripts.limits import SMALL_BYTES
 
 _INTEGER_MIN: Final = -(1 << 63)
 _EXACT: Final = 1 << 53
-# Arguments of one call into Lua.
+# Most arguments of one call into Lua.
 _PART: Final = 4000
 _TOO_LARGE: Final = b"ERR not enough memory for the reply"
 
 
 def number_text(number: float) -> bytes:
-    """A number as the argument of a command: C's %.17g."""
+    """Format a number as a command's argument, like C's %.17g."""
     if type(number) is int:
         if -100000000000000000 < number < 100000000000000000:
             return b"%d" % number
@@ -48,7 +49,7 @@ def number_text(number: float) -> bytes:
 
 
 def integer(number: float) -> int:
-    """A number as C casts it to a long long."""
+    """Convert a number to an integer like C's cast to long long."""
     if type(number) is int and _INTEGER_MIN <= number < -_INTEGER_MIN:
         return number
     if not math.isfinite(number) or not _INTEGER_MIN <= number < -_INTEGER_MIN:
@@ -57,7 +58,7 @@ def integer(number: float) -> int:
 
 
 def line(text: bytes) -> bytes:
-    """Text that stands on a line of the protocol."""
+    """Replace line breaks, so that the text fits on one line of the protocol."""
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
@@ -65,7 +66,10 @@ def line(text: bytes) -> bytes:
 
 
 def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
-    """What `command` answers Lua for a reply that is neither a small string nor null."""
+    """Convert a reply for `api.call` in lua/redis.lua; `room` returns the memory left in bytes.
+
+    A pair (None, problem) is an error, and (None, True) is nil.
+    """
     if type(reply) is int:
         return _number(reply)
     size = _size(reply)
@@ -78,7 +82,7 @@ def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
 
 
 def _size(reply: Any) -> int:
-    """About the bytes that a reply takes in Lua."""
+    """Estimate the bytes that a reply takes in Lua."""
     if isinstance(reply, bytes):
         return 64 + len(reply)
     if isinstance(reply, (list, tuple)):
@@ -162,7 +166,7 @@ def _pairs(host: Any, name: bytes, items: Sequence[Any], resp: int) -> Any:
 
 
 def from_lua(kind: int, values: Sequence[Any], resp: int) -> Reply:
-    """The reply of a script: of one plain value (0), a flat array (1), or a stream (2)."""
+    """Build a script's reply. `values` is one value (kind 0), a flat array (1) or a stream (2)."""
     if kind == 0:
         return _plain(values[0] if values else None, resp)
     if kind == 1:

@@ -1,7 +1,7 @@
-"""FUNCTION's libraries: code that registers functions when it is loaded, kept by the name of each.
+"""The libraries of FUNCTION LOAD: Lua code that registers functions when it runs.
 
-What is kept is the sources; the functions themselves live in the Lua state and are made again from
-the sources when that state is replaced.
+Only the sources are stored. The compiled functions live in the Lua state; when the state is
+replaced, they are compiled again from the sources.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delaylog.broker.keyspace.scripts.runtime import Runtime, ScriptFailure
 from delaylog.broker.keyspace.scripts.scripts import Scripts
 from delaylog.broker.keyspace.scripts.shebang import FLAGS, check_name, library_head
 
-# A library's code only registers; Redis gives it half a second too.
+# A library's code only registers functions. Redis has the same limit.
 _LOAD_SECONDS: Final = 0.5
 
 
@@ -35,7 +35,7 @@ class Function:
 
 @dataclass(slots=True)
 class Library:
-    """A source and what it registered, in that order."""
+    """A library: its source, and the functions it registered, in order of registration."""
 
     name: bytes
     source: bytes
@@ -53,7 +53,7 @@ class FunctionLibraries:
         scripts.on_new_runtime.append(self._forget_bodies)
 
     def load(self, source: bytes, *, replace: bool = False) -> bytes:
-        """Load a library; its name. CommandError leaves all as it was."""
+        """Load a library and return its name. A CommandError means that nothing has changed."""
         name, code = library_head(source)
         old = self._libraries.get(name)
         if old is not None and not replace:
@@ -77,15 +77,15 @@ class FunctionLibraries:
             del self._functions[function]
 
     def libraries(self) -> Iterable[Library]:
-        """What FUNCTION LIST tells: names, sources, functions with description and flags."""
+        """Return all libraries, for FUNCTION LIST."""
         return self._libraries.values()
 
     def function(self, name: bytes) -> Function | None:
-        """One function, for its flags."""
+        """Return a function, or None if no library has registered it."""
         return self._functions.get(name)
 
     def call(self, name: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """FCALL, and FCALL_RO with `read_only`."""
+        """Run a function for FCALL, or for FCALL_RO if `read_only`."""
         function = self._functions.get(name)
         if function is None:
             raise CommandError(b"ERR Function not found")
@@ -95,14 +95,14 @@ class FunctionLibraries:
         runtime = self._scripts.runtime()
         library = self._libraries[function.library]
         if library.runtime is not runtime:
-            self._renew(library)
+            self._recompile(library)
             function = self._functions[name]
             runtime = self._scripts.runtime()
         run = partial(runtime.call_function, function.body, len(keys), keys + args)
         return self._scripts.start(name, run, read_only=read_only or not writes)
 
     def dump(self) -> dict[bytes, bytes]:
-        """Sources by name: all that is kept of them."""
+        """Return the sources by library name."""
         return {library.name: library.source for library in self._libraries.values()}
 
     def _keep(self, library: Library) -> None:
@@ -115,8 +115,8 @@ class FunctionLibraries:
             for function in library.functions.values():
                 function.body = None
 
-    def _renew(self, library: Library) -> None:
-        """Make the functions again in the present Lua state."""
+    def _recompile(self, library: Library) -> None:
+        """Compile a library again, in the current Lua state."""
         fresh = self._make(library.name, library.source, library_head(library.source)[1])
         self._libraries[library.name] = fresh
         self._functions.update(fresh.functions)

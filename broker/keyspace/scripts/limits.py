@@ -1,33 +1,32 @@
-"""What a script may use, and what happens when it uses more.
+"""Limits of time and memory for a script.
 
-Writes of a script are applied to memory as they are made and logged with its end. One that has
-written nothing is stopped after `seconds`, one that has written after `seconds_after_write`: where
-there is a log, nothing of what that one wrote is logged and the keyspace is made anew from the log,
-so a script that is stopped has done nothing. Without one (in tests) what it wrote stays, as after
-any other error of a script.
+A script's writes are applied to memory at once and logged when the script ends. A script is stopped
+after `seconds`, or after `seconds_after_write` if it has written. In the broker, the writes of a
+stopped script are not logged, and the keyspace is restored from the log: a stopped script has
+changed nothing. Without a log (in tests) its writes stay, as they do after any other script error.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Beside the limit, so that a reply or a table of results finds room when a script is just below it.
+# Memory on top of a script's limit, so that a script just below the limit can still take a reply.
 ROOM_BYTES = 32 << 20
-# A single reply or list of arguments that is given to Lua without asking for the room left.
+# A reply or an argument list up to this size is passed to Lua without checking the memory left.
 SMALL_BYTES = 1 << 20
-# Steps at worst that a pattern may cost in one native call, which nothing interrupts: some 0.2 s.
+# Most steps of one native pattern match, which nothing can interrupt: about 0.2 s.
 NATIVE_STEPS = 20_000_000
-# Results nested deeper than this are answered with an error in their place: a reply is encoded by
-# recursion, and so is it by most clients.
+# A result nested deeper than this is replaced by an error, because the broker encodes replies
+# recursively, and most clients decode them recursively.
 REPLY_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
-    """Time and memory of one script, and how many are kept."""
+    """Time and memory of one script, and the number of scripts in the cache."""
 
     seconds: float = 5.0
     seconds_after_write: float = 5.0
     memory_bytes: int = 64 << 20
-    # The oldest is forgotten beyond it; its users load it again on NOSCRIPT.
+    # A full cache drops its oldest script; clients load it again when they get NOSCRIPT.
     scripts_max: int = 10_000

@@ -1,8 +1,8 @@
 """One Lua state, and the few Python functions that Lua may call.
 
-The rules that keep it safe: scripts never hold a Python object, only Lua closures around one; no
-exception of Python crosses Lua; nothing is pushed into Lua without room for it, because a push that
-fails outside a protected call ends the process. A state that ran out of memory is thrown away.
+Three rules keep it safe. Scripts never hold a Python object, only Lua closures that call one. No
+Python exception passes through Lua. No value is passed to Lua without memory for it, because a push
+that fails outside a protected call aborts the process. A state that ran out of memory is discarded.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _MODULES: Final = (
 _ARGUMENTS: Final = b"ERR Lua redis lib command arguments must be strings or integers"
 _NO_COMMAND: Final = b"ERR Please specify at least one argument for this redis lib call"
 _NO_MEMORY: Final = b"ERR not enough memory for the script"
-# Values that fit on Lua's stack in one call.
+# Most values on Lua's stack in one call.
 _PART: Final = 4000
-# Whole numbers up to here are the same in Lua.
+# A Lua number is a double: integers up to here are exact.
 _EXACT: Final = 1 << 53
 
 Starter: TypeAlias = "Callable[[Any, int, list[bytes]], Reply]"
-"""Runs a body with as many keys as the number says, and arguments, behind one another."""
+"""Runs a compiled body. Arguments: the body, the number of keys, keys and arguments in one list."""
 
 
 class ScriptFailure(Exception):
-    """A script raised: the text, and the line of its code where."""
+    """A script failed: the text, and where in its code (source name and line)."""
 
     def __init__(self, text: bytes, source: bytes | None = None, line: int | None = None) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class ScriptFailure(Exception):
 
 @dataclass(slots=True)
 class Owner:
-    """What a runtime asks of whoever runs scripts in it."""
+    """The callables and the protocol version that a runtime uses on behalf of its owner."""
 
     call: Callable[[list[bytes], int], Reply | ErrorReply]
     late: Callable[[], bool]
@@ -78,7 +78,7 @@ def _refuse(_object: object, _name: object, _setting: bool) -> object:
 
 
 def new_lua(memory_bytes: int) -> Any:
-    """A bare Lua 5.1 state; CommandError when the library is not installed."""
+    """Create a bare Lua 5.1 state. Raises CommandError if the package lupa is not installed."""
     try:
         from lupa import lua51
     except ImportError:
@@ -118,9 +118,9 @@ class Runtime:
             dump, start = load((folder / f"{name}.lua").read_bytes(), host)
             start(keep_frames(dump, everywhere=True))
         self.run: Starter = partial(self._start, host[b"run"])
-        """A script with KEYS and ARGV; ScriptFailure when it raises."""
+        """Run a script with KEYS and ARGV. Raises ScriptFailure."""
         self.call_function: Starter = partial(self._start, host[b"call_function"])
-        """A registered function."""
+        """Run a registered function. Raises ScriptFailure."""
         self._load_library = host[b"load_library"]
         self._restore = host[b"restore_environment"]
         self._compile = host[b"compile"]
@@ -130,11 +130,11 @@ class Runtime:
         self._rearm = host[b"rearm"]
         self._begin, self._add = host[b"begin"], host[b"add"]
 
-    # Of scripts.
+    # Compiling and running.
 
     def compile(self, source: bytes, name: bytes, *, library: bool = False) -> Any:
-        """The function of `source`; ScriptFailure with Lua's own text when it is none."""
-        # The compiled form of a text takes some ten times its size.
+        """Compile `source` to a function. Raises ScriptFailure with Lua's own error text."""
+        # Compiling takes about ten times the size of the text.
         self._need(12 * len(source))
         try:
             dump, problem = self._results(self._compile(source, name), 2)
@@ -147,7 +147,7 @@ class Runtime:
             raise self._broken(problem) from None
 
     def load_library(self, body: Any) -> None:
-        """Run a library's code, which registers its functions."""
+        """Run the code of a library, which registers the library's functions."""
         try:
             ok, text = self._results(self._load_library(body), 2)
         except Exception as problem:
@@ -160,19 +160,19 @@ class Runtime:
             raise ScriptFailure(text)
 
     def is_worn(self) -> bool:
-        """Whether to start over: Lua 5.1 does not collect in an emergency."""
+        """Whether to replace this state: Lua 5.1 does not collect garbage when memory runs out."""
         return self.spoiled or self._used() > self._half
 
     def collect(self) -> None:
-        """Give back what no script holds."""
+        """Collect garbage."""
         self._lua.gccollect()
 
     def rearm(self) -> None:
-        """Forget that a script was stopped."""
+        """Reset the hook after a script was stopped, so that the next script can run."""
         self._rearm()
 
     def _start(self, run: Any, body: Any, count: int, words: list[bytes]) -> Reply:
-        """`words` are as many keys as `count` says, and arguments."""
+        """Run `body`. The first `count` words are keys, the others arguments."""
         size = len(b"".join(words))
         if size > SMALL_BYTES:
             self._need(size)
@@ -232,19 +232,19 @@ class Runtime:
                 raise ScriptFailure(_NO_MEMORY)
 
     def _broken(self, problem: Exception) -> ScriptFailure:
-        """An error that left Lua without going through the script's own handler."""
+        """Convert an error that bypassed the error handler in Lua; the state is discarded."""
         self.spoiled = True
         text = problem.args[0] if problem.args else type(problem).__name__
         if not isinstance(text, bytes):
             text = str(text).encode("utf-8", "replace")
         return ScriptFailure(b"ERR " + (text.split(b"\n")[0] or b"not enough memory"))
 
-    # What Lua calls. None of these may raise, nor answer what Lua has no room for.
+    # Functions that Lua calls. They must not raise, nor return a value that Lua has no memory for.
 
     def _fill(self, host: Any, limits: ScriptLimits) -> None:
         owner, used, soft, hard = self.owner, self._used, self._soft, self._hard
         lua, call = self._lua, self.owner.call
-        # The replies that need nothing made in Lua; as tuples since Lua has to tell them apart.
+        # Nil and the status OK need no new Lua value. api.call in lua/redis.lua reads these pairs.
         nothing, okay = (None, True), (None, 1)
 
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
@@ -323,7 +323,7 @@ class Runtime:
             except Exception as problem:
                 return b"ERR " + str(problem).encode("utf-8", "replace")[:1000]
 
-        # A C function around it spares each call the way over a metatable.
+        # Wrapped in a C function: calling a Python object would go through its metatable.
         host[b"command"] = lua.eval(b"python.as_function")(command)
         host[b"check"] = check
         host[b"late"] = late
@@ -342,7 +342,7 @@ class Runtime:
 
 
 def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., Any]]:
-    """Numbers as bytes and back, for cmsgpack and struct."""
+    """Return the functions of cmsgpack and struct that convert numbers to bytes and back."""
 
     def pack(layout: bytes, value: float) -> bytes | None:
         if used() > soft:
@@ -356,7 +356,7 @@ def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., An
         return float(struct.unpack(layout, text)[0])
 
     def write_integer(value: float, size: int, little: bool) -> bytes:
-        """As C casts it; what is beyond eight bytes is zero."""
+        """Convert like a cast in C. Bytes beyond the eighth are zero."""
         whole = int(value) if math.isfinite(value) else 0 if value > 0 else 1 << 63
         text = (whole % (1 << 64)).to_bytes(8, "little")[:size].ljust(size, b"\0")
         return text if little else text[::-1]

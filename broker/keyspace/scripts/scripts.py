@@ -1,8 +1,9 @@
-"""EVAL's scripts: compiled once, known by their SHA1, run one at a time.
+"""The script cache: scripts are compiled once, found by their SHA1, and run one at a time.
 
-`call` runs a command for a script and answers an ErrorReply instead of raising; it reads
-`read_only` to refuse writes and says `note_write()` when it wrote. What it wrote before an error or
-a stop stays written: there is no undo (see limits.py for when a script is stopped).
+The callable `call` runs a command for a script. It returns an ErrorReply instead of raising one,
+refuses writes while `read_only` is set, and calls `note_write()` before a write. The writes of a
+script that then raises an error stay. Those of a stopped script are undone if there is a log
+(limits.py).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _UNDONE: Final = b"; nothing that it wrote stays"
 
 @dataclass(slots=True, eq=False)
 class _Script:
-    """A script's code, its flags, and its function in the present runtime once it ran there."""
+    """A script: code, flags, and the function compiled from it in `runtime`."""
 
     code: bytes
     flags: frozenset[bytes] | None
@@ -45,13 +46,13 @@ class Scripts:
         *,
         check: Callable[[list[bytes]], bool | None] = lambda argv: True,
     ) -> None:
-        """`check` is acl_check_cmd: None where there is no such command."""
+        """`check` implements redis.acl_check_cmd: it returns None for an unknown command."""
         self.limits = limits or ScriptLimits()
         self.wrote = False
         self.running = False
         self.read_only = False
         self.on_stopped: Callable[[], bool] = lambda: False
-        """Called when a script was stopped that had written; whether that is undone."""
+        """Called when a script was stopped after a write; returns whether the write is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
         self._now = now
         self._owner = Owner(call, self._late, check)
@@ -64,7 +65,7 @@ class Scripts:
     # The cache.
 
     def load(self, source: bytes) -> bytes:
-        """Compile and keep; its SHA1 in hex. CommandError when it does not compile."""
+        """Compile a script, cache it and return its SHA1 in hex. Raises CommandError."""
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         if sha not in self._scripts:
             flags, code = script_head(source)
@@ -76,7 +77,7 @@ class Scripts:
         return sha
 
     def known(self, sha: bytes) -> bool:
-        """Whether EVALSHA would find it."""
+        """Whether EVALSHA would find this script."""
         return sha in self._scripts or sha.lower() in self._scripts
 
     def flush(self) -> None:
@@ -88,9 +89,10 @@ class Scripts:
     # Running.
 
     def run(self, sha: bytes, count: int, words: list[bytes], *, read_only: bool) -> Reply:
-        """One script; `words` are as many keys as `count` says, and arguments.
+        """Run a script. The first `count` words are its keys, the others its arguments.
 
-        CommandError when it is not known, or raises. A returned {err=...} is an ErrorReply.
+        Raises CommandError if the script is unknown or fails. If the script returns {err=...}, the
+        reply is an ErrorReply.
         """
         script = self._scripts.get(sha)
         if script is None:
@@ -108,18 +110,18 @@ class Scripts:
         return self.start(sha, partial(runtime.run, body, count, words), read_only=is_read_only)
 
     def note_write(self) -> None:
-        """The running script has written: from now on only the hard limit stops it."""
+        """Note that the running script writes: `seconds_after_write` is its time limit now."""
         self.wrote = True
 
     # For functions.py, which shares the Lua state.
 
     @property
     def owner(self) -> Owner:
-        """What the Lua state asks of the server."""
+        """The callables of the server that the Lua state uses."""
         return self._owner
 
     def runtime(self) -> Runtime:
-        """The Lua state: a new one when the last ran out of memory, or is half full."""
+        """Return the Lua state; a new one if the old one ran out of memory or stays half full."""
         runtime = self._runtime
         if runtime is not None and not self.running and runtime.is_worn():
             if not runtime.spoiled:
@@ -127,7 +129,7 @@ class Scripts:
             if runtime.is_worn():
                 runtime = None
         if runtime is None:
-            # What was compiled would keep the old state alive.
+            # Compiled functions would keep the old state alive.
             for script in self._scripts.values():
                 script.body = script.runtime = None
             for forget in self.on_new_runtime:
@@ -142,7 +144,7 @@ class Scripts:
         *,
         read_only: bool,
     ) -> Reply:
-        """Run a script or a function under the limits; its errors carry `name` and the line."""
+        """Run a script or a function under the limits; errors contain `name` and the line."""
         if self.running:
             raise CommandError(b"ERR This Redis command is not allowed from script")
         self.running = True
@@ -170,7 +172,7 @@ class Scripts:
 
     @contextmanager
     def loading(self, seconds: float, stopped: bytes) -> Iterator[None]:
-        """The limits while a library's code runs."""
+        """Limit the time in which a library's code runs; `stopped` is the error when it is over."""
         self.running = True
         self.wrote = False
         self._seconds = seconds
@@ -190,7 +192,7 @@ class Scripts:
             self._runtime.rearm()
 
     def _late(self) -> bool:
-        """Asked by Lua's hook: whether the running script is to be stopped now."""
+        """Return whether the running script must be stopped now; Lua's hook asks this."""
         if not self.running:
             return False
         seconds = self.limits.seconds_after_write if self.wrote else self._seconds

@@ -15,7 +15,7 @@ _BAD_NAME: Final = (
 
 
 def script_head(source: bytes) -> tuple[frozenset[bytes] | None, bytes]:
-    """The flags (None without a shebang) and the code, which keeps its line numbers."""
+    """Split a script into its flags (None without a shebang) and its code; line numbers stay."""
     if not source.startswith(b"#!"):
         return None, source
     head, newline, rest = source.partition(b"\n")
@@ -37,7 +37,7 @@ def script_head(source: bytes) -> tuple[frozenset[bytes] | None, bytes]:
 
 
 def library_head(source: bytes) -> tuple[bytes, bytes]:
-    """The library's name and its code, which keeps its line numbers."""
+    """Split a library into its name and its code; line numbers stay."""
     if not source.startswith(b"#!"):
         raise CommandError(b"ERR Missing library metadata")
     head, newline, rest = source.partition(b"\n")
@@ -63,6 +63,6 @@ def library_head(source: bytes) -> tuple[bytes, bytes]:
 
 
 def check_name(name: bytes) -> None:
-    """Refuse a library's or a function's name that Redis would refuse."""
+    """Raise a CommandError if Redis does not allow this name for a library or a function."""
     if not name or not _NAME_BYTES.issuperset(name):
         raise CommandError(b"ERR " + _BAD_NAME)

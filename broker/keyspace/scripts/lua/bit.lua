@@ -1,5 +1,5 @@
--- bit of Redis (LuaBitOp): 32-bit words, signed results. The words are made and mixed by Python,
--- which answers numbers only.
+-- The library `bit` of Redis (LuaBitOp): 32-bit words, signed results. The operations are Python
+-- functions (bits.py), which return numbers only.
 local host = ...
 local bad_argument, given = host.bad_argument, host.given
 local select, tonumber, format, type = select, tonumber, string.format, type

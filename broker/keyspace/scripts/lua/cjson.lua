@@ -1,4 +1,4 @@
--- cjson of Redis 7.0: encode and decode with its defaults and its error texts.
+-- The library `cjson` of Redis 7.0, with the same defaults and error texts.
 local host = ...
 local null, bad_argument, given, tick = host.null, host.bad_argument, host.given, host.tick
 local type, select, next, tostring, tonumber, error = type, select, next, tostring, tonumber, error
@@ -16,7 +16,7 @@ local function new()
   local precision = "%.14g"
   local cjson = { null = null, _NAME = "cjson", _VERSION = "2.1.0" }
 
-  -- Encoding: pieces are gathered, a failure is handed up as text.
+  -- Encoding: the text is collected in `pieces`. A function that fails returns the error's text.
   local escapes = {
     ['"'] = '\\"', ["\\"] = "\\\\", ["/"] = "\\/", ["\b"] = "\\b", ["\t"] = "\\t",
     ["\n"] = "\\n", ["\f"] = "\\f", ["\r"] = "\\r",
@@ -54,7 +54,7 @@ local function new()
     return format(precision, value)
   end
 
-  -- The length of an array, -1 for an object, nil and the reason for neither.
+  -- Returns the length of an array, or -1 for an object, or nil and an error text.
   local function array_length(t)
     local most, items = 0, 0
     for key in next, t do
@@ -129,7 +129,7 @@ local function new()
     return text
   end
 
-  -- Decoding: each token is found by a native search at a position. A zero byte is the end.
+  -- Decoding: native searches find each token. A zero byte ends the text.
   local NAMES = {
     ["{"] = "T_OBJ_BEGIN", ["}"] = "T_OBJ_END", ["["] = "T_ARR_BEGIN", ["]"] = "T_ARR_END",
     [","] = "T_COMMA", [":"] = "T_COLON",
@@ -148,7 +148,8 @@ local function new()
       128 + floor(code / 64) % 64, 128 + code % 64)
   end
 
-  -- The string whose quote stands at `at`: text and what follows; or nil, problem, position.
+  -- Reads the string whose opening quote is at `at`. Returns the string and the next position; on
+  -- an error nil, the error's text and its position.
   local function read_string(text, at)
     local parts, n
     local from = at + 1
@@ -187,7 +188,7 @@ local function new()
     end
   end
 
-  -- What C's strtod would take.
+  -- Reads a number as C's strtod does.
   local function read_number(text, at)
     local _, last = find(text, "^[+-]?0[xX]%x+", at)
     if last then
@@ -209,13 +210,14 @@ local function new()
     if last then return -(0 / 0), last + 1 end
   end
 
-  -- Numbers that JSON does not have: refused when invalid ones are not allowed.
+  -- Whether a number is not valid JSON. decode_invalid_numbers allows these.
   local function is_odd(text, at)
     return find(text, "^%+", at) or find(text, "^%-?0[%dxX]", at) or find(text, "^%-?[iInN]", at)
   end
 
-  -- kind, value, next position; for a fault: "error", its name, its position. `kind` is one of
-  -- { } [ ] , : string number boolean null end.
+  -- Returns the kind of a token, its value, the next position, and the token's position. The kind
+  -- is one of { } [ ] , : string number boolean null end. On an error the kind is "error", the value
+  -- is the error's text, and there is no next position.
   local function token(text, at)
     at = find(text, "[^ \t\n\r]", at) or #text + 1
     local c = sub(text, at, at)
@@ -253,7 +255,8 @@ local function new()
 
   local read_value
 
-  -- All three: value, next position; or nil, nil, problem.
+  -- read_object, read_array and read_value return the value and the next position; on an error nil,
+  -- nil and the error's text.
   local function read_object(text, after, depth)
     local result = {}
     local kind, value, from, at = token(text, after)
@@ -325,7 +328,7 @@ local function new()
     return result
   end
 
-  -- Settings: without an argument they tell what holds.
+  -- Settings: each function returns the current value, after setting it if there is an argument.
   local function whole(what, position, value, least, most)
     local n = tonumber(value)
     if not n or not (n >= least and n <= most) then

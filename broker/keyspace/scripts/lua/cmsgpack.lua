@@ -1,4 +1,5 @@
--- cmsgpack of Redis 7.0 (lua-cmsgpack 0.4.0): no bin and ext types, nests 16 deep when packing.
+-- The library `cmsgpack` of Redis 7.0 (lua-cmsgpack 0.4.0): no bin and ext types. Packing replaces
+-- tables that are nested deeper than 16 by nil.
 local host = ...
 local bad_argument, given = host.bad_argument, host.given
 local packed, read = host.packed, host.unpack
@@ -94,7 +95,7 @@ function cmsgpack.pack(...)
   return text
 end
 
--- Unpacking: value, next position; or nil, nil, problem.
+-- Unpacking: functions return the value and the next position; on an error nil, nil and its text.
 local MISSING, BAD = "Missing bytes in input.", "Bad data format in input."
 
 local read_value
@@ -130,7 +131,8 @@ local function read_text(text, at, n)
   return sub(text, at, at + n - 1), at + n
 end
 
--- code -> the layout of the number that follows it; of eight bytes all are signed, as there
+-- Type byte -> layout of the number that follows it. All 8-byte integers are read as signed, as
+-- lua-cmsgpack does.
 local NUMBERS = {
   [202] = ">f", [203] = ">d", [204] = "B", [205] = ">H", [206] = ">I", [207] = ">q", [208] = "b",
   [209] = ">h", [210] = ">i", [211] = ">q", [217] = "B", [218] = ">H", [219] = ">I",
@@ -161,7 +163,8 @@ function read_value(text, at)
   return read_map(text, after, value)
 end
 
--- `limit` values from `offset`; 0: all of them, and the offset is not told.
+-- Returns the next offset (-1 at the end) and up to `limit` values from `offset`. With limit 0 it
+-- returns all values, without an offset.
 local function unpack_from(what, n, text, limit, offset)
   if type(text) == "number" then text = tostring(text) end
   if type(text) ~= "string" then

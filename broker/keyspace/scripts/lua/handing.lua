@@ -1,11 +1,11 @@
--- How a script's value is handed back to Python: plain, as a flat list, or as a stream.
+-- Returns a script's result to Python: as one value, as a flat list, or as a stream.
 local host = ...
 local type, rawget, next, unpack = type, rawget, next, unpack
 
 local MAX_DEPTH = host.reply_depth
-local FLAT = 4000 -- results that fit on the stack
+local FLAT = 4000 -- most values of a flat list, which is returned on Lua's stack
 
--- Kinds of the stream; conversion.py reads it.
+-- Kinds of values in the stream, which conversion.py reads.
 local SCALAR, ARRAY, STATUS, ERROR, DOUBLE, MAP, SET, BIG, VERBATIM = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 local stream, length
@@ -19,7 +19,7 @@ local function flatten(value, depth)
   local kind = type(value)
   if kind ~= "table" then
     if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then value = false end
-    -- nil is a null, and false only looks like one under RESP3.
+    -- Under RESP3 nil is null and false is a boolean, so nil needs its own kind.
     if kind ~= "boolean" and value == false then return put(9, 0) end
     return put(SCALAR, value)
   end

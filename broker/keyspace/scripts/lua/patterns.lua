@@ -1,7 +1,7 @@
--- string.find, match, gmatch and gsub that can be stopped.
--- The native matcher backtracks inside one C call, which no hook interrupts, and recurses on the C
--- stack. So a pattern that could take long on its subject is matched by the same algorithm written
--- in Lua: some fifty times slower, but under the script's time limit. Ordinary ones stay native.
+-- string.find, match, gmatch and gsub that respect the script's time limit.
+-- The native matcher backtracks inside one C call, which no hook can interrupt, and recurses on the
+-- C stack. So a pattern that could take long on its subject is matched by the same algorithm in Lua:
+-- about fifty times slower, but it can be stopped. All other patterns use the native matcher.
 local host = ...
 local strings, settle, tick = host.strings, host.settle, host.tick
 local pcall, error, type, select, tostring, unpack = pcall, error, type, select, tostring, unpack
@@ -12,7 +12,7 @@ local bad_argument, given = host.bad_argument, host.given
 
 local NATIVE_STEPS = host.native_steps
 
--- What a pattern can cost: how many repetitions can backtrack, how many `?` double the tries.
+-- Pattern -> its cost: exponent of the subject's length, constant factor, depth of recursion.
 local costs, known = {}, 0
 
 local function study(pattern)
@@ -21,7 +21,7 @@ local function study(pattern)
   local last
   while at <= n do
     local c = byte(pattern, at)
-    if c == 37 then at = at + (byte(pattern, at + 1) == 98 and 4 or 2) -- %b has two more
+    if c == 37 then at = at + (byte(pattern, at + 1) == 98 and 4 or 2) -- %bxy has 4 characters
     elseif c == 91 then -- [set]
       at = at + 1
       if byte(pattern, at) == 94 then at = at + 1 end
@@ -40,7 +40,7 @@ local function study(pattern)
       doublings, last, at = doublings + 1, nil, at + 1
     end
   end
-  -- A repetition at the very end is satisfied at once, so it tries nothing twice.
+  -- A repetition at the end of the pattern never backtracks: whatever it takes is a match.
   if last and find(pattern, "^[()]*$", last + 1) then repeats = repeats - 1 end
   local power = repeats + (anchored and 0 or 1)
   return { power, 2 ^ doublings * (items + 1), repeats + doublings }
@@ -61,7 +61,7 @@ end
 
 -- The matcher ---------------------------------------------------------------------------------
 
-local class_of = {} -- %a and so on, asked of the native matcher one character at a time
+local class_of = {} -- letter of a class such as %a -> set of bytes, built with the native matcher
 for letter in gmatch("acdlpsuwxz", ".") do
   local set, inverse = {}, {}
   for c = 0, 255 do
@@ -72,7 +72,7 @@ for letter in gmatch("acdlpsuwxz", ".") do
   class_of[byte(letter:upper())] = inverse
 end
 
--- Where the single item at p ends.
+-- Returns the position after the single-character item at p.
 local function item_end(m, p)
   local pattern = m.pattern
   local c = byte(pattern, p)
@@ -201,7 +201,7 @@ function do_match(m, s, p)
         p, special = after, true
       elseif d and d >= 48 and d <= 57 then
         local index = capture_index(m, d)
-        if m.size[index] == POSITION then return nil end -- which is no text
+        if m.size[index] == POSITION then return nil end -- a position capture has no text
         local text = sub(m.subject, m.start[index], m.start[index] + m.size[index] - 1)
         if sub(m.subject, s, s + #text - 1) ~= text then return nil end
         s, p, special = s + #text, p + 2, true
@@ -283,7 +283,7 @@ local function slow_find(subject, pattern, init, want_match)
   return nil
 end
 
--- A plain search whose product of sizes is large: the same, a slice at a time.
+-- A plain search for long texts. It calls tick() at each candidate, so that it can be stopped.
 local function slow_plain(subject, what, init)
   local size, n = #subject, #what
   local first = sub(what, 1, 1)
@@ -362,7 +362,7 @@ local function slow_gsub(subject, pattern, with, limit)
   return concat(pieces), count
 end
 
--- What scripts call -----------------------------------------------------------------------------
+-- Functions for scripts -------------------------------------------------------------------------
 
 local function texts(subject, pattern)
   if type(subject) == "number" then subject = tostring(subject) end
@@ -370,7 +370,7 @@ local function texts(subject, pattern)
   if type(subject) == "string" and type(pattern) == "string" then return subject, pattern end
 end
 
--- Where a search starts, as the native one reads it.
+-- Returns the start of a search, computed from `init` as the native functions do.
 local function from(init, size)
   local at = init == nil and 1 or tonumber(init)
   if not at then return nil end
@@ -425,7 +425,7 @@ function strings.gsub(...)
     local most = limit == nil and #s + 1 or tonumber(limit)
     if most then return settle("gsub", pcall(slow_gsub, s, p, with, most)) end
   end
-  -- Each match of a long text may add a long replacement.
+  -- A long replacement for many matches could exceed the memory limit inside one native call.
   if kind == "string" and s and #s * (#with + 1) > 1e7 then
     tick()
     if #s * (#with + 1) > 64 * host.memory_bytes then

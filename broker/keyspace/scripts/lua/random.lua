@@ -1,4 +1,4 @@
--- math.random of Redis: the 48-bit generator of drand48, the same on every machine.
+-- math.random as in Redis: the 48-bit generator of drand48, which is the same on every machine.
 local host = ...
 local floor, error, select, type, tonumber = math.floor, error, select, type, tonumber
 local bad_argument, given = host.bad_argument, host.given
@@ -42,7 +42,7 @@ function host.maths.random(...)
 end
 
 local function seed(value)
-  value = value % 2 ^ 32 -- of 48 bits: the seed, then 0x330E
+  value = value % 2 ^ 32 -- the 48 bits are the seed (32 bits) and 0x330E (16 bits)
   high = floor(value / 256)
   low = value % 256 * 65536 + 0x330E
 end
@@ -50,6 +50,7 @@ end
 function host.maths.randomseed(value)
   local number = tonumber(value)
   if not number then bad_argument(1, "randomseed", "number expected, got " .. type(value)) end
-  if number ~= number or number == 1 / 0 or number == -1 / 0 then number = 0 end -- would stay
+  -- NaN or infinity would make every later number NaN.
+  if number ~= number or number == 1 / 0 or number == -1 / 0 then number = 0 end
   seed(number < 0 and -floor(-number) or floor(number))
 end

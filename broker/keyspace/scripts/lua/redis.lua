@@ -1,4 +1,4 @@
--- The table `redis` of scripts and functions, and how they are run.
+-- The table `redis` for scripts and functions, and the functions that run them.
 local host = ...
 local command, sha1, setresp, check = host.command, host.sha1, host.setresp, host.check
 local error, type, select, rawget, next, tostring = error, type, select, rawget, next, tostring
@@ -7,8 +7,8 @@ local find, sub = string.find, string.sub
 
 local function failure(text) return { err = text, ignore_error_stats_update = true } end
 
--- command() answers a value; or nil and true for a nil, nil and 1 for the status OK, nil and a text
--- for an error, and nil alone when memory is short, for then not even a text may be made.
+-- command() returns a value, or nil and a second result: true for nil, 1 for the status OK, a text
+-- for an error. It returns nil alone if memory is short, because a text would need memory too.
 local api = {}
 
 function api.call(...)
@@ -31,7 +31,7 @@ end
 
 local WRONG = "ERR wrong number or type of arguments"
 
--- An error text as Redis writes it: the class first, ERR where there is none.
+-- Returns an error text as Redis writes it: it starts with the error's class, by default ERR.
 local function error_text(text)
   if sub(text, 1, 1) == "-" then text = sub(text, 2)
   elseif not find(text, " ", 1, true) then text = "ERR " .. text end
@@ -62,7 +62,7 @@ function api.sha1hex(...)
   return digest
 end
 
--- Checked, and kept nowhere.
+-- Checks the arguments as Redis does, and logs nothing.
 function api.log(...)
   local n = select("#", ...)
   if n < 2 then raise("ERR redis.log() requires two arguments or more.") end
@@ -107,7 +107,7 @@ local function copy(source, ...)
   return result
 end
 
--- Of scripts only.
+-- For scripts only, not for functions.
 local script_api = copy(api)
 function script_api.replicate_commands() return true end
 function script_api.breakpoint() return false end
@@ -137,7 +137,7 @@ end
 local script_env, script_shown = globals(protect(script_api))
 local library_env, library_shown, library_meta = globals(protect(api))
 
--- While a library is loaded it sees only what registers functions.
+-- While a library is loaded, it sees only redis.register_function, redis.log and constants.
 local register = host.register
 local loading_api = setmetatable({
   register_function = function(...)
@@ -204,8 +204,8 @@ local loading_api = setmetatable({
 for name, value in next, api do
   if type(value) ~= "function" then loading_api[name] = value end
 end
--- The functions of a library keep the environment that they were made in, so loading changes what
--- that one environment shows.
+-- The functions of a library keep the environment that they were created in. So all libraries have
+-- one environment, and `show` switches its contents before and after a library is loaded.
 local loading_shown = setmetatable({ redis = protect(loading_api) }, { __index = host.missing })
 local function show(what) library_meta.__index = what end
 
@@ -223,14 +223,14 @@ local function finish(ok, value)
     if kind == "boolean" then return 0, value end
     return handed(pcall(hand_back, value))
   end
-  -- A failure of memory, or in the handler itself, comes without it: as a text. Nothing is made here.
+  -- When memory ran out or the handler failed, `value` is a text. No new value is created here.
   if type(value) ~= "table" then return 8, value end
   return 9, value.text, value.source, value.line
 end
 
 local on_error = host.on_error
 
--- Argument lists longer than the stack come in parts.
+-- Argument lists that are longer than the stack arrive in parts.
 local pending
 function host.begin() pending = {} end
 function host.add(...)
@@ -238,7 +238,8 @@ function host.add(...)
   for k = 1, #items do pending[n + k] = items[k] end
 end
 
--- The first `n` of the values, and the rest. Longer lists than the stack takes are gathered before.
+-- Returns the first `n` values as keys and the others as arguments. A negative `n` means that the
+-- values are in `pending` and that -n - 1 of them are keys.
 local function split(n, ...)
   if n == 0 then return {}, { ... } end
   if n == 1 then return { (...) }, { select(2, ...) } end
@@ -253,7 +254,7 @@ local function split(n, ...)
   return { unpack({ ... }, 1, n) }, { select(n + 1, ...) }
 end
 
--- The usual numbers of keys take no way over `split`, and plain values none over `finish`.
+-- Fast paths: one or two keys do not need `split`, and plain results do not need `finish`.
 function host.run(body, n, a, b, ...)
   if n == 1 then script_shown.KEYS, script_shown.ARGV = { a }, { b, ... }
   elseif n == 2 then script_shown.KEYS, script_shown.ARGV = { a, b }, { ... }
@@ -282,8 +283,8 @@ end
 
 function host.restore_environment() show(library_shown) end
 
--- Text only: bytecode can read and write the process's memory. The words are those of Redis, whose
--- Lua reads no bytecode at all.
+-- Compiles text only, because bytecode can read and write the process's memory. The error is that
+-- of Redis, whose Lua does not load bytecode.
 function host.compile(text, name)
   if string.byte(text, 1) == 27 then
     return nil, sub(name, 2) .. ":1: unexpected symbol near 'char(27)'"
@@ -297,7 +298,8 @@ function host.revive(dump, is_library)
   return setfenv(loadstring(dump), is_library and library_env or script_env)
 end
 
--- Tables for replies, made here because a Python list would be a Python object to the script.
+-- Tables for replies. They are built here, because a Python list would reach the script as a Python
+-- object.
 function host.array(...) return { ... } end
 function host.extend(t, at, ...)
   local items = { ... }

@@ -1,6 +1,7 @@
--- What scripts see: an allow-list, read-only, and their own wrappers where stock Lua 5.1 lets a
--- script leave the sandbox, hang the process or take its memory.
--- The real _G is never changed: the host reads it unprotected, and an error there ends the process.
+-- The globals of scripts: an allow-list of read-only tables. Functions of Lua 5.1 that would let a
+-- script leave the sandbox, block the process or exhaust its memory are replaced by wrappers.
+-- The real _G is never changed: lupa reads it outside of protected calls, where an error aborts the
+-- process.
 local host = ...
 local error, type, rawget, rawset, select, next = error, type, rawget, rawset, select, next
 local pcall, setfenv, loadstring, unpack = pcall, setfenv, loadstring, unpack
@@ -20,7 +21,7 @@ local stopped = false
 local function tick()
   if stopped or late() then
     stopped = true
-    sethook(tick, "", 1) -- whoever catches this error meets it again at the next instruction
+    sethook(tick, "", 1) -- if the script catches this error, the next instruction raises it again
     error("script stopped", 0)
   end
 end
@@ -34,7 +35,8 @@ end
 
 -- Errors ----------------------------------------------------------------------------------------
 
--- Answers of pcall around a native function: `what` is its name, since it was called by none.
+-- Returns the results of `pcall` on the native function `what`, or raises its error. Under pcall
+-- Lua does not know the function's name and writes '?', which is replaced by `what`.
 local function settle(what, ok, ...)
   if ok then return ... end
   local message = ...
@@ -47,7 +49,7 @@ local function settle(what, ok, ...)
 end
 host.settle = settle
 
--- The class of error that luaL_argerror makes, two levels up.
+-- Raises the error of luaL_argerror. `level` 2 locates it at the caller of the calling function.
 local function bad_argument(position, what, problem, level)
   error("bad argument #" .. position .. " to '" .. what .. "' (" .. problem .. ")", (level or 2) + 1)
 end
@@ -59,7 +61,7 @@ local function given(n, position, value)
 end
 host.given = given
 
--- One number as bytes, by a layout of Python's struct.
+-- Returns a number as bytes; `layout` is a format of Python's struct.
 function host.packed(layout, value)
   local text = host.pack(layout, value)
   if not text then error("not enough memory", 0) end
@@ -68,14 +70,14 @@ end
 
 -- Read-only tables ------------------------------------------------------------------------------
 
-local guarded = setmetatable({}, { __mode = "k" }) -- proxy -> what it shows
+local guarded = setmetatable({}, { __mode = "k" }) -- proxy -> the table behind it
 host.guarded = guarded
 
 local READ_ONLY = "Attempt to modify a readonly table"
 
 local function refuse() error(READ_ONLY, 2) end
 
--- What getmetatable shows of them all: a read-only table too.
+-- The result of getmetatable for each proxy: an empty read-only table.
 local shield = setmetatable({}, { __newindex = refuse, __metatable = false })
 guarded[shield] = {}
 
@@ -91,7 +93,7 @@ local function missing(_, name)
   error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end
 
--- An environment: an empty table in front of `shown`, which raises for what it lacks.
+-- Returns an environment: a read-only proxy of `shown` that raises an error for unknown names.
 function host.environment(shown)
   setmetatable(shown, { __index = missing })
   local env, meta = protect(shown)
@@ -109,7 +111,8 @@ local base = {
   unpack = unpack, gcinfo = gcinfo, _VERSION = _VERSION,
 }
 
--- A read-only table is empty itself; what it shows is walked, and never handed out.
+-- A proxy is empty itself, so pairs and next iterate over the table behind it. They never return
+-- that table to the script.
 function base.pairs(...)
   local t = ...
   local shown = guarded[t]
@@ -150,7 +153,7 @@ function base.setmetatable(...)
   return settle("setmetatable", pcall(setmetatable, ...))
 end
 
--- What pcall caught: an error table of redis.call is given as its text.
+-- Results of a failed pcall: an error table of redis.call is replaced by its text.
 local function caught(ok, problem, ...)
   if not ok then
     if type(problem) == "table" then
@@ -170,14 +173,14 @@ function base.pcall(...)
   return passed(pcall(...))
 end
 
--- The handler of the real xpcall runs with the hook off, for ever if it likes.
+-- The real xpcall would run the script's handler with the hook off, so it could run forever.
 local function handled(handler, ok, ...)
   if ok then return true, ... end
   return false, select(2, pcall(handler, (...)))
 end
 function base.xpcall(body, handler) return handled(handler, pcall(body)) end
 
--- Compiled text only: bytecode can read and write the process's memory.
+-- Compiles text only: bytecode can read and write the process's memory.
 local function compile(env, text, name)
   if byte(text, 1) == 27 then return nil, "attempt to load chunk with wrong mode" end
   local chunk, problem = loadstring(text, name)
@@ -224,7 +227,7 @@ function base.collectgarbage(what)
   return 0 -- the collector's settings belong to the server
 end
 
--- Coroutines: each has a hook of its own in Lua 5.1, and without one would not be stopped.
+-- Coroutines: in Lua 5.1 a hook belongs to one coroutine, and one without a hook cannot be stopped.
 local function armed(...)
   local body = ...
   if type(body) ~= "function" then
@@ -274,7 +277,7 @@ function strings.rep(...)
   end
   return settle("rep", pcall(real_rep, ...))
 end
--- Of long texts they take milliseconds, which a thousand instructions multiply.
+-- On a long text each call takes milliseconds, and the hook runs only every 1,000 instructions.
 for _, name in next, { "upper", "lower", "reverse" } do
   local real = string[name]
   strings[name] = function(...)
@@ -330,14 +333,14 @@ end
 host.base, host.strings, host.tables = base, strings, tables
 host.threads, host.maths = threads, copy(math)
 
--- getmetatable('') shows a read-only table whose __index is the library's.
+-- getmetatable('') returns a read-only table; its __index is the read-only library `string`.
 function host.finish_strings(proxy)
   local meta = getmetatable("")
   meta.__index = strings
   meta.__metatable = protect({ __index = proxy })
 end
 
--- null of cjson: a userdata, as in Redis, that nothing can be done with.
+-- cjson.null: a userdata without operations, as in Redis.
 local null = newproxy(true)
 do
   local meta = getmetatable(null)
@@ -348,7 +351,7 @@ host.null = null
 
 -- Running ---------------------------------------------------------------------------------------
 
--- The first frame of a user's code, for "on @user_script:1".
+-- The error handler. It finds the innermost frame of the script's code, for "on @user_script:1".
 local OURS = "=scripts"
 function host.on_error(problem)
   local source, line

@@ -1,4 +1,4 @@
--- struct of Redis: packing by format strings of b B h H l L T i I s c f d x, with < > ! and spaces.
+-- The library `struct` of Redis. Formats consist of b B h H l L T i I s c f d x, < > ! and spaces.
 local host = ...
 local bad_argument, given = host.bad_argument, host.given
 local packed, read = host.packed, host.unpack
@@ -11,8 +11,8 @@ local SIZES = { b = 1, B = 1, h = 2, H = 2, l = 8, L = 8, T = 8, f = 4, d = 8, x
 local UNSIGNED = { B = true, H = true, L = true, T = true, I = true }
 local MAX_INTEGER, MAX_ALIGN = 32, 8
 
--- A walk over a format: each option with its size and the bytes of padding before it.
--- It is called by the library's functions themselves, so the script is three levels up.
+-- Reads a number in a format. Returns it, or nil if there is none, or false if it is too large; and
+-- the next position.
 local function digits(format, at)
   local text = match(format, "^%d+", at)
   if not text then return nil, at end
@@ -21,6 +21,8 @@ local function digits(format, at)
   return n, at + #text
 end
 
+-- Returns the options of a format, each as { letter, size, little-endian, alignment }, and their
+-- count. Errors have level 3: a function of the library calls this, and the script calls that one.
 local function options(what, format)
   local list, n, little, align, at = {}, 0, true, 1, 1
   while at <= #format do
@@ -64,7 +66,7 @@ local function padding(total, option, size, align)
   if size == 0 or option == "c" then return 0 end
   if align > size and option ~= "c" then align = size end
   if align <= 1 then return 0 end
-  -- Sizes that are no power of two align as C's bit mask does.
+  -- This is -total & (align - 1), which C computes also if `align` is not a power of two.
   local mask, value, result, bit = align - 1, (align - total % 64) % 64, 0, 1
   while bit <= mask do
     if mask % (2 * bit) >= bit and value % (2 * bit) >= bit then result = result + bit end
@@ -105,7 +107,7 @@ function struct.pack(...)
         if option == "s" then piece = value .. "\0"
         else
           if size == 0 then size = #value end
-          if #value < size then -- counted one further, as there
+          if #value < size then -- Redis names the argument after this one, too
             bad_argument(position + 1, "pack", "string too short")
           end
           piece = sub(value, 1, size)
@@ -184,7 +186,7 @@ function struct.size(...)
       bad_argument(1, "size", "option 'c0' has no fixed size")
     end
     total = total + padding(total, option, size, align) + size
-    if total > 2147483647 then error("size of format overflows", 2) end -- as int would
+    if total > 2147483647 then error("size of format overflows", 2) end -- the limit of C's int
   end
   return total
 end
