@@ -11,7 +11,7 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 def apply_effects(keyspace: Keyspace, effects: Iterable[Args]) -> None:
     """Run effects on a keyspace, without clock, checks or replies."""
     if keyspace.apply_commands is None:
-        # It loads all commands. A broker that has no KEYSPACE frames starts without them.
+        # Imported here: it loads all commands, which a broker without KEYSPACE frames never needs.
         from delaylog.broker.keyspace.running.applier import applier
 
         keyspace.apply_commands = applier(keyspace)

@@ -95,7 +95,7 @@ class Command:
 
 
 def _only_subcommands(run: object, argv: Args) -> Reply:  # noqa: ARG001
-    raise AssertionError("a container is never called itself")
+    raise AssertionError("a command with subcommands is not called without one")
 
 
 def _categories(group: str, flags: frozenset[str], *, is_container: bool) -> frozenset[str]:

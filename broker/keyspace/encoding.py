@@ -1,8 +1,8 @@
-"""Replies as the bytes of RESP2 and RESP3, exactly as Redis 7.0.15 writes them.
+"""Encodes replies in RESP2 and RESP3, exactly as Redis 7.0.15 does.
 
-`encode` gives one reply; `encode_into` appends pieces that the caller joins once for many replies,
-so that large values are copied a single time. What runs most (bytes, whole numbers, nothing,
-statuses, lists) is told apart by its exact type and comes first.
+`encode` returns the bytes of one reply. `encode_into` appends pieces, which the caller joins once
+for many replies, so that large values are copied once. The most frequent types (bytes, integers,
+null, statuses, lists) are tested first, by their exact type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_BULK: Final = b"$-1\r\n"
 _NO_LIST: Final = b"*-1\r\n"
 _NULL: Final = b"_\r\n"
 
-# Heads of short values and whole numbers up to a thousand are made once.
+# Headers of short values and arrays, and replies of small integers, are encoded in advance.
 _MADE: Final = 1024
 _HEADS: Final = [b"$%d\r\n" % size for size in range(_MADE)]
 _LISTS: Final = [b"*%d\r\n" % count for count in range(_MADE)]
@@ -45,31 +45,31 @@ _TOO_LARGE: Final = (
     b"-ERR the reply would hold %d bytes of values, an array may hold %d: ask for fewer at once\r\n"
 )
 
-# One line is one reply: what would begin another becomes a space.
+# A status or an error is one line, so line breaks in its text become spaces.
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
-# Values above this are not copied into a piece with their head.
+# A larger value is a piece without its header, so that it is not copied.
 _COPIED_BYTES_MAX: Final = 4096
 
-# A pipeline of more is answered command by command, with looks at how much the client is owed.
+# With larger values a pipeline runs command by command, which limits the unsent replies.
 _VALUES_BYTES_MAX: Final = 1 << 20
 
 REPLY_BYTES_MAX: Final = 128 << 20
-"""An array of more is refused: a few bytes (MGET k k k …) would have it built in memory. A single
-string may be longer."""
+"""A larger array is refused, because a short command (MGET k k k …) could request any size. A
+single string may be longer."""
 REPLY_BYTES_A_TURN: Final = 1 << 20
-"""A client that is owed so much is answered before more of its commands run."""
+"""After replies of this size, a client's replies are sent before more of its commands run."""
 ANSWER_BYTES_MAX: Final = 640 << 20
-"""What one turn may answer a client: the largest string and some more. A client that makes more of
-it, by a transaction or by many large values at once, is closed before that is put together.
+"""Limit of a client's replies in one turn: the largest string and a reserve. If a transaction or
+many large values exceed it, the connection is closed before the replies are joined.
 """
-# Shorter arrays are not measured.
+# The size of a shorter array is not computed.
 _MEASURED_MIN: Final = 64
 
 
 def encode(reply: Reply, resp: int) -> bytes:
-    """The bytes of one reply for a client that speaks RESP `resp`, 2 or 3."""
-    value: Any = reply  # its type is looked at once
+    """Return the bytes of one reply in RESP `resp`, 2 or 3."""
+    value: Any = reply
     kind = type(value)
     if kind is bytes:
         text: bytes = value
@@ -94,7 +94,7 @@ def encode(reply: Reply, resp: int) -> bytes:
 
 
 def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
-    """Append the pieces of a reply; joined, they are what `encode` gives."""
+    """Append the pieces of a reply; joined, they equal the result of `encode`."""
     value: Any = reply
     kind = type(value)
     if kind is list or kind is tuple:
@@ -108,7 +108,9 @@ def encode_into(out: list[bytes], reply: Reply, resp: int) -> None:
 
 
 def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> bool:
-    """Append bulk strings, or nulls, many replies at once; False, and none, if they are large."""
+    """Append many replies, each a bulk string or null; if they are large, append none and return
+    False.
+    """
     sizes = [-1 if value is None else len(value) for value in values]
     if min(sizes) >= 0 and max(sizes) < _MADE:
         pieces: Any = zip(map(_HEADS.__getitem__, sizes), values, repeat(_END))
@@ -125,7 +127,7 @@ def encode_values(out: list[bytes], values: list[bytes | None], resp: int) -> bo
 
 
 def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
-    """An array; the loop is `encode_into` once more, for the types that lists are made of."""
+    """Append an array. The loop inlines `encode_into` for the usual types of elements."""
     count = len(items)
     append = out.append
     if count > _MEASURED_MIN and (size := _size_of(items)) > REPLY_BYTES_MAX:
@@ -149,7 +151,7 @@ def _items(out: list[bytes], items: Sequence[Any], resp: int) -> None:
 
 
 def _size_of(items: Sequence[Any]) -> int:
-    """The bytes of the strings of an array, without what is nested."""
+    """Return the total size of an array's strings, without nested arrays."""
     try:
         return sum(map(len, items))
     except TypeError:
@@ -184,7 +186,7 @@ def _write_status(out: list[bytes], reply: Status, _resp: int) -> None:
 
 
 def _write_error(out: list[bytes], reply: ErrorReply, _resp: int) -> None:
-    # Line ends at the end are dropped before those inside become spaces.
+    # Trailing line breaks are dropped, others become spaces.
     out.append(b"-%b\r\n" % reply.text.rstrip(b"\r\n").translate(_ONE_LINE))
 
 
@@ -198,7 +200,7 @@ def _write_bool(out: list[bytes], reply: bool, resp: int) -> None:
 def _write_double(out: list[bytes], reply: Double, resp: int) -> None:
     digits = b"%.17g" % reply
     if digits == b"nan" and math.copysign(1, reply) < 0:
-        digits = b"-nan"  # What 0/0 is in a script.
+        digits = b"-nan"  # The result of 0/0 in a script.
     if resp == 2:
         _bulk(out, digits)
     else:
@@ -223,7 +225,7 @@ def _write_push(out: list[bytes], reply: Push, resp: int) -> None:
 
 
 def _headed(out: list[bytes], items: Sequence[Reply], resp: int, head: bytes) -> None:
-    """Items under the head of RESP3; RESP2 knows arrays only."""
+    """Append items with the header of their RESP3 type; in RESP2 they are an array."""
     index = len(out)
     _items(out, items, resp)
     if resp != 2 and out[index][0] != _ERROR_SIGN:
@@ -234,7 +236,7 @@ def _write_verbatim(out: list[bytes], reply: Verbatim, resp: int) -> None:
     if resp == 2:
         _bulk(out, reply.text)
     else:
-        # The format and its colon count.
+        # The length includes the format and its colon.
         out += (b"=%d\r\n%b:" % (len(reply.text) + 4, reply.form), reply.text, _END)
 
 
@@ -263,11 +265,11 @@ _WRITERS: Final[dict[type, _Writer]] = {
 
 
 def _writer_of(reply: Reply) -> _Writer:
-    """For what is not of one of the types itself: subclasses and other sequences."""
+    """Return the writer for a subclass of a known type, or for another sequence."""
     if isinstance(reply, bytes | bytearray | memoryview):
         return _write_bulk
     if isinstance(reply, int):
         return _write_int
     if isinstance(reply, Sequence) and not isinstance(reply, str):
         return _write_items
-    raise TypeError(f"no reply is made of {type(reply).__name__}")
+    raise TypeError(f"a reply cannot be a {type(reply).__name__}")

@@ -28,7 +28,7 @@ MOVED_AWAY: Final = (
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 )
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
-SCRIPTS_OFF: Final = b"ERR scripts are off here: the broker's setting resp-scripts=on allows them"
+SCRIPTS_OFF: Final = b"ERR scripts are off: the broker's setting resp-scripts=on allows them"
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."
 EXEC_ABORTED_BY: Final = b"EXECABORT Transaction discarded because of: "
 """EXEC itself was refused; the reason follows, without its `ERR`."""

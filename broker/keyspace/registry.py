@@ -76,16 +76,16 @@ def add(entry: Command) -> None:
     """Put an entry into the table."""
     name, _, sub = entry.name.partition(b"|")
     if not sub:
-        assert name not in COMMANDS, f"{name!r} is there twice"
+        assert name not in COMMANDS, f"{name!r} is registered twice"
         COMMANDS[name] = WORDS[name] = WORDS[name.upper()] = entry
         return
     container = COMMANDS.get(name)
     if container is None:
         container = COMMANDS[name] = Command(name, -2, entry.group, frozenset(), NO_KEYS, None)
-    # The bare word may be a command too (COMMAND): `find_command` finds it then.
+    # A word such as COMMAND is also a command without subcommand, which `find_command` finds.
     WORDS.pop(name, None)
     WORDS.pop(name.upper(), None)
-    assert sub not in container.subcommands, f"{entry.name!r} is there twice"
+    assert sub not in container.subcommands, f"{entry.name!r} is registered twice"
     container.subcommands[sub] = entry
 
 
@@ -103,7 +103,7 @@ def find_command(argv: Args) -> Command | ErrorReply:
         return ErrorReply(b"ERR wrong number of arguments for '%b' command" % word)
     sub = command.subcommands.get(argv[1].lower())
     if sub is None:
-        shown = _told(argv[1], _SHOWN_BYTES)
+        shown = _excerpt(argv[1], _SHOWN_BYTES)
         text = b"ERR unknown subcommand '%b'. Try %b HELP." % (shown, word.upper())
         return ErrorReply(text)
     return sub
@@ -120,11 +120,11 @@ def _unknown(argv: Args) -> bytes:
     for word in argv[1:]:
         if len(shown) >= _SHOWN_BYTES:
             break
-        shown += b"'%b' " % _told(word, _SHOWN_BYTES - len(shown))
-    name = _told(argv[0], _SHOWN_BYTES)
+        shown += b"'%b' " % _excerpt(word, _SHOWN_BYTES - len(shown))
+    name = _excerpt(argv[0], _SHOWN_BYTES)
     return b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
 
 
-def _told(word: bytes, most: int) -> bytes:
+def _excerpt(word: bytes, most: int) -> bytes:
     """Return a client's word for an error: up to `most` bytes, cut at a zero byte."""
     return word[:most].partition(b"\0")[0]

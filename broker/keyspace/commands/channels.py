@@ -1,7 +1,7 @@
-"""Pub/sub: SUBSCRIBE and its kin, PUBLISH, PUBSUB.
+"""Pub/sub: SUBSCRIBE and related commands, PUBLISH, PUBSUB.
 
-A confirmation is a message of its own for each channel, so these write their replies themselves;
-RESP3 clients get them as pushes and no reply beside.
+A subscribing command confirms each channel by a separate message, so it appends its replies to the
+output itself. RESP3 clients get the confirmations as pushes, and no other reply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strings that are numbers: INCR and its kin."""
+"""Strings that are numbers: INCR and related commands."""
 
 from __future__ import annotations
 

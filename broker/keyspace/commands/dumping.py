@@ -1,4 +1,4 @@
-"""RESTORE: values as DUMP of a Redis up to 7.0 serialises them, so that they can move here."""
+"""RESTORE: creates a key from a DUMP of Redis up to 7.0, so that data can be moved to delaylog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FREQUENCY: Final = b"ERR Invalid FREQ value, must be >= 0 and <= 255"
 _OPTIONS: Final[Options] = {
     b"replace": Option("replace"),
     b"absttl": Option("absttl"),
-    # Checked, and not kept.
+    # Checked, then ignored.
     b"idletime": Option("used", at_least(0, _IDLE, malformed=NOT_INTEGER)),
     b"freq": Option("used", at_least(0, _FREQUENCY, 255, malformed=NOT_INTEGER)),
 }
@@ -51,7 +51,7 @@ def restore(run: Run, argv: Args) -> Reply:
         database.remove(key)
     at_ms = ttl_ms
     if ttl_ms and "absttl" not in found:
-        # C adds in 64 bits, and what wraps around is over.
+        # Redis adds in 64 bits: a sum that wraps around is negative, so the key has expired.
         at_ms = (ttl_ms + run.now_ms - INT64_MIN) % 2**64 + INT64_MIN
     if at_ms and at_ms <= run.now_ms and not run.keyspace.applying:
         if exists:

@@ -1,7 +1,7 @@
-"""When keys end: EXPIRE, TTL, PERSIST and their kin.
+"""Expiry of keys: EXPIRE, TTL, PERSIST and related commands.
 
-The effect is an absolute time, or a DEL if that time has come already. Where effects are applied no
-clock counts, so PEXPIREAT sets any time there.
+The effect is an absolute time, or a DEL if that time has passed. Applying an effect reads no clock,
+so a PEXPIREAT in the log sets any time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _expire(run: Run, argv: Args, *, base_ms: int, scale: int, name: bytes) -> R
     given = _conditions(argv) if len(argv) > 3 else ()
     at_ms = to_int(argv[2])
     key, database = argv[1], run.database
-    # C divides towards zero.
+    # The lower bound is rounded towards zero, as C divides.
     if scale != 1 and not -(-INT64_MIN // scale) <= at_ms <= INT64_MAX // scale:
         raise CommandError(b"ERR invalid expire time in '%b' command" % name)
     at_ms *= scale

@@ -1,4 +1,4 @@
-"""Keys whatever they hold: DEL, EXISTS, TYPE, SCAN, RENAME, COPY and the like; whole databases."""
+"""Commands for keys of any type (DEL, EXISTS, TYPE, SCAN, RENAME, COPY …) and whole databases."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def type_(run: Run, argv: Args) -> Reply:
 def keys(run: Run, argv: Args) -> Reply:
     """List the keys that match a pattern."""
     database = run.database
-    # A single star stands for all keys, the empty one too.
+    # A single star matches all keys, also the empty one, unlike other patterns.
     match = matcher(argv[1]) if argv[1] != b"*" else lambda name: True
     expires, now_ms = database.expires, run.now_ms
     if not expires:
@@ -110,7 +110,7 @@ def randomkey(run: Run, argv: Args) -> Reply:
             key: bytes | None = keyspace.random.choice(list(database.values))
         else:
             key = run.shared.scans.pick(database.values, keyspace.dirty, keyspace.random)
-        # On a follower a key whose time has come is still there; it may have no other.
+        # A follower keeps expired keys until the leader removes them. It may have no others.
         if key is None or database.find(key) is not None or not keyspace.may_expire:
             return key
     return None
@@ -262,7 +262,7 @@ def flushall(run: Run, argv: Args) -> Reply:
 
 @command("wait", 3, "generic", "noscript @connection")
 def wait(run: Run, argv: Args) -> Reply:
-    """Wait for replicas in the sense of Redis, of which there are none: count ms."""
+    """Wait for Redis replicas, of which there are none: count ms."""
     wanted = to_int(argv[1])
     timeout_ms = to_int(argv[2], b"ERR timeout is not an integer or out of range")
     if timeout_ms < 0:

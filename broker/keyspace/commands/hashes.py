@@ -1,4 +1,4 @@
-"""Hashes: HSET and its kin."""
+"""Hashes: HSET and related commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists: LPUSH and its kin."""
+"""Lists: LPUSH and related commands."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def lrange(run: Run, argv: Args) -> Reply:
     if start >= end:
         return []
     if start > size - end:
-        # Nearer from behind: a walk through a deque costs by the elements it passes.
+        # The range is nearer to the end: iterating from there passes fewer elements of the deque.
         out = list(islice(reversed(value), size - end, size - start))
         out.reverse()
         return out
@@ -272,7 +272,7 @@ def lpos(run: Run, argv: Args) -> Reply:
     items: Iterable[bytes] = value if rank > 0 else reversed(value)
     if most:
         items = islice(items, most)
-    # The least number has no opposite in 64 bits: Redis skips nothing then.
+    # INT64_MIN cannot be negated in 64 bits: Redis then skips no match.
     wanted, skip = argv[2], abs(rank) - 1 if rank != INT64_MIN else 0
     found: list[int] = []
     limit = 1 if count is None else count or len(value)

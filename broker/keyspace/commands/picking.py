@@ -12,7 +12,8 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
 Name = TypeVar("Name", bytes, int)
 REPEATS_MAX: Final = 100_000
-"""Redis has no such limit, and runs out of memory. This number takes some 20 ms of the loop."""
+"""Most picks with repetitions; they take about 20 ms of the loop. Redis has no limit and runs out
+of memory."""
 
 
 def take_count(text: bytes) -> int:
@@ -26,8 +27,9 @@ def take_count(text: bytes) -> int:
 
 
 def repeats(count: int) -> int:
-    """How many are to be picked by a negative count, which may give one twice, and so has no end
-    in what is stored. Raises CommandError.
+    """Return the number of picks for a negative count, which allows repetitions.
+
+    The collection's size does not limit such a count, so it is checked. Raises CommandError.
     """
     if -count > REPEATS_MAX:
         raise CommandError(
@@ -37,7 +39,8 @@ def repeats(count: int) -> int:
 
 
 def pick(random: Random, names: Sequence[Name], count: int) -> list[Name]:
-    """So many different names, all if there are no more; by a negative count, any may come twice.
+    """Return up to `count` different random names; a negative count allows repetitions.
+
     Raises CommandError.
     """
     if count < 0:

@@ -19,7 +19,8 @@ from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.globs import Match, matcher
 
-# The texts that strtoul parses to their end: a sign wraps around, and a zero byte ends the text.
+# Texts that C's strtoul accepts in full. A minus sign makes the number wrap around; a zero byte
+# ends the text.
 _CURSOR: Final = re.compile(rb"(?:([+-]?)([0-9]+)|)(?:\0.*)?", re.DOTALL).fullmatch
 _U64_MAX: Final = 2**64 - 1
 

@@ -1,4 +1,4 @@
-"""Sets: SADD and its kin."""
+"""Sets: SADD and related commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Strings: SET, GET and their kin; parts of strings.
+"""Strings: SET, GET and related commands; parts of strings.
 
-A string is `bytes`; the first change in place makes it a `bytearray`, which nobody but the database
-may hold: replies are copies. OBJECT ENCODING tells such a string as `raw`, as Redis does.
+A string is `bytes`. Its first change in place makes it a `bytearray`, which only the database may
+reference: replies are copies. OBJECT ENCODING returns `raw` for it, as Redis does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STRING_BYTES_MAX: Final = 512 * 1024 * 1024
 """The default of `proto-max-bulk-len`."""
 _TOO_LONG: Final = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 _EXPIRY_OPTIONS: Final = {
-    # option: (milliseconds in its unit, counted from 1970)
+    # option: (milliseconds in its unit, whether it is a Unix time)
     b"ex": (1_000, False),
     b"px": (1, False),
     b"exat": (1_000, True),
@@ -57,7 +57,7 @@ def set_(run: Run, argv: Args) -> Reply:
         database.changed(key)
         return OK
     if len(argv) == 5 and (scale := _SPANS.get(argv[3])):
-        # What keeps messages does little else.
+        # Fast path for `SET key value EX|PX time`, the usual form in job queues.
         at_ms = expiry_ms(run, argv[4], scale=scale, absolute=False, name=b"set")
         _store(run, argv[1], argv[2], at_ms)
         return OK
@@ -102,7 +102,7 @@ def _store(
     """Set a key to a string, with an effect that depends on no state and no clock."""
     database = run.database
     if keep_ttl:
-        # An expiry whose time has come is not to be kept.
+        # Removes the key if it has expired: such an expiry must not be kept.
         database.find(key)
     database.put(key, value, keep_ttl=keep_ttl)
     if at_ms is not None:
@@ -125,7 +125,7 @@ def _end_of(run: Run, found: Found, name: bytes) -> int | None:
 
 
 def expiry_ms(run: Run, text: bytes, *, scale: int, absolute: bool, name: bytes) -> int:
-    """Return the expiry that the number of an option means. Raises CommandError."""
+    """Return the expiry, in Unix ms, for the number after an option. Raises CommandError."""
     given = to_int(text)
     now_ms = 0 if absolute else run.now_ms
     if given <= 0 or given > INT64_MAX // scale or given * scale > INT64_MAX - now_ms:
@@ -187,7 +187,7 @@ def getex(run: Run, argv: Args) -> Reply:
         return None
     at_ms = _end_of(run, found, b"getex")
     if at_ms is not None:
-        # Only a moment, not a span, may have passed already.
+        # Only EXAT and PXAT can set an expiry in the past.
         if at_ms <= run.now_ms:
             database.remove(key)
             run.rewrite(b"DEL", key)
@@ -213,7 +213,7 @@ def mget(run: Run, argv: Args) -> Reply:
         if value.__class__ is bytes:
             out.append(value)
         elif value.__class__ is bytearray:
-            # One copy, however often the key is named.
+            # A key that is named several times is copied once.
             copy = copies.get(key)
             if copy is None:
                 copy = copies[key] = bytes(value)
@@ -279,7 +279,7 @@ def byte_range(size: int, start: int, end: int) -> slice:
     if start < 0:
         start = max(start + size, 0)
     if end < 0:
-        # Before the first byte is at the first byte: `GETRANGE k 0 -100` gives one.
+        # An end before the first byte means the first byte: `GETRANGE k 0 -100` returns one byte.
         end = max(end + size, 0)
     return slice(start, min(end, size - 1) + 1)
 

@@ -18,7 +18,7 @@ def to_timeout_ms(run: Run, text: bytes) -> int:
         seconds = to_float(text, _NO_TIMEOUT)
     except OverflowError:
         raise CommandError(_NO_TIMEOUT) from None
-    # More than 64 bits hold comes out as the least number they hold.
+    # As in Redis, a number beyond 64 bits becomes negative (C's cast of it is INT64_MIN).
     timeout_ms = -1 if abs(seconds) * 1000 >= 2.0**63 else ceil(seconds * 1000)
     if timeout_ms < 0:
         raise CommandError(b"ERR timeout is negative")

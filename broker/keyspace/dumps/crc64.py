@@ -1,7 +1,7 @@
-"""CRC-64 of Jones, as it stands behind dumps: reflected, begins with 0.
+"""The checksum of dumps: CRC-64 of Jones, reflected, with initial value 0.
 
-Large data is looked at as rows of equal length, whose sums numpy makes at once; a row's sum is then
-carried over the next row by the matrix of so many zero bytes.
+Large data is split into rows of equal length, and numpy computes the CRCs of all rows at once. Then
+the rows are combined: tables give the effect of a row of zero bytes on the CRC of what precedes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLE_ARRAY: Final = np.array(_TABLE, np.uint64)
 
 
 def crc64(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """The sum of `data` behind what has the sum `crc`."""
+    """Return the CRC of `data`, appended to data whose CRC is `crc`."""
     rows = len(data) // _ROW_BYTES if len(data) > _FEW_BYTES else 0
     if rows:
         sums = _sums_of_rows(np.frombuffer(data, np.uint8, rows * _ROW_BYTES).reshape(rows, -1))
@@ -55,7 +55,7 @@ def _sums_of_rows(rows: Any) -> Any:
 
 
 def _over_zeros(count: int) -> list[list[int]]:
-    """Tables, one for each byte of a sum, of what `count` zero bytes make of it."""
+    """Return tables, one for each byte of a CRC, that append `count` zero bytes to it."""
     found = _CARRIES.get(count)
     if found is not None:
         return found

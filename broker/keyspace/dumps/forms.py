@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = 10
-"""The version that Redis 7.0 writes, the newest that is read."""
+"""The version that Redis 7.0 writes; newer ones are not read."""
 
 STRING: Final = 0
 LIST: Final = 1

@@ -1,4 +1,4 @@
-"""Reads listpacks: small elements one behind the other in one string.
+"""Reads listpacks: small elements, stored one after another in one string.
 
 total bytes, 4 | elements, 2 (65535: unknown) | entries | 0xFF
 entry: form | data | size of form and data, readable backwards
@@ -27,23 +27,23 @@ def unpack(data: bytes) -> list[bytes]:
         raise BadDump("a listpack without a header")
     total, count = _HEADER.unpack_from(data)
     if total != len(data) or data[-1] != _END:
-        raise BadDump("a listpack of another size")
+        raise BadDump("the size of a listpack is wrong")
     out: list[bytes] = []
     at, end = _HEADER.size, total - 1
     while at < end:
         element, size = _element(data, at, end)
         back = _size_backwards(size)
         if data[at + size : at + size + len(back)] != back or at + size + len(back) > end:
-            raise BadDump("an entry of another size")
+            raise BadDump("the size of an entry is wrong")
         out.append(element)
         at += size + len(back)
     if count not in (len(out), _MANY):
-        raise BadDump("another number of entries")
+        raise BadDump("the number of entries is wrong")
     return out
 
 
 def _size_backwards(size: int) -> bytes:
-    """Seven bits a byte, highest first; all but the first say that there are more before them."""
+    """Encode a size, 7 bits a byte, high bits first; bit 7 is set in all bytes but the first."""
     out = bytearray((size & 127,))
     while size := size >> 7:
         out[-1] |= 128

@@ -1,4 +1,4 @@
-"""Unpacks LZF, in which Redis packs strings of more than 20 bytes.
+"""Decompresses LZF, with which Redis compresses strings of more than 20 bytes.
 
 000lllll                        l + 1 bytes as they are
 lllooooo oooooooo               l + 2 bytes again, from o + 1 bytes back
@@ -35,14 +35,14 @@ def unpacked(data: bytes, size: int) -> bytes:
                 if start < 0:
                     raise BadDump("a repetition begins before the start")
                 piece = out[start : start + length]
-                # What is repeated may run into what it makes.
+                # The repeated range may overlap its own output.
                 while len(piece) < length:
                     piece += piece[: length - len(piece)]
                 out += piece
             if len(out) > size:
-                raise BadDump("more bytes than announced")
+                raise BadDump("more bytes than the given size")
     except IndexError:
         raise BadDump("a repetition is cut off") from None
     if len(out) != size:
-        raise BadDump("fewer bytes than announced")
+        raise BadDump("fewer bytes than the given size")
     return bytes(out)

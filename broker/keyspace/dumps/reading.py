@@ -1,6 +1,7 @@
-"""Loads a value from a dump of Redis 1 or newer; the compact forms before 7.0 are refused.
+"""Loads a value from a dump of any Redis up to 7.0.
 
-Refused, too: streams, modules, and what Redis packed as ziplist or zipmap (before 7.0).
+Streams and module values are refused, and values that a Redis before 7.0 encoded as a ziplist or a
+zipmap.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def load(payload: bytes) -> Value:
     reader = Reader(payload, len(payload) - _TAIL_BYTES)
     load_kind = _KINDS.get(reader.take(1)[0])
     if load_kind is None:
-        raise BadDump("a kind of value that is not read here")
+        raise BadDump("an unsupported type of value")
     value = load_kind(reader)
     if not isinstance(value, bytes) and not len(value):
         raise BadDump("a collection without elements")
@@ -144,7 +145,7 @@ def _intset(reader: Reader) -> Value:
         raise BadDump("an intset without a header")
     size, count = unpack_struct("<II", data[:8])
     if size not in (2, 4, 8) or len(data) != 8 + size * count:
-        raise BadDump("an intset of another size")
+        raise BadDump("the size of an intset is wrong")
     numbers = [
         int.from_bytes(data[at : at + size], "little", signed=True)
         for at in range(8, len(data), size)
@@ -158,7 +159,7 @@ def _intset(reader: Reader) -> Value:
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     if len(flat) % 2:
-        raise BadDump("half a pair")
+        raise BadDump("an odd number of elements in pairs")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -1,1 +1,1 @@
-"""Files of the keyspace: layout, encoding of each kind of value, writing and reading."""
+"""Snapshot files of the keyspace: layout, encoding of each kind of value, writing and reading."""

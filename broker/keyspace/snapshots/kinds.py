@@ -1,7 +1,8 @@
-"""What each kind of value is in a snapshot: plain lists, maps and bytes, large ones in parts.
+"""Encodes each kind of value for snapshots as lists, maps and bytes; large values in parts.
 
-A kind turns a value into its parts (each with about its size) and back: the first part makes the
-value, the others extend it. The numbers stand in files; a new kind takes a new one.
+A kind splits a value into parts (each with its approximate size) and joins them again: the first
+part creates the value, the others extend it. The kinds' numbers are stored in files, so a number is
+never reused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bytes of a snapshot: a header, then sealed chunks, the last of which says that it is whole.
+"""The layout of a snapshot file: a header, then chunks with checksums; the last is an end mark.
 
     header   HEADER (24 bytes)
     chunk    CHUNK (16 bytes) + payload, one after another, numbered from 1
@@ -6,14 +6,15 @@
     0 magic u32 | 4 version u16 | 6 zero u16 | 8 position u64 | 16 zero u32 | 20 crc32c u32
     0 payload size u32 | 4 crc32c u32 | 8 number u64 | 16 payload
 
-A checksum covers its record with the checksum's own field as zero, so a chunk that is altered, left
-out or moved is found. `position` is that of the physical log: the file holds what all frames in
-front of it have brought about. A payload is one msgpack array, its first element what it is:
+A checksum covers its record, with the checksum's own field as zero. Together with the numbers it
+detects chunks that are altered, missing or moved. `position` is a position in the physical log: the
+file contains the effects of all frames before it. A payload is one msgpack array that begins with
+its kind:
 
-    [1, database, kind, keys, contents, ends]   values; `ends`: nil, or for each a time (ms) or nil
-    [2, content]                                more of the last value of the chunk before
+    [1, database, kind, keys, contents, ends]   values; `ends`: nil, or for each an expiry or nil
+    [2, content]                                more of the last value of the previous chunk
     [3, {name: source}]                         function libraries
-    [4, keys, libraries]                        the end: how many of both there are
+    [4, keys, libraries]                        end mark: the number of keys and of libraries
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def decode_header(raw: bytes) -> int:
 def encode_chunk(number: int, parts: list[Any]) -> list[bytes]:
     """Encode a chunk."""
     payload: bytes = msgpack.packb(parts)
-    assert len(payload) <= CHUNK_BYTES_MAX, "no value is that large"
+    assert len(payload) <= CHUNK_BYTES_MAX, "a part of a value is smaller than this"
     crc = crc32c(payload, crc32c(CHUNK.pack(len(payload), 0, number)))
     return [CHUNK.pack(len(payload), crc, number), payload]
 
@@ -111,4 +112,4 @@ class Chunks:
     def ended(self) -> None:
         """Check that nothing follows the end mark. Raises SnapshotError."""
         if self._read(1):
-            raise SnapshotError("bytes behind the end mark", self.offset)
+            raise SnapshotError("bytes after the end mark", self.offset)

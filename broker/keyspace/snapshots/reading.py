@@ -16,8 +16,9 @@ from delaylog.broker.keyspace.snapshots.writing import Summary
 from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
 
 _FREEZE_KEYS: Final = 100_000
-"""With more new keys the next full collection, which finds no garbage among them, would block the
-process for a noticeable time."""
+"""From this number of keys on, loaded objects are excluded from garbage collection: a full
+collection would scan them all, find no garbage, and block the process for a noticeable time.
+"""
 
 
 @contextmanager
@@ -44,12 +45,12 @@ def load_snapshot(keyspace: Keyspace, read: Read) -> Summary:
             try:
                 end = filler.take(chunks.next())
             except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
-                raise SnapshotError(f"a chunk that makes no sense ({error})", at) from None
+                raise SnapshotError(f"an invalid chunk ({error})", at) from None
             if end is not None:
                 break
     keys = sum(len(database.values) for database in keyspace.databases)
     if end != (keys, len(keyspace.libraries)):
-        raise SnapshotError("an end mark that counts something else", at)
+        raise SnapshotError("an end mark with wrong counts", at)
     chunks.ended()
     return Summary(chunks.position, *end, size=chunks.offset, chunks=chunks.number)
 
@@ -66,7 +67,7 @@ class _Filler:
             self._values(*parts[1:])
         elif what == What.MORE:
             if self._last is None:
-                raise ValueError("more of nothing")
+                raise ValueError("no value to extend")
             kind, value = self._last
             kind.extend(value, parts[1])
         elif what == What.LIBRARIES:
@@ -122,12 +123,12 @@ class ChunkCheck:
                 line["names"] = [name.decode(errors="replace") for name in parts[1]]
             elif parts[0] == What.END:
                 if parts[1:] != [summary.keys, summary.libraries]:
-                    raise ValueError("it counts something else")
+                    raise ValueError("wrong counts")
                 line |= {"keys": parts[1], "libraries": parts[2]}
                 self._over = True
                 chunks.ended()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise SnapshotError(f"a chunk that makes no sense ({error})", at) from None
+            raise SnapshotError(f"an invalid chunk ({error})", at) from None
         summary.size, summary.chunks = chunks.offset, chunks.number
         return line
 

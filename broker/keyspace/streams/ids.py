@@ -1,6 +1,6 @@
 """Ids of stream entries: `ms-sequence`, stored as one integer, so that they compare directly.
 
-The next id is the number after it. Texts are read as loosely as C's strtoull reads them.
+The next id is the next integer. Texts are parsed as leniently as by C's strtoull.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _unsigned(text: bytes) -> int:
     if value > SEQUENCE_MAX:
         raise CommandError(INVALID)
     if match[1] == b"-":
-        # What looks like a proper negative number is refused; strtoull takes the rest, and wraps.
+        # A well-formed negative number is refused. In other texts with a minus sign, strtoull makes
+        # the number wrap around.
         if _NEGATIVE(text) and value <= 2**63:
             raise CommandError(INVALID)
         value = -value % 2**64
@@ -44,9 +45,9 @@ def _unsigned(text: bytes) -> int:
 
 
 def parse_id(text: bytes, missing: int = 0, *, strict: bool = True) -> int:
-    """An id; one without a sequence gets `missing`. Unless strict, `-` and `+` are the ends of all.
+    """Parse an id; `missing` is the sequence if there is none. Raises CommandError.
 
-    Raises CommandError.
+    Unless `strict`, `-` is the smallest and `+` the largest id.
     """
     match = _PLAIN(text)
     if match is not None:
@@ -65,7 +66,7 @@ def parse_id(text: bytes, missing: int = 0, *, strict: bool = True) -> int:
 
 
 def parse_new_id(text: bytes) -> tuple[int, bool]:
-    """The id of an entry to come, and whether its sequence is given (not `5-*`).
+    """Parse the id of a new entry; returns it, and whether its sequence is given (not `5-*`).
 
     Raises CommandError.
     """

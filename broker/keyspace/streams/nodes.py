@@ -1,7 +1,7 @@
-"""A node: up to 100 entries that follow each other, as Redis packs them into one listpack.
+"""A node of a stream: up to 100 consecutive entries, which Redis packs into one listpack.
 
-Nothing is packed here, but a node keeps count of the bytes it would have there, since these decide
-when a new one is begun, and approximate trimming removes whole nodes. Deleted entries still count.
+Entries are not packed here, but a node tracks the size of its listpack in Redis. This size decides
+when the next node begins, and approximate trimming removes whole nodes. Deleted entries count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _text_bytes(text: bytes) -> int:
     if size < 64:
         return size + 2
     size += 2 if size < 4096 else 5
-    # The length once more, for the way back, seven bits a byte.
+    # The entry's length is repeated at its end, for reading backwards, with seven bits a byte.
     for most, more in ((127, 1), (16_382, 2), (2_097_150, 3), (268_435_454, 4)):
         if size <= most:
             return size + more

@@ -10,14 +10,14 @@ from delaylog.broker.keyspace.values.stream import StreamValue
 
 
 def copied(value: Value) -> Value:
-    """The same elements, sharing nothing that can change."""
+    """Return a copy that shares no mutable object with `value`."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, StreamValue):
         return StreamValue.from_plain(value.plain())
     kind: Any = type(value)
     made: Any = kind() if isinstance(value, SortedSetValue) else kind(value)
-    # Elements are bytes and numbers, so what holds them is copied and they are not.
+    # Elements are immutable (bytes and numbers), so only the containers are copied.
     for name in getattr(type(value), "__slots__", ()):
         content = getattr(value, name)
         setattr(made, name, content if isinstance(content, bool | bytes) else content.copy())

@@ -1,8 +1,8 @@
-"""Glob patterns as Redis understands them (KEYS, SCAN MATCH, PSUBSCRIBE), as regular expressions.
+"""Converts glob patterns of Redis (KEYS, SCAN MATCH, PSUBSCRIBE) to regular expressions.
 
-`*`, `?`, `[abc]`, `[^a-z]`, and a backslash before what is meant literally. A class that is not
-closed runs to the end of the pattern; a range may be written backwards. The empty name fits the
-empty pattern alone: not even stars are tried on it.
+`*`, `?`, `[abc]`, `[^a-z]`, and a backslash before a literal character. An unclosed class extends
+to the end of the pattern; a range may be written backwards. The empty name matches only the empty
+pattern, not even `*`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Match: TypeAlias = Callable[[bytes], object]
 _STAR, _ANY, _OPEN, _CLOSE, _BACKSLASH, _NOT, _RANGE = b"*?[]\\^-"
 _NEVER: Final = rb"(?!)"
 PATTERN_BYTES_MAX: Final = 1_024
-"""Some 20 ms of the loop to make a matcher of. Redis has no limit."""
-_KEPT_BYTES_MAX: Final = 128
-"""Matchers of longer patterns are not kept: those kept take some 10 MiB at most."""
+"""Compiling a matcher for this length takes about 20 ms of the loop. Redis has no limit."""
+_CACHED_BYTES_MAX: Final = 128
+"""Matchers of longer patterns are not cached, so the cache takes about 10 MiB at most."""
 
 
 def check_pattern(pattern: bytes) -> None:
-    """Raises CommandError for one that is too long."""
+    """Raise CommandError if a pattern is too long."""
     if len(pattern) > PATTERN_BYTES_MAX:
-        raise CommandError(b"ERR a pattern may have %d bytes" % PATTERN_BYTES_MAX)
+        raise CommandError(b"ERR a pattern may have %d bytes at most" % PATTERN_BYTES_MAX)
 
 
 def matcher(pattern: bytes, *, ignore_case: bool = False) -> Match:
-    """A function that is true for names that match. Raises CommandError for a long pattern."""
+    """Return a predicate for names that match. Raises CommandError if the pattern is too long."""
     check_pattern(pattern)
-    make = _matcher if len(pattern) <= _KEPT_BYTES_MAX else _matcher.__wrapped__
+    make = _matcher if len(pattern) <= _CACHED_BYTES_MAX else _matcher.__wrapped__
     return make(pattern, ignore_case=ignore_case)
 
 
@@ -58,7 +58,7 @@ def _translate(pattern: bytes) -> bytes:
         if char == _STAR:
             while at + 1 < end and pattern[at + 1] == _STAR:
                 at += 1
-            # What a star has passed is not tried again: a pattern of many stars stays quick.
+            # Adjacent stars are one star.
             parts.append(b"*")
         elif char == _ANY:
             parts.append(b".")
@@ -74,7 +74,9 @@ def _translate(pattern: bytes) -> bytes:
 
 
 def _join(parts: list[bytes]) -> bytes:
-    """Put atoms together; each star but the last takes the shortest way and keeps to it."""
+    """Join atoms. Each star but the last takes the shortest match and never backtracks, so that a
+    pattern with many stars stays fast.
+    """
     runs: list[list[bytes]] = [[]]
     for part in parts:
         if part == b"*":
@@ -88,7 +90,7 @@ def _join(parts: list[bytes]) -> bytes:
 
 
 def _class(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The class that begins behind its bracket, and where it ends."""
+    """Translate the class whose content begins at `at`; returns it, and the index of its end."""
     end = len(pattern)
     negated = at < end and pattern[at] == _NOT
     if negated:

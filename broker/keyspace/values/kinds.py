@@ -16,9 +16,10 @@ from delaylog.broker.keyspace.values.stream import StreamValue
 
 HASH_FIELDS_SMALL_MAX: Final = 512
 HASH_TEXT_SMALL_MAX: Final = 64
-"""A hash beyond either is no listpack in Redis: OBJECT ENCODING says so, and HSCAN pages it."""
+"""A hash above one of these limits is not a listpack in Redis: OBJECT ENCODING shows that, and
+HSCAN returns it in pages."""
 SET_INTEGERS_SMALL_MAX: Final = 512
-"""A set with more members, or with one that is no integer, is a hash table in Redis 7.0."""
+"""A set with more members, or with one that is not an integer, is a hash table in Redis 7.0."""
 
 
 class HashValue(dict[bytes, bytes]):
@@ -29,7 +30,7 @@ class HashValue(dict[bytes, bytes]):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.large = False
-        """It once outgrew a listpack: OBJECT ENCODING never goes back."""
+        """The hash has outgrown a listpack once; OBJECT ENCODING never goes back."""
 
     def note_added(self, texts: list[bytes]) -> None:
         """Set `large` if these fields and values, which were put in, make the hash large."""
@@ -52,14 +53,14 @@ class ListValue(deque[bytes]):
 
 
 class SetValue(set[bytes]):
-    """Members without order."""
+    """Unordered members."""
 
     __slots__ = ("encoding",)
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.encoding = b"intset"
-        """What OBJECT ENCODING says; it never goes back to `intset`."""
+        """The result of OBJECT ENCODING; it never goes back to `intset`."""
 
     def note_added(self, members: Iterable[bytes]) -> None:
         """Set `encoding` after these members were put in."""

@@ -1,6 +1,7 @@
-"""Sums as INCRBYFLOAT makes them: numbers of C's `long double`, written with up to 17 decimals.
+"""The sums of INCRBYFLOAT, in C's `long double`, formatted with up to 17 decimals.
 
-Redis adds such numbers, and numpy has them too, so the digits are those of a Redis on this machine.
+Redis computes with `long double`, and numpy does too, so the digits equal those of Redis on the
+same machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NO_SUM: Final = b"ERR increment would produce NaN or Infinity"
 
 
 def add(first: bytes | bytearray, second: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> bytes:
-    """The sum of two numbers as texts, as a text. Raises CommandError."""
+    """Add two numbers, given and returned as texts. Raises CommandError."""
     one, other = read(first, refusal), read(second, refusal)
     with np.errstate(over="ignore", invalid="ignore"):
         total = one + other
@@ -30,11 +31,11 @@ def add(first: bytes | bytearray, second: bytes | bytearray, refusal: bytes = NO
 
 
 def read(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> np.longdouble:
-    """The number a text says, which may be infinite. Raises CommandError."""
+    """Parse a number, which may be infinite. Raises CommandError."""
     if len(text) > _TEXT_BYTES_MAX or not is_float(text):
         raise CommandError(refusal)
     with warnings.catch_warnings():
-        # What is too large, or so small that nothing is left of it, is refused below.
+        # Overflow and underflow are refused below.
         warnings.simplefilter("ignore", RuntimeWarning)
         value = np.longdouble(text.decode())
     if is_lost(value, text):

@@ -1,4 +1,4 @@
-"""Numbers as Redis reads and writes them."""
+"""Parses and formats numbers as Redis does."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HEX_FLOAT: Final = re.compile(
 ).fullmatch
 
 _SURELY_FITS: Final = 300
-"""So short a number without an exponent is neither too large nor too small for a double."""
+"""A number below this length, without an exponent, neither overflows nor underflows a double."""
 
 
 def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
-    """A whole number of 64 bits, written the one way there is (no `+`, blanks, leading zeros).
+    """Parse a 64-bit integer in its canonical form (no `+`, blanks, leading zeros).
 
     Raises CommandError.
     """
@@ -40,26 +40,26 @@ def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
 
 
 def is_int(text: bytes | bytearray) -> bool:
-    """Whether `to_int` takes it."""
+    """Whether `to_int` accepts the text."""
     return bool(_WHOLE(text)) and INT64_MIN <= int(text) <= INT64_MAX
 
 
 def is_float(text: bytes | bytearray) -> bool:
-    """Whether it is written as `to_float` takes it."""
+    """Whether `to_float` accepts the form of the text."""
     return bool(_FLOAT(text) or _HEX_FLOAT(text))
 
 
 def is_lost(value: float | np.longdouble, text: bytes | bytearray) -> bool:
-    """Whether a number was too large, or too small, for what was made of its text."""
+    """Whether parsing `text` to `value` overflowed or underflowed."""
     lowered = text.lower()
     if value == 0:
-        # Then none of its digits may be another one.
+        # An underflow if the text has a digit other than 0 before its exponent.
         return bool(lowered.partition(b"p" if b"x" in lowered else b"e")[0].strip(b"+-0x."))
     return abs(value) == inf and b"n" not in lowered
 
 
 def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
-    """A double, also `inf` and hexadecimal; never nan. Raises CommandError."""
+    """Parse a double, also `inf` and hexadecimal, but not nan. Raises CommandError."""
     if _FLOAT(text):
         return float(text)
     if _HEX_FLOAT(text):
@@ -68,14 +68,14 @@ def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
 
 
 def score_text(value: float) -> bytes:
-    """A double with 17 significant digits, as Redis 7.0 writes scores."""
+    """Format a double with 17 significant digits, as Redis 7.0 formats scores."""
     if -1e17 < value < 1e17:
         whole = int(value)
         if whole != value:
             return b"%.17g" % value
         if whole:
             return b"%d" % whole
-        # What C's %.17g gives for -0 keeps its sign.
+        # C's %.17g keeps the sign of -0.
         return b"-0" if str(value)[0] == "-" else b"0"
     if isinf(value):
         return b"inf" if value > 0 else b"-inf"
@@ -85,10 +85,11 @@ def score_text(value: float) -> bytes:
 
 
 def to_score(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
-    """A double of an argument: `to_float` for many calls a second, and what does not fit a double
-    is refused. Raises CommandError.
+    """Parse a double like `to_float`, but faster, and refuse overflow and underflow.
+
+    Raises CommandError.
     """
-    # Only digits, dots and dashes: float() is then as strict as Redis.
+    # For digits, dots and dashes only, float() is as strict as Redis.
     if len(text) < _SURELY_FITS and not text.strip(b"0123456789.-"):
         try:
             return float(text)
@@ -104,8 +105,10 @@ def to_score(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
 
 
 def to_bound(text: bytes) -> float | None:
-    """A double as the ends of a score range are read, by C's rules alone: blanks may come first,
-    a zero byte ends it, nothing is 0, what is too large is infinite. None if it is no number.
+    """Parse a bound of a score range by the rules of C's strtod; None if it is not a number.
+
+    Leading blanks are skipped, a zero byte ends the text, an empty text is 0, and a number that is
+    too large is infinite.
     """
     if len(text) < _SURELY_FITS and text and not text.strip(b"0123456789.-"):
         try:

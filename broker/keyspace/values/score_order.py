@@ -1,4 +1,4 @@
-"""Members by score, ties by their bytes: sorted runs of scores, and of members beside them.
+"""Members ordered by (score, member), in sorted runs: an array of scores and a list of members.
 
 The *rank* of an entry is the number of entries before it; it is valid until the next change. A
 search finds the first entry that is not less, so `(score, b"")` sorts before all entries of that
@@ -30,18 +30,18 @@ _RUN_ENTRIES: Final = _RUN_ENTRIES_MAX // 2
 _RUN_ENTRIES_MIN: Final = _RUN_ENTRIES // 4
 """A shorter run is merged with the next."""
 _FEW_RUNS: Final = 32
-"""The sizes of no more runs are summed up one by one."""
+"""Up to this number, the sizes of runs are summed without numpy."""
 
 
 class ScoreOrder:
-    """Entries (score, member); each member stands here once, which the owner sees to."""
+    """Entries (score, member). The owner ensures that each member is contained once."""
 
     __slots__ = ("_count", "_last_members", "_last_scores", "_members", "_scores", "_sizes")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._scores: list[array[float]] = []
         self._members: list[list[bytes]] = []
-        # Of each run, none of which is empty: its last entry, and how many it has.
+        # The last score, last member and size of each run. No run is empty.
         self._last_scores: list[float] = []
         self._last_members: list[bytes] = []
         self._sizes = array("q")
@@ -55,7 +55,7 @@ class ScoreOrder:
         return chain.from_iterable(map(zip, self._scores, self._members))
 
     def copy(self) -> ScoreOrder:
-        """The same entries, apart from these."""
+        """Return an independent copy."""
         made = ScoreOrder()
         made._scores = [scores[:] for scores in self._scores]
         made._members = [members[:] for members in self._members]
@@ -68,7 +68,7 @@ class ScoreOrder:
     # ------------------------------------------------------------------ changing
 
     def add(self, score: float, member: bytes) -> None:
-        """Put an entry in."""
+        """Add an entry."""
         lasts = self._last_scores
         run = bisect_left(lasts, score)
         if run == len(lasts):
@@ -91,13 +91,13 @@ class ScoreOrder:
             self._split(run)
 
     def update(self, entries: Iterable[Entry]) -> None:
-        """Put many in, none of which is there."""
+        """Add many entries, none of which is contained."""
         merged = sorted(chain(self, entries))
         self._clear()
         self._fill(merged)
 
     def remove(self, score: float, member: bytes) -> None:
-        """Take an entry out, which is there."""
+        """Remove an entry, which must be contained."""
         lasts = self._last_scores
         run = bisect_left(lasts, score)
         if lasts[run] == score:
@@ -106,7 +106,7 @@ class ScoreOrder:
         at = bisect_left(scores, score)
         if members[at] != member:
             at = bisect_left(members, member, at, bisect_right(scores, score, at))
-            assert members[at] == member, "it is there"
+            assert members[at] == member, "the entry is contained"
         left = len(members) - 1
         if at == left or left < _RUN_ENTRIES_MIN:
             self._cut(run, at, at + 1)
@@ -118,11 +118,11 @@ class ScoreOrder:
         self._count -= 1
 
     def pop(self, *, greatest: bool) -> Entry:
-        """Take the last or the first entry out."""
+        """Remove and return the last or the first entry."""
         run = len(self._sizes) - 1 if greatest else 0
         at = self._sizes[run] - 1 if greatest else 0
         entry = self._scores[run][at], self._members[run][at]
-        # The runs at the ends get shorter and shorter, there is no need to join them.
+        # The run at an end may become short: later pops empty it, so it is not joined.
         self._cut(run, at, at + 1)
         return entry
 
@@ -144,7 +144,7 @@ class ScoreOrder:
     # ------------------------------------------------------------------ ranks
 
     def find(self, score: float, member: bytes = b"") -> Rank:
-        """The rank of the first entry that is not less."""
+        """Return the rank of the first entry that is not less than (score, member)."""
         run, at = self._search(score, member)
         return self._before(run) + at
 
@@ -161,15 +161,15 @@ class ScoreOrder:
         return self._entries(start, min(stop, start + most)) if start < stop else []
 
     def walk_back(self, start: Rank, stop: Rank, offset: int = 0, most: int = _ALL) -> list[Entry]:
-        """The same from `stop` down to `start`."""
+        """Return up to `most` entries of ranks `stop` - 1 down to `start`, after `offset`."""
         stop -= offset
         first = max(start, stop - most)
         return self._entries(first, stop)[::-1] if first < stop else []
 
     def following(self, low: Entry, offset: int, most: int) -> list[Entry]:
-        """Up to `most` entries that are not less than `low`, behind the first `offset` of them.
+        """Return up to `most` entries that are not less than `low`, after the first `offset`.
 
-        Nothing is counted that lies before, which a walk between ranks has to do.
+        Unlike `walk`, this needs no ranks, so it does not sum the sizes of the runs before.
         """
         run, at = self._search(*low)
         return self._collect(run, at + offset, most)
@@ -177,7 +177,7 @@ class ScoreOrder:
     # ------------------------------------------------------------------ runs
 
     def _search(self, score: float, member: bytes) -> tuple[int, int]:
-        """Run of the first entry that is not less, and where it stands in it."""
+        """Return the run of the first entry that is not less, and the entry's index in it."""
         lasts = self._last_scores
         run = bisect_left(lasts, score)
         if run < len(lasts) and lasts[run] == score:
@@ -192,7 +192,7 @@ class ScoreOrder:
         return run, at
 
     def _before(self, run: int) -> Rank:
-        """How many entries stand in front of a run."""
+        """Return the number of entries before a run."""
         if run <= _FEW_RUNS:
             return sum(self._sizes[:run])
         return int(np.frombuffer(self._sizes, np.int64, run).sum())
@@ -216,7 +216,7 @@ class ScoreOrder:
         return self._collect(run, at, stop - start)
 
     def _collect(self, run: int, at: int, most: int) -> list[Entry]:
-        """Up to `most` entries from one on; `at` may be beyond its run."""
+        """Return up to `most` entries from index `at` of a run; `at` may be beyond the run."""
         out: list[Entry] = []
         sizes = self._sizes
         while run < len(sizes) and most > 0:
@@ -230,7 +230,7 @@ class ScoreOrder:
         return out
 
     def _append(self, score: float, member: bytes) -> None:
-        """Put an entry in behind all others."""
+        """Add an entry after all others."""
         if not self._sizes:
             self._insert_run(0, array("d", (score,)), [member])
             self._count = 1
@@ -244,7 +244,7 @@ class ScoreOrder:
             self._split(len(self._sizes) - 1)
 
     def _cut(self, run: int, start: int, stop: int) -> None:
-        """Take entries out of a run; an empty one is dropped."""
+        """Remove entries from a run, and the run if it becomes empty."""
         members, scores = self._members[run], self._scores[run]
         if stop - start == len(members):
             self._drop(run, run + 1)
@@ -257,20 +257,20 @@ class ScoreOrder:
             self._last_scores[run], self._last_members[run] = scores[-1], members[-1]
 
     def _drop(self, start: int, stop: int) -> None:
-        """Take out whole runs."""
+        """Remove whole runs."""
         self._count -= sum(self._sizes[start:stop])
         del self._scores[start:stop], self._members[start:stop], self._sizes[start:stop]
         del self._last_scores[start:stop], self._last_members[start:stop]
 
     def _split(self, run: int) -> None:
-        """Make two of a run that is too long."""
+        """Split a run that is too long."""
         scores, members = self._scores[run], self._members[run]
         self._insert_run(run + 1, scores[_RUN_ENTRIES:], members[_RUN_ENTRIES:])
         self._count += len(members) - _RUN_ENTRIES
         self._cut(run, _RUN_ENTRIES, len(members))
 
     def _join(self, run: int) -> None:
-        """Join a run that may have become short with a neighbour."""
+        """Merge a run with a neighbour if it has become short."""
         if len(self._sizes) < 2 or self._sizes[run] >= _RUN_ENTRIES_MIN:
             return
         run = min(run, len(self._sizes) - 2)
@@ -292,7 +292,7 @@ class ScoreOrder:
         self._last_members.insert(run, members[-1])
 
     def _fill(self, entries: list[Entry]) -> None:
-        """Take over sorted entries; there are none yet."""
+        """Fill the empty order with sorted entries."""
         for start in range(0, len(entries), _RUN_ENTRIES):
             part = entries[start : start + _RUN_ENTRIES]
             scores, members = zip(*part, strict=True)

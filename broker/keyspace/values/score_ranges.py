@@ -1,8 +1,7 @@
-"""The ends of ranges over sorted sets: scores (`(1.5`, `+inf`) and members (`[a`, `(b`, `-`, `+`).
+"""The bounds of ranges over sorted sets: scores (`(1.5`, `+inf`), members (`[a`, `(b`, `-`, `+`).
 
-By members a set is to be asked only where all scores are the same; where they differ, what is
-found depends on where one looks first, and is found as Redis finds it in a small set: from the end
-at which the walk begins.
+A range of members is defined only if all scores are equal. If they differ, the result is that of
+Redis for a small set: a scan from the end at which the range begins, up to the first entry outside.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _NO_SCORE: Final = b"ERR min or max is not a float"
 _NO_MEMBER: Final = b"ERR min or max not valid string range item"
 
 ScoreRange: TypeAlias = tuple[float | None, float | None]
-"""The least score that is inside, and the least that is not any more; None: behind everything."""
+"""The least score in the range and the least score above it; None = above all scores."""
 Bound: TypeAlias = tuple[int, bytes, bool]
-"""-1 before everything, 1 behind everything, 0 at a member, which is left out or not."""
+"""(0, member, exclusive), or with -1 before all members, or with 1 after all members."""
 
 
 def to_score_range(low: bytes, high: bytes) -> ScoreRange:
-    """A range of scores. Raises CommandError."""
+    """Parse a range of scores. Raises CommandError."""
     return _first_score(low, upper=False), _first_score(high, upper=True)
 
 
@@ -39,14 +38,14 @@ def _first_score(text: bytes, *, upper: bool) -> float | None:
 
 
 def score_ranks(order: ScoreOrder, span: ScoreRange) -> tuple[Rank, Rank]:
-    """Where a range of scores begins and ends."""
+    """Convert a range of scores to ranks [start, stop)."""
     low, high = span
     start = 0 if low == -inf else order.end if low is None else order.find(low)
     return start, order.end if high is None else order.find(high)
 
 
 def to_member_bound(text: bytes) -> Bound:
-    """An end of a range of members. Raises CommandError."""
+    """Parse a bound of a range of members. Raises CommandError."""
     first = text[:1]
     if first in (b"-", b"+") and text[1:2] in (b"", b"\0"):
         return (-1 if first == b"-" else 1, b"", True)
@@ -58,7 +57,7 @@ def to_member_bound(text: bytes) -> Bound:
 def member_ranks(
     order: ScoreOrder, low: Bound, high: Bound, *, reverse: bool = False
 ) -> tuple[Rank, Rank]:
-    """Where a range of members begins and ends."""
+    """Convert a range of members to ranks [start, stop)."""
     (score, _), (greatest, _) = order.walk(0, order.end, 0, 1)[0], _last(order)
     if score == greatest:
         return (
@@ -77,7 +76,7 @@ def _member_rank(order: ScoreOrder, bound: Bound, score: float, *, upper: bool) 
     side, member, exclusive = bound
     if side:
         return 0 if side < 0 else order.end
-    # With a zero byte more it is the next member there can be.
+    # The member with a zero byte appended is the next possible member.
     return order.find(score, member if exclusive is upper else member + b"\0")
 
 
@@ -92,7 +91,7 @@ def _below(member: bytes, high: Bound) -> bool:
 
 
 def _mixed(entries: list[Entry], low: Bound, high: Bound, *, reverse: bool) -> tuple[int, int]:
-    """First and last rank of what a walk over different scores finds."""
+    """Return the ranks [start, stop) that Redis's scan finds if scores differ."""
     nothing = (0, 0)
     if low[:2] > high[:2] or (low[:2] == high[:2] and (low[2] or high[2])):
         return nothing

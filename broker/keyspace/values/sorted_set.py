@@ -13,7 +13,7 @@ LISTPACK_BYTES: Final = 64
 
 
 class SortedSetValue:
-    """`scores` finds a member, `order` gives (score, member) in their order."""
+    """`scores` maps members to scores; `order` has the entries (score, member) in order."""
 
     __slots__ = ("large", "order", "scores")
 
@@ -21,7 +21,7 @@ class SortedSetValue:
         self.scores: dict[bytes, float] = {}
         self.order = ScoreOrder()
         self.large = False
-        """It once outgrew a listpack: OBJECT ENCODING never goes back."""
+        """The set has outgrown a listpack once; OBJECT ENCODING never goes back."""
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -1,8 +1,8 @@
 """A stream: entries by id, and the groups that read them.
 
-Entries stand in nodes of up to 100, found by binary search over the nodes' first ids and within
-one. Appending touches the last node, trimming removes first nodes (a move of one pointer a node
-that stays). A stream whose last entry goes stays: its ids must not come again.
+Entries are in nodes of up to 100. A binary search over the nodes' first ids and then within a node
+finds an entry. Appending changes the last node; trimming removes the first nodes, which moves one
+pointer for each remaining node. A stream without entries is kept, because its ids must not repeat.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class StreamValue:
     def trim_to_length(self, length: int, limit: int = 0, *, whole_nodes: bool = False) -> int:
         """Remove the first entries until `length` are left; returns their number.
 
-        No more than `limit` (0 = any number), and with `whole_nodes` none of a node of which
-        some would stay.
+        At most `limit` entries (0 = any number) are removed. With `whole_nodes`, a node is removed
+        as a whole or not at all.
         """
         excess = self.length - length
         gone = nodes_gone = 0

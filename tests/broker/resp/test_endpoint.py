@@ -241,7 +241,7 @@ def test_scripts_are_on_where_clients_are_trusted(
         ("FCALL", "f", 0),
         ("FCALL_RO", "f", 0),
     ):
-        refused = is_error(client.call(*command), "ERR scripts are off here: the broker's setting")
+        refused = is_error(client.call(*command), "ERR scripts are off: the broker's setting")
         assert refused is not allowed, command
     assert client.call("SET", "k", "v") == b"OK"
 

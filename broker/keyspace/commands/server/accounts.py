@@ -1,7 +1,7 @@
-"""ACL: who may come in, as far as this server tells users apart: by their tokens, not by rights.
+"""ACL: lists the accounts. Users differ in their tokens, not in their rights.
 
-Whoever is let in may do everything. Accounts come from the broker's own file, so no command makes
-or changes one, and no answer shows a token.
+Every user may run all commands. Accounts come from the file of the setting resp-auth, so no command
+creates or changes an account. No reply contains a token.
 """
 
 from __future__ import annotations

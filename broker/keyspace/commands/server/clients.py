@@ -126,7 +126,7 @@ def line_of(run: Run, session: Session) -> bytes:
         (b"user", session.user if session.authenticated else b"(superuser)"),
         (b"redir", -1),
         (b"resp", session.resp),
-        # Redis has these two from 7.2 on; clients that look for them find them.
+        # Fields of Redis 7.2 and newer, for clients that read them.
         (b"lib-name", session.library),
         (b"lib-ver", session.library_version),
     ]

@@ -15,7 +15,7 @@ from delaylog.broker.keyspace.running.watching import forget_watches
 from delaylog.broker.keyspace.values.number_texts import INT32_MAX, INT32_MIN, to_int
 
 REDIS_VERSION: Final = b"7.0.15"
-"""The version that clients see, from which they derive the available features."""
+"""The version that clients see; they derive the available features from it."""
 _FLAGS: Final = "noscript loading stale fast no_auth allow_busy"
 _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "

@@ -1,4 +1,4 @@
-"""HELP of the commands that have subcommands: made from the table and its docstrings."""
+"""HELP of the commands with subcommands, generated from the table and the docstrings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""INFO: what tools read of a server, in the sections and by the names of Redis 7.0.
+"""INFO: facts about the server for monitoring tools, in the sections and names of Redis 7.0.
 
-Only members that are true or that tools look for are there; what the host knows better replaces
-them (`ServerState.facts`). A section of its own tells of delaylog.
+It contains the fields that are true here and those that tools require. Fields from the host
+(`ServerState.facts`) replace the defaults. The section Delaylog has the broker's own facts.
 """
 
 from __future__ import annotations

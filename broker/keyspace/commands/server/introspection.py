@@ -1,7 +1,7 @@
-"""COMMAND: the table of commands as clients read it, generated from the table itself.
+"""COMMAND: describes the commands to clients, generated from the table of commands.
 
-Group, flags, categories and numbers are as registered; key specifications say where keys stand, and
-whether they are read or written, but nothing finer.
+Group, flags, categories and arities are those of the table. Key specifications say where the keys
+are and whether the command reads or writes them, without the finer flags of Redis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _SHOWN_FLAGS: Final = (
 
 def _flags_of(entry: Command) -> list[Status]:
     has = set(entry.flags)
-    # Here it says that subscribed clients may send it, there that it is about channels.
+    # In the table `pubsub` means that subscribed clients may send the command; in Redis it means
+    # that the command is about channels.
     has.discard("pubsub")
     if entry.group == "pubsub":
         has.discard("no_multi")

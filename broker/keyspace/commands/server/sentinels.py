@@ -1,8 +1,8 @@
-"""SENTINEL: where the leader is, so that clients that look for it by sentinels find it.
+"""SENTINEL: returns the leader's address to clients that look for it through Redis Sentinel.
 
-Any node may be named to such a client as a sentinel, under any name of the master: it answers with
-the address at which the leader takes Redis clients. No sentinel stands behind it, so it knows of no
-others, and replicas are not named: they answer reads of their own, at their own time.
+A client may use any node as its sentinel, and any name for the master. The node returns the address
+at which the leader accepts Redis clients. There are no real sentinels, so lists of sentinels are
+empty. Replicas are not listed either, because followers may answer reads with stale data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _leader(run: Run) -> tuple[bytes, int] | None:
         return server.leader()
     if (known := server.leader()) is not None:
         return known
-    # As the client reached it: that is an address that surely works for it.
+    # The address that this client has connected to: it works for this client.
     host, _, port = run.session.local_address.rpartition(b":")
     if host and port.isdigit() and int(port):
         return host, int(port)

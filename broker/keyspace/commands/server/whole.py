@@ -1,4 +1,4 @@
-"""The server as a whole: its clock, and which node takes writes."""
+"""The server as a whole: its clock, and which node accepts writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sorted sets: putting members in, taking them out, asking for one of them.
+"""Sorted sets: adding, removing and looking up members.
 
-The plain `ZADD key score member` goes a short way of its own: delay queues do little else.
+The plain `ZADD key score member` has a fast path, because it is the usual command of delay queues.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def zadd(run: Run, argv: Args) -> Reply:
 def zincrby(run: Run, argv: Args) -> Reply:
     """Add to the score of a member."""
     if argv[2].lower() in _OPTIONS:
-        # It is read as one of ZADD, and then a word is missing.
+        # Redis parses the word as an option of ZADD, and then an argument is missing.
         raise syntax()
     return _add(run, argv, 2, {b"incr"})
 
 
 def _add(run: Run, argv: Args, first: int, options: set[bytes]) -> Reply:
-    """ZADD with options; the pairs begin at `argv[first]`."""
+    """Run ZADD with options; the pairs begin at `argv[first]`."""
     pairs = len(argv) - first
     if pairs == 0 or pairs % 2:
         raise syntax()
@@ -197,7 +197,7 @@ def _pair(value: SortedSetValue, name: bytes) -> tuple[bytes, ...]:
 
 
 def _scanned_score(score: float, *, large: bool) -> bytes:
-    """A score as text. In a listpack whole numbers are kept, and here given, as integers."""
+    """Format a score. Redis stores whole scores in a listpack as integers, and returns them so."""
     if not large and abs(score) <= _LISTPACK_WHOLE_MAX and score == (whole := int(score)):
         return b"%d" % whole
     return score_text(score)

@@ -1,6 +1,6 @@
-"""Sorted sets: unions, intersections and differences, of plain sets too (each member scores 1).
+"""Sorted sets: unions, intersections and differences. In plain sets each member has score 1.
 
-Sums of doubles depend on their order, so sets are gone through from the smallest, as Redis does.
+A sum of doubles depends on the order, so sources are added from the smallest, as Redis does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_WEIGHT: Final = b"ERR weight value is not a float"
 
 def _sum(old: float, new: float) -> float:
     both = old + new
-    # Infinity less infinity counts as nothing.
+    # Infinity minus infinity is 0, as in Redis.
     return 0.0 if isnan(both) else both
 
 
@@ -69,7 +69,7 @@ class _Query:
         self.options = read_options(argv, end, options)
 
     def weighted(self) -> list[tuple[Scores, float]]:
-        """Each source's scores and its weight, the smallest source first."""
+        """Return the scores and the weight of each source, the smallest source first."""
         weights = self.options.value("weights", 1.0)
         if isinstance(weights, float):
             weights = [weights] * len(self.sources)

@@ -1,6 +1,6 @@
-"""Sorted sets: taking members off the ends, at once or when there are some, and drawing them.
+"""Sorted sets: popping members from the ends, also with blocking commands, and random members.
 
-What a blocking command took is logged as a plain pop of the key that had something.
+A blocking command is logged as a plain pop of the key that it popped from.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def zpopmax(run: Run, argv: Args) -> Reply:
     return _plain(run, argv, greatest=True)
 
 
-# ---------------------------------------------------------------------- of several keys
+# ---------------------------------------------------------------------- several keys
 
 
 def _of_keys(
@@ -104,7 +104,7 @@ def bzpopmax(run: Run, argv: Args) -> Reply:
 
 
 def _take_first(run: Run, first: FirstOf) -> Reply:
-    """Key and pairs, or NO_ARRAY."""
+    """Pop from the first non-empty key; returns the key and the pairs, or NO_ARRAY."""
     found = _of_keys(run, first.keys, first.most, greatest=first.second)
     if found is None:
         return NO_ARRAY
@@ -128,7 +128,7 @@ def bzmpop(run: Run, argv: Args) -> Reply:
     return reply
 
 
-# ---------------------------------------------------------------------- drawing
+# ---------------------------------------------------------------------- random members
 
 
 @command("zrandmember", -2, "sorted-set", "readonly", keys=(1, 1, 1))

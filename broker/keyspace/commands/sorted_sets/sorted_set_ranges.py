@@ -1,4 +1,4 @@
-"""Sorted sets: ranges of positions, scores and members; counted, given, stored, removed."""
+"""Sorted sets: returns, stores, counts and removes ranges of ranks, scores and members."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LIMIT_BY_RANK: Final = (
 _SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
 _FEW: Final = 16
 RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
-"""What a range is one of; ANY: options say it."""
+"""What the bounds of a range are; ANY = the options of the command say it."""
 _BY: Final = {b"bylex": MEMBER, b"byscore": SCORE}
 
 
 class _Query:
-    """What follows the key of a range command."""
+    """The options of a range command, parsed from the words after the bounds."""
 
     __slots__ = ("by", "most", "offset", "reverse", "scores")
 
@@ -56,7 +56,7 @@ class _Query:
             raise CommandError(_SCORES_BY_MEMBER)
 
     def find(self, run: Run, key: bytes, first: bytes, last: bytes) -> list[Entry]:
-        """The entries, in the order asked for. Raises CommandError."""
+        """Return the entries in the requested order. Raises CommandError."""
         by, reverse = self.by, self.reverse
         if by is RANK:
             left, right = to_int(first), to_int(last)
@@ -84,11 +84,11 @@ class _Query:
 
 
 _query = lru_cache(maxsize=1_024)(_Query)
-"""What stands behind a range is the same in most calls, and is read once."""
+"""Most calls have the same options, so the parsed options are cached."""
 
 
 def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[Entry]:
-    """The first entries of a range: where it ends need not be searched for."""
+    """Return the first entries of a range without searching for its end."""
     low, high = span
     if low is None:
         return []
@@ -100,7 +100,7 @@ def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[En
 
 
 def index_ranks(value: SortedSetValue, start: int, stop: int) -> tuple[Rank, Rank]:
-    """From where to where these positions go, both included; negative ones count from the end."""
+    """Convert inclusive indexes, negative ones from the end, to ranks [start, stop)."""
     count = len(value.scores)
     start = max(0, start + count if start < 0 else start)
     stop = min(count - 1, stop + count if stop < 0 else stop)
@@ -110,15 +110,15 @@ def index_ranks(value: SortedSetValue, start: int, stop: int) -> tuple[Rank, Ran
 
 
 def by_rank(value: SortedSetValue, start: int, stop: int, *, reverse: bool) -> list[Entry]:
-    """The entries of these positions, in order or from the end."""
+    """Return the entries between inclusive indexes; with `reverse` index 0 is the last entry."""
     if not reverse:
         return value.order.walk(*index_ranks(value, start, stop))
-    # From the end, position n is -n - 1: 0 becomes -1.
+    # Counted from the end, index n is ~n = -n - 1: index 0 is -1.
     return value.order.walk_back(*index_ranks(value, ~stop, ~start))
 
 
 def entries_reply(run: Run, entries: list[Entry], *, scores: bool) -> Reply:
-    """Members, or with their scores: pairs in RESP3, flat in RESP2."""
+    """Return the members, or members and scores: as pairs in RESP3, flat in RESP2."""
     if not scores:
         return [member for _, member in entries]
     if run.session.resp == 3:
@@ -137,50 +137,53 @@ def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
 
 @command("zrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrange(run: Run, argv: Args) -> Reply:
-    """A range: first last [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
+    """Return a range: first last [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
     return _range(run, argv, ANY, reverse=None)
 
 
 @command("zrevrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrange(run: Run, argv: Args) -> Reply:
-    """Positions from the end."""
+    """Return a range of indexes, counted from the end."""
     return _range(run, argv, RANK, reverse=True)
 
 
 @command("zrangebyscore", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrangebyscore(run: Run, argv: Args) -> Reply:
-    """Scores upwards."""
+    """Return a range of scores, ascending: min max."""
     return _range(run, argv, SCORE, reverse=False)
 
 
 @command("zrevrangebyscore", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrangebyscore(run: Run, argv: Args) -> Reply:
-    """Scores downwards: max min."""
+    """Return a range of scores, descending: max min."""
     return _range(run, argv, SCORE, reverse=True)
 
 
 @command("zrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrangebylex(run: Run, argv: Args) -> Reply:
-    """Members upwards."""
+    """Return a range of members, ascending: min max."""
     return _range(run, argv, MEMBER, reverse=False)
 
 
 @command("zrevrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrevrangebylex(run: Run, argv: Args) -> Reply:
-    """Members downwards: max min."""
+    """Return a range of members, descending: max min."""
     return _range(run, argv, MEMBER, reverse=True)
 
 
 @command("zrangestore", -5, "sorted-set", "write denyoom", keys=(1, 2, 1))
 def zrangestore(run: Run, argv: Args) -> Reply:
-    """Put a range of one set into another key."""
+    """Store a range of a sorted set in another key."""
     query = _query(tuple(argv[5:]), ANY, None, True)
     found = query.find(run, argv[2], argv[3], argv[4])
     return store(run, argv[1], {member: score for score, member in found})
 
 
 def store(run: Run, target: bytes, scores: dict[bytes, float]) -> int:
-    """Give a key these members, whatever it held; none: remove it. Returns how many."""
+    """Replace the value of a key by these members, or remove the key if there are none.
+
+    Returns their number.
+    """
     database = run.database
     if scores:
         database.find(target)
@@ -197,7 +200,7 @@ def store(run: Run, target: bytes, scores: dict[bytes, float]) -> int:
 
 @command("zcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zcount(run: Run, argv: Args) -> Reply:
-    """How many have scores from here to there."""
+    """Count the members in a range of scores."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _count(*score_ranks(value.order, span))
@@ -205,7 +208,7 @@ def zcount(run: Run, argv: Args) -> Reply:
 
 @command("zlexcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zlexcount(run: Run, argv: Args) -> Reply:
-    """How many members are from here to there."""
+    """Count the members in a range of members."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _count(*member_ranks(value.order, low, high))
@@ -220,7 +223,7 @@ def _count(start: Rank, stop: Rank) -> int:
 
 @command("zremrangebyrank", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebyrank(run: Run, argv: Args) -> Reply:
-    """Remove positions."""
+    """Remove a range of indexes."""
     start, stop = to_int(argv[2]), to_int(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _remove(run, argv[1], value, index_ranks(value, start, stop))
@@ -228,7 +231,7 @@ def zremrangebyrank(run: Run, argv: Args) -> Reply:
 
 @command("zremrangebyscore", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebyscore(run: Run, argv: Args) -> Reply:
-    """Remove scores."""
+    """Remove the members in a range of scores."""
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _remove(run, argv[1], value, score_ranks(value.order, span))
@@ -236,7 +239,7 @@ def zremrangebyscore(run: Run, argv: Args) -> Reply:
 
 @command("zremrangebylex", 4, "sorted-set", "write", keys=(1, 1, 1))
 def zremrangebylex(run: Run, argv: Args) -> Reply:
-    """Remove members."""
+    """Remove the members in a range of members."""
     low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     if value is None:

@@ -1,7 +1,7 @@
 """Streams: adding, trimming, deleting and ranges of entries.
 
-What is logged of XADD and XTRIM names the id that was given and what is left after trimming, so
-that another server does the same whatever its clock and its limits.
+The effect of XADD contains the id of the new entry, and the effect of trimming the exact result, so
+that applying it does not depend on the clock and on node sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from delaylog.broker.keyspace.values.number_texts import to_int
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 _TRIMMED_AT_ONCE: Final = 100 * NODE_ENTRIES_MAX
-"""So many entries go at once when trimming is approximate and no LIMIT is given."""
+"""Most entries that an approximate trimming without LIMIT removes."""
 _SMALLER: Final = (
     b"ERR The ID specified in XADD is equal or smaller than the target stream top item"
 )
@@ -39,7 +39,7 @@ _BOTH: Final = b"ERR syntax error, MAXLEN and MINID options at the same time are
 
 @dataclass(slots=True)
 class Trimming:
-    """What MAXLEN or MINID and LIMIT say."""
+    """The options MAXLEN or MINID, and LIMIT."""
 
     length: int | None = None
     first_id: int | None = None
@@ -48,11 +48,11 @@ class Trimming:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is anything to trim by."""
+        """Whether MAXLEN or MINID was given."""
         return self.length is not None or self.first_id is not None
 
     def trim(self, value: StreamValue) -> int:
-        """Do it; returns how many entries went."""
+        """Trim a stream; returns the number of removed entries."""
         whole = self.approximate
         if self.length is not None:
             return value.trim_to_length(self.length, self.limit, whole_nodes=whole)
@@ -61,7 +61,7 @@ class Trimming:
         return 0
 
     def explicit(self, value: StreamValue) -> list[bytes]:
-        """The arguments that bring about exactly what `trim` has just done."""
+        """Return the arguments with which applying repeats exactly what `trim` has done."""
         if self.length is not None:
             return [b"MAXLEN", b"=", b"%d" % (value.length if self.approximate else self.length)]
         assert self.first_id is not None
@@ -70,9 +70,9 @@ class Trimming:
 
 
 def _take_trimming(argv: Args, *, adds: bool) -> tuple[Trimming, int, bool]:
-    """The options of XADD or XTRIM, where they end, and whether there is a NOMKSTREAM.
+    """Parse the options of XADD (which end at the id) or XTRIM. Raises CommandError.
 
-    With XADD they end at the id. Raises CommandError.
+    Returns the options, the index after them, and whether a missing stream is created.
     """
     trimming = Trimming()
     limit: int | None = None
@@ -120,7 +120,7 @@ def _take_trimming(argv: Args, *, adds: bool) -> tuple[Trimming, int, bool]:
 
 
 def _next_id(value: StreamValue, asked: bytes, now_ms: int) -> int:
-    """The id of a new entry. Raises CommandError."""
+    """Return the id of a new entry. Raises CommandError."""
     last = value.last_id
     if last == ID_MAX:
         raise CommandError(
@@ -169,7 +169,7 @@ def xadd(run: Run, argv: Args) -> Reply:
 
 
 def _entries_gone(run: Run, key: bytes, times: int) -> None:
-    """Count it, and tell who watches the key; who waits, waits for more entries, not for fewer."""
+    """Count removed entries and mark the watchers. Blocked reads wait for new entries only."""
     run.keyspace.dirty += times
     for session in run.database.watchers.get(key, ()):
         session.dirty_watch = True
@@ -177,7 +177,7 @@ def _entries_gone(run: Run, key: bytes, times: int) -> None:
 
 @command("xtrim", -4, "stream", "write", keys=(1, 1, 1))
 def xtrim(run: Run, argv: Args) -> Reply:
-    """Remove first entries: MAXLEN|MINID [=|~] threshold [LIMIT count]."""
+    """Remove the first entries: MAXLEN|MINID [=|~] threshold [LIMIT count]."""
     trimming, _, _ = _take_trimming(argv, adds=False)
     value = run.database.of_kind(StreamValue, argv[1])
     if value is None:
@@ -219,7 +219,7 @@ def _deleted_id(number: int, text: bytes) -> int:
 
 @command("xsetid", -3, "stream", "write denyoom fast", keys=(1, 1, 1))
 def xsetid(run: Run, argv: Args) -> Reply:
-    """Set what the stream remembers: id [ENTRIESADDED count] [MAXDELETEDID id]."""
+    """Set the last id and the counters of a stream: id [ENTRIESADDED count] [MAXDELETEDID id]."""
     number = parse_id(argv[2])
     deleted_max = Option("deleted", lambda text: _deleted_id(number, text))
     options = read_options(argv, 3, {b"maxdeletedid": deleted_max, b"entriesadded": _ADDED})
@@ -228,7 +228,7 @@ def xsetid(run: Run, argv: Args) -> Reply:
     value = run.database.of_kind(StreamValue, argv[1])
     if value is None:
         raise CommandError(b"ERR no such key")
-    # One that is deleted already may be named: 7.0.15 looks at the entries there are, only.
+    # As in Redis 7.0.15, the id is compared with present entries only, not with deleted ones.
     if value.length:
         if number < value.last_present():
             raise CommandError(
@@ -244,7 +244,7 @@ def xsetid(run: Run, argv: Args) -> Reply:
         value.entries_added = added
     if deleted:
         value.max_deleted_id = deleted
-    # Neither watchers nor waiters are told of it.
+    # As in Redis, this does not count as a change for watchers and blocked reads.
     run.keyspace.dirty += 1
     return OK
 
@@ -254,13 +254,13 @@ def xsetid(run: Run, argv: Args) -> Reply:
 
 @command("xlen", 2, "stream", "readonly fast", keys=(1, 1, 1))
 def xlen(run: Run, argv: Args) -> Reply:
-    """How many entries there are."""
+    """Count the entries."""
     value = run.database.of_kind(StreamValue, argv[1])
     return 0 if value is None else value.length
 
 
 def shown(number: int, fields: Fields) -> Reply:
-    """An entry as it is answered."""
+    """Return an entry as the reply shows it."""
     return [id_text(number), fields]
 
 
@@ -286,13 +286,13 @@ def _range(run: Run, argv: Args, start: int, end: int, *, back: bool) -> Reply:
 
 @command("xrange", -4, "stream", "readonly", keys=(1, 1, 1))
 def xrange(run: Run, argv: Args) -> Reply:
-    """Entries from one id to another: start end [COUNT count]."""
+    """Return the entries from one id to another: start end [COUNT count]."""
     start = parse_start(argv[2])
     return _range(run, argv, start, parse_end(argv[3]), back=False)
 
 
 @command("xrevrange", -4, "stream", "readonly", keys=(1, 1, 1))
 def xrevrange(run: Run, argv: Args) -> Reply:
-    """The same backwards: end start [COUNT count]."""
+    """Return the entries from one id to another, descending: end start [COUNT count]."""
     start = parse_start(argv[3])
     return _range(run, argv, start, parse_end(argv[2]), back=True)

@@ -1,8 +1,8 @@
-"""XCLAIM and XAUTOCLAIM: pending entries change hands.
+"""XCLAIM and XAUTOCLAIM: assign pending entries to another consumer.
 
-They are logged as XCLAIM with the time, the count and the group's last id, and FORCE: what an
-entry's state is afterwards, whatever it was where that is applied. Entries in a row that end in
-the same state stand in one effect.
+The effect is an XCLAIM with FORCE, the delivery time and count, and the group's last id. It sets
+the new state of an entry, whatever the old state is. Adjacent entries with the same new state share
+one effect.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 _LOOKED_AT: Final = 10
-"""XAUTOCLAIM looks at so many entries for each that it may claim."""
+"""XAUTOCLAIM examines up to this number of entries for each that it may claim."""
 _COUNT_MAX: Final = INT64_MAX // 16
 _COUNT_HELD: Final = 2**40
-"""More ids than Redis would find memory for."""
+"""For a larger COUNT, Redis has no memory for the ids."""
 
 ClaimedEntries = list[tuple[int, Pending]]
 
 
 def log_claims(run: Run, key: bytes, group: Group, name: bytes, claims: ClaimedEntries) -> None:
-    """Have the state of these pending entries brought about elsewhere too."""
+    """Log effects that set the state of these pending entries."""
     last = id_text(group.last_id)
     for _, alike in groupby(
         claims, key=lambda claim: (claim[1].consumer, claim[1].delivered_ms, claim[1].count)
@@ -60,7 +60,7 @@ def log_claims(run: Run, key: bytes, group: Group, name: bytes, claims: ClaimedE
 
 
 def log_group(run: Run, key: bytes, group: Group, name: bytes) -> None:
-    """The same for how far a group has read."""
+    """Log an effect that sets how far a group has read."""
     read = b"%d" % group.entries_read
     run.also(b"XGROUP", b"SETID", key, name, id_text(group.last_id), b"ENTRIESREAD", read)
 
@@ -89,14 +89,14 @@ def _take_ids(argv: Args) -> list[int]:
         try:
             numbers.append(parse_id(text))
         except CommandError:
-            # Options begin.
+            # The options begin here.
             break
     return numbers
 
 
 @command("xclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xclaim(run: Run, argv: Args) -> Reply:
-    """Give entries that idled so long to a consumer: key group consumer ms id … options."""
+    """Assign entries that have been idle to a consumer: key group consumer ms id … options."""
     key, name = argv[1], argv[2]
     value = run.database.of_kind(StreamValue, key)
     group = None if value is None else value.groups.get(name)
@@ -165,7 +165,7 @@ _AUTOCLAIM_OPTIONS: Final[Options] = {
 
 @command("xautoclaim", -6, "stream", "write fast", keys=(1, 1, 1))
 def xautoclaim(run: Run, argv: Args) -> Reply:
-    """Claim what idled so long, from an id on: key group consumer ms start [COUNT n] [JUSTID]."""
+    """Claim the idle entries from an id on: key group consumer ms start [COUNT n] [JUSTID]."""
     key, name = argv[1], argv[2]
     idle_ms = max(to_int(argv[4], b"ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
     start = parse_start(argv[5])
@@ -200,7 +200,7 @@ def xautoclaim(run: Run, argv: Args) -> Reply:
         if idle_ms and run.now_ms - pending.delivered_ms < idle_ms:
             continue
         if consumer is None:
-            # Also in Redis, who gets nothing is no consumer by that.
+            # As in Redis, a consumer that claims no entry is not created.
             consumer = see_consumer(run, key, group, name, argv[3])
         group.deliver(number, consumer, run.now_ms, pending.count + (not just_id))
         out.append(id_text(number) if just_id else shown(number, fields))

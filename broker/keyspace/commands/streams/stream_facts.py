@@ -1,4 +1,4 @@
-"""XINFO: what is known of a stream, its groups and their consumers."""
+"""XINFO: facts about a stream, its groups and their consumers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.streams.ids import id_text
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 _COUNT: Final = 10
-"""Entries and pending entries that FULL shows, if nothing is said."""
+"""Default number of entries and pending entries that FULL shows."""
 _KEY_BYTES: Final = 16
 
 
@@ -33,7 +33,7 @@ def _read(group: Group) -> int | None:
 
 @command("xinfo|stream", -3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_stream(run: Run, argv: Args) -> Reply:
-    """Lengths, ids and ends of a stream."""
+    """Return the length, the ids and the first and last entry of a stream."""
     value = _stream(run, argv)
     if len(argv) > 3:
         raise bad_form(argv)
@@ -55,7 +55,7 @@ def xinfo_stream(run: Run, argv: Args) -> Reply:
 
 @command("xinfo|groups", 3, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_groups(run: Run, argv: Args) -> Reply:
-    """How far each group is."""
+    """Return the progress of each group."""
     value = _stream(run, argv)
     return [
         Map(
@@ -80,7 +80,7 @@ def xinfo_groups(run: Run, argv: Args) -> Reply:
 
 @command("xinfo|consumers", 4, "stream", "readonly", keys=(2, 2, 1))
 def xinfo_consumers(run: Run, argv: Args) -> Reply:
-    """What each consumer of a group has, and how long it did not ask for more."""
+    """Return the number of pending entries and the idle time of each consumer of a group."""
     value = _stream(run, argv)
     group = value.groups.get(argv[3])
     if group is None:

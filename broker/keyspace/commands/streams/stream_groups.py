@@ -1,7 +1,7 @@
 """Consumer groups of streams: XGROUP, XACK, XPENDING.
 
-Changes of groups are logged but told to no watcher, as Redis does; only who waits in a group is
-told when it goes.
+As in Redis, a change of a group does not count as a change of the key for WATCH. Removing a group
+ends the blocked reads of its consumers.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _NO_STREAM: Final = (
 
 
 def _c_text(text: bytes) -> bytes:
-    """As much of a text as C shows."""
+    """Return a text up to its first zero byte, as C prints it."""
     return text.partition(b"\0")[0]
 
 
 def no_group(key: bytes, group: bytes) -> CommandError:
-    """A command names a group that is not there."""
+    """Return the error for a group that does not exist."""
     return CommandError(
         b"NOGROUP No such consumer group '%b' for key name '%b'" % (_c_text(group), _c_text(key))
     )
 
 
 def no_key_or_group(key: bytes, group: bytes, where: bytes = b"") -> CommandError:
-    """The same, where the key may be missing too."""
+    """Return the error for a group or a key that does not exist."""
     return CommandError(
         b"NOGROUP No such key '%b' or consumer group '%b'%b" % (_c_text(key), _c_text(group), where)
     )
 
 
 def bad_form(argv: Args) -> CommandError:
-    """A subcommand with the wrong options."""
+    """Return the error for a subcommand with wrong options."""
     return CommandError(
         b"ERR unknown subcommand or wrong number of arguments for '%b'. Try %b HELP."
         % (argv[1][:128], argv[0].upper())
@@ -59,7 +59,7 @@ def bad_form(argv: Args) -> CommandError:
 
 
 def see_consumer(run: Run, key: bytes, group: Group, group_name: bytes, name: bytes) -> Consumer:
-    """A consumer that asks for something; it is made if it is new, with that as an effect."""
+    """Return a consumer and note that it was seen; a new one is created and logged."""
     consumer = group.consumers.get(name)
     if consumer is None:
         return make_consumer(run, key, group, group_name, name, run.now_ms)
@@ -71,7 +71,7 @@ def see_consumer(run: Run, key: bytes, group: Group, group_name: bytes, name: by
 def make_consumer(
     run: Run, key: bytes, group: Group, group_name: bytes, name: bytes, seen_ms: int
 ) -> Consumer:
-    """A new consumer. The effect says when it was seen, which the command cannot."""
+    """Create a consumer. Its effect contains the time, which the client's command does not."""
     consumer = group.consumers[name] = Consumer(name, seen_ms)
     run.keyspace.dirty += 1
     run.also(b"XGROUP", b"CREATECONSUMER", key, group_name, name, b"%d" % seen_ms)
@@ -104,7 +104,7 @@ def _group(run: Run, argv: Args) -> tuple[StreamValue, Group]:
 
 @command("xgroup|create", -5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_create(run: Run, argv: Args) -> Reply:
-    """Make a group that begins behind an id: key group id|$ [MKSTREAM] [ENTRIESREAD count]."""
+    """Create a group that reads after an id: key group id|$ [MKSTREAM] [ENTRIESREAD count]."""
     options = read_options(argv, 5, _CREATE_OPTIONS, lambda word: bad_form(argv))
     database, key, name = run.database, argv[2], argv[3]
     value = database.of_kind(StreamValue, key)
@@ -128,7 +128,7 @@ def xgroup_create(run: Run, argv: Args) -> Reply:
 
 @command("xgroup|setid", -5, "stream", "write", keys=(2, 2, 1))
 def xgroup_setid(run: Run, argv: Args) -> Reply:
-    """Let a group go on behind another id: key group id|$ [ENTRIESREAD count]."""
+    """Let a group continue after another id: key group id|$ [ENTRIESREAD count]."""
     options = read_options(argv, 5, _SETID_OPTIONS, lambda word: bad_form(argv))
     value, group = _group(run, argv)
     if len(argv) not in (5, 7):
@@ -141,7 +141,7 @@ def xgroup_setid(run: Run, argv: Args) -> Reply:
 
 @command("xgroup|destroy", 4, "stream", "write", keys=(2, 2, 1))
 def xgroup_destroy(run: Run, argv: Args) -> Reply:
-    """Remove a group with all it has."""
+    """Remove a group with its consumers and pending entries."""
     database, key = run.database, argv[2]
     value = database.of_kind(StreamValue, key)
     if value is None:
@@ -156,7 +156,7 @@ def xgroup_destroy(run: Run, argv: Args) -> Reply:
 
 @command("xgroup|createconsumer", 5, "stream", "write denyoom", keys=(2, 2, 1))
 def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
-    """Make a consumer; 1 if it is new. In an effect, when it was seen may follow."""
+    """Create a consumer; returns 1 if it is new. In an effect its time follows."""
     _, group = _group(run, argv)
     if argv[4] in group.consumers:
         return 0
@@ -167,7 +167,7 @@ def xgroup_createconsumer(run: Run, argv: Args) -> Reply:
 
 @command("xgroup|delconsumer", 5, "stream", "write", keys=(2, 2, 1))
 def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
-    """Remove a consumer with what it has; returns how much that was."""
+    """Remove a consumer and its pending entries; returns their number."""
     _, group = _group(run, argv)
     consumer = group.consumers.get(argv[4])
     if consumer is None:
@@ -176,12 +176,12 @@ def xgroup_delconsumer(run: Run, argv: Args) -> Reply:
     return group.dismiss(consumer)
 
 
-# --------------------------------------------------------------------------- what is pending
+# --------------------------------------------------------------------------- pending entries
 
 
 @command("xack", -4, "stream", "write fast", keys=(1, 1, 1))
 def xack(run: Run, argv: Args) -> Reply:
-    """Entries are done with: key group id …"""
+    """Acknowledge entries: key group id …"""
     value = run.database.of_kind(StreamValue, argv[1])
     group = None if value is None else value.groups.get(argv[2])
     if group is None:
@@ -206,7 +206,7 @@ def _summary(group: Group) -> Reply:
 
 @command("xpending", -3, "stream", "readonly", keys=(1, 1, 1))
 def xpending(run: Run, argv: Args) -> Reply:
-    """What is delivered and not done: key group [[IDLE ms] start end count [consumer]]."""
+    """List the pending entries: key group [[IDLE ms] start end count [consumer]]."""
     if len(argv) != 3 and not 6 <= len(argv) <= 9:
         raise syntax()
     start, end, count, idle_ms, name = 0, ID_MAX, 0, 0, None

@@ -1,8 +1,8 @@
-"""XREAD and XREADGROUP: entries behind an id, of several streams, now or when there are any.
+"""XREAD and XREADGROUP: return the entries after an id, of several streams; may block for them.
 
-A command that waits asks for explicit ids, so that `$` means the end as it was when it was asked.
-Waiting ends by what the stream's last id is, also if the entry of that id has gone meanwhile: then
-there is nothing in the answer.
+A blocked command is stored with explicit ids, so that `$` means the end of the stream when the
+client sent the command. It ends when the stream's last id has grown, even if that entry was deleted
+meanwhile: the reply then has no entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 from delaylog.broker.keyspace.values.stream import StreamValue
 
 _COUNT_AFTER_WAIT: Final = 1_000
-"""Who waited without a COUNT gets no more than so many."""
+"""Default COUNT of a command that has blocked."""
 _WHERE: Final = b" in XREADGROUP with GROUP option"
 _MEANINGLESS: Final = (
     b"ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of "
@@ -57,7 +57,7 @@ class _Asked:
 
 
 def _read_keys(argv: Args) -> list[bytes]:
-    """The keys of a call, for COMMAND GETKEYS and the like."""
+    """Return the keys of an argv."""
     for at, word in enumerate(argv):
         if at and word.lower() == b"streams":
             return argv[at + 1 : at + 1 + (len(argv) - at - 1) // 2]
@@ -83,7 +83,7 @@ _IN_GROUP: Final[Options] = {
 
 
 def _take(run: Run, argv: Args, *, grouped: bool) -> _Asked:
-    """Read the arguments. Raises CommandError."""
+    """Parse the arguments. Raises CommandError."""
 
     def refused(word: bytes) -> CommandError:
         if not grouped and word.lower() in _IN_GROUP.keys() - _COUNT_AND_BLOCK.keys():
@@ -129,7 +129,7 @@ def _answer(run: Run, found: list[tuple[bytes, list[Reply]]]) -> Reply:
 
 
 def _wait(run: Run, name: bytes, asked: _Asked, numbers: list[int]) -> Reply:
-    """Wait for the first of the streams; of a key that is named twice, the first id counts."""
+    """Block until one of the streams has entries. The first id of a repeated key counts."""
     assert asked.timeout_ms is not None
     wanted: dict[bytes, bytes] = {}
     for key, number in zip(asked.keys, numbers, strict=True):
@@ -144,7 +144,7 @@ def _wait(run: Run, name: bytes, asked: _Asked, numbers: list[int]) -> Reply:
 
 @command("xread", -4, "stream", "readonly blocking movablekeys", keys=_read_keys)
 def xread(run: Run, argv: Args) -> Reply:
-    """Entries behind ids: [COUNT n] [BLOCK ms] STREAMS key … id|$ …"""
+    """Return the entries after ids: [COUNT n] [BLOCK ms] STREAMS key … id|$ …"""
     asked = _take(run, argv, grouped=False)
     values: list[StreamValue | None] = []
     numbers: list[int] = []
@@ -177,7 +177,7 @@ def xread(run: Run, argv: Args) -> Reply:
 
 
 def _now(run: Run, key: bytes) -> StreamValue | None:
-    """What a waiting command finds: another kind of value is as good as none."""
+    """Return a stream for a blocked command; None also for a value of another type."""
     value = run.database.find(key)
     return value if isinstance(value, StreamValue) else None
 
@@ -198,7 +198,7 @@ def _entries(value: StreamValue, behind: int, count: int) -> list[Reply]:
 
 @command("xreadgroup", -7, "stream", "write blocking movablekeys", keys=_read_keys)
 def xreadgroup(run: Run, argv: Args) -> Reply:
-    """Entries for a consumer of a group: GROUP group consumer … STREAMS key … id|> …"""
+    """Return entries to a consumer of a group: GROUP group consumer … STREAMS key … id|> …"""
     asked = _take(run, argv, grouped=True)
     run.no_effect()
     if run.retried is not None:
@@ -231,7 +231,7 @@ def xreadgroup(run: Run, argv: Args) -> Reply:
 
 
 def _read_after_wait(run: Run, argv: Args, asked: _Asked) -> Reply:
-    """Something happened to one of the streams."""
+    """Run a blocked XREADGROUP again after one of its streams has changed."""
     name = asked.group
     assert name is not None
     for key in asked.keys:
@@ -251,7 +251,7 @@ def _read_after_wait(run: Run, argv: Args, asked: _Asked) -> Reply:
 
 
 def _deliver(run: Run, key: bytes, value: StreamValue, group: Group, asked: _Asked) -> list[Reply]:
-    """What the group has not had yet."""
+    """Deliver the entries that the group has not read yet."""
     name = asked.group
     assert name is not None
     consumer = see_consumer(run, key, group, name, asked.consumer)
@@ -279,7 +279,7 @@ def _deliver(run: Run, key: bytes, value: StreamValue, group: Group, asked: _Ask
 def _history(
     run: Run, key: bytes, value: StreamValue, group: Group, asked: _Asked, behind: int
 ) -> list[Reply]:
-    """What the consumer has already, delivered once more."""
+    """Deliver the consumer's pending entries again."""
     name = asked.group
     assert name is not None
     consumer = see_consumer(run, key, group, name, asked.consumer)
