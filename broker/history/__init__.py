@@ -1,7 +1,7 @@
-"""The public history checker: record what clients saw of a delay queue, and judge it later.
+"""Records the calls of a delay queue's clients, and checks later whether its promises held.
 
-It stands alone: nothing here imports any other part of delaylog, so any queue can be checked. The
-format and the rules are told in docs/HISTORY.md.
+Imports no other part of delaylog, so the history of any queue can be checked. docs/HISTORY.md
+describes the format and the rules. First file: `checker`.
 """
 
 from delaylog.broker.history.checker import HistoryChecker

@@ -1,9 +1,9 @@
-"""Answers that contradict an open lease: the rest of rules D and E.
+"""Cancels and reschedules that contradict an open lease: the rest of rules D and E.
 
-A cancel or reschedule that is not forced acts on waiting and ready messages only, and must say
-`too_late` of a leased one. So an acknowledged one and a lease that was certainly open at its time
-contradict each other in whichever order they came. This finds what "begun after the answer" cannot:
-a consumer's call that had been waiting since before the cancel.
+A cancel or reschedule without `force` acts on waiting and ready messages only; for a leased message
+it must answer `too_late`. So it is a violation if one was answered `done` while a lease was
+certainly open, whichever call began first. This also catches a receive that had been waiting since
+before the cancel.
 """
 
 from delaylog.broker.history.events import ABSENT, FORCED, FOREVER, Event
@@ -11,8 +11,8 @@ from delaylog.broker.history.life import Context, GroupLife, Life, applies, held
 
 
 def check_answers(life: Life, number: int, group: GroupLife, context: Context) -> None:
-    """Look for leases that an acknowledged cancel or reschedule says cannot have been open."""
-    # With several sends it may be another message of the id that was cancelled.
+    """Report leases that were open when a cancel or reschedule was answered `done`."""
+    # With several sends the cancel may have ended another message of this id.
     if len(life.sends) != 1 or not group.deliveries:
         return
     findings = context.findings
@@ -42,7 +42,8 @@ def check_answers(life: Life, number: int, group: GroupLife, context: Context) -
 def _binds(event: Event, number: int, context: Context) -> bool:
     """Whether an answer proves anything about this group's leases.
 
-    Without a group it acted wherever it still could; with several groups that may not be this one.
+    A call without a group acts in each group where it still can. With several groups, this group
+    need not be among them.
     """
     if event.t1 == FOREVER or event.note == FORCED or not applies(event, number):
         return False

@@ -1,8 +1,8 @@
-"""The checker: hears a history in any order, then judges it, message by message, in linear time.
+"""The checker: takes the calls of a history in any order, then checks it message by message.
 
-It is pure (no files, no clock) and imports nothing of the broker, so that the history of any delay
-queue can be judged. Ids are unique, so no search is needed: each message's calls are gathered and
-looked at once. Only sorting within one message or one key costs more than linear.
+It is pure (no files, no clock) and imports no other part of the broker, so it can check the history
+of any delay queue. The calls of a message are collected under its id and checked once. The whole
+takes linear time, except for sorting within one message or one key.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _OUTCOMES = {True: "ok", False: "refused", None: "unknown"}
 
 
 class HistoryChecker:
-    """Feed it calls and marks with `add`, then ask for the verdict, once, with `finish`."""
+    """Add calls and marks with `add` or `extend`, then call `finish` once for the verdict."""
 
     def __init__(self, settings: CheckSettings | None = None) -> None:
         self.settings = settings or CheckSettings()
@@ -40,7 +40,7 @@ class HistoryChecker:
     def extend(self, items: Iterable[Call | Mark]) -> None:
         """Add many calls and marks."""
         assert not self._is_finished, "the verdict has been given"
-        calls, file_call = self._calls, self._store.add
+        calls, store_call = self._calls, self._store.add
         first_ms, last_ms = self._first_ms, self._last_ms
         for item in items:
             if type(item) is Call:
@@ -50,7 +50,7 @@ class HistoryChecker:
                     first_ms = item.t0
                 if item.t1 > last_ms:
                     last_ms = item.t1
-                file_call(item)
+                store_call(item)
             else:
                 assert isinstance(item, Mark)
                 self._marks.append(item)

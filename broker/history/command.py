@@ -1,7 +1,7 @@
-"""What `delaylog check` does: read files, check them, print the report, answer an exit code.
+"""`delaylog check`: reads files, checks them, prints the report, and returns an exit code.
 
-The exit code is the contract: 0 the history holds, 1 a rule was broken, 2 it could not be read or
-the question was wrong. The report goes to standard output, the reason for a 2 to standard error.
+Exit codes: 0 = the history holds, 1 = a rule was broken, 2 = the history cannot be read or an
+option is wrong. The report goes to standard output, the reason for a 2 to standard error.
 """
 
 import sys

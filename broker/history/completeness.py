@@ -1,9 +1,9 @@
-"""Rule A: nothing acknowledged is lost, and what became of every message.
+"""Rule A: no acknowledged message is lost. Also counts how each message ended.
 
-A message owes a delivery once its due time and the bound lie before the end. The latest time that
-may be in force counts, and every possible way out is allowed: a delivery, a cancel, an expiry, a
-death, a receive whose answer was lost. Where an id was sent again after its last message had
-certainly ended, or was answered `created`, only what happened since counts.
+A message must have been delivered if its due time plus `bound_ms` lies before the end of the
+history. The latest due time that may be in force counts, and every possible ending is accepted: a
+delivery, a cancel, an expiry, a death, a receive whose answer was lost. If the last send of an id
+certainly created a new message, only events since that send count.
 """
 
 from delaylog.broker.history.events import ABSENT, FOREVER, Event, Kind, Result
@@ -12,7 +12,7 @@ from delaylog.broker.history.life import Context, Life, by_t0
 
 
 def check_completeness(life: Life, context: Context, end_ms: int, fates: Fates) -> None:
-    """Count the message's fate and report it if it is lost, in any group that must have seen it."""
+    """Count how the message ended, and report it if it is lost in a group that must see it."""
     acknowledged = [s for s in life.sources() if s.is_known]
     if not acknowledged:
         return
@@ -48,7 +48,7 @@ def check_completeness(life: Life, context: Context, end_ms: int, fates: Fates) 
 
 
 def _check_groups(life: Life, last: Event, due_ms: int, end_ms: int, context: Context) -> None:
-    """Every group that had been announced before the send must have seen the message."""
+    """Report groups that were announced before the send but did not get the message."""
     names = context.store.group_names
     seen = {names[number] for number, group in life.groups.items() if group.deliveries}
     for name, made_ms in context.marks.groups.items():
@@ -58,9 +58,9 @@ def _check_groups(life: Life, last: Event, due_ms: int, end_ms: int, context: Co
 
 
 def _is_fresh(life: Life, last: Event) -> bool:
-    """Whether the last acknowledged send certainly made a message of its own."""
+    """Whether the last acknowledged send certainly created a new message under a used id."""
     if len(life.sends) == 1:
-        return False  # It is the only one, so anything seen of the id is its own.
+        return False  # With one send, all events of the id belong to it.
     if last.note == Result.CREATED:
         return True
     earlier = sum(1 for s in life.sends if s is not last and s.t0 <= last.t1)
@@ -73,7 +73,7 @@ def _is_fresh(life: Life, last: Event) -> bool:
 
 
 def _times(life: Life, last: Event) -> tuple[int, int | None]:
-    """The latest time at which it may have come due, and the earliest at which it may expire."""
+    """Return the latest possible due time, and the earliest possible expiry or None."""
     due_ms = last.t1 if last.due == ABSENT else max(last.due, last.t1)
     expires_ms = None if last.until == ABSENT else last.until
     for send in life.sends:
@@ -83,12 +83,12 @@ def _times(life: Life, last: Event) -> tuple[int, int | None]:
                 expires_ms = send.until
     for move in life.moves:
         if move.due == ABSENT:
-            due_ms = FOREVER  # It went nobody knows where, so nothing is owed.
+            due_ms = FOREVER  # The new due time is unknown, so no delivery can be demanded.
             continue
         due_ms = max(due_ms, move.due, move.t0)
         moved_ms = move.until
         if moved_ms == ABSENT and last.until != ABSENT and last.due != ABSENT:
-            # A message may be delivered for so long after it is due, so its expiry moves with it.
+            # The time from due to expiry stays the same, so the expiry moves with the due time.
             moved_ms = move.due + last.until - last.due
         if moved_ms != ABSENT and (expires_ms is None or moved_ms < expires_ms):
             expires_ms = moved_ms

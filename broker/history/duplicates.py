@@ -1,10 +1,9 @@
-"""Repeated deliveries: rule C's half about leases, and rule H where an id had several sends.
+"""Repeated deliveries: the part of rule C about leases, and rule H for ids sent more than once.
 
-The deliveries of a message in one group are put in the order in which they were made, and each one
-needs a reason why the lease before it was over: a nack, its expiry, a kill or failover that lost
-it, or, where the id was sent again, the end of the message it belonged to. The reasons are
-counted. With no reason two leases were open at once: of one message (C), or, where the id was sent
-more than once, of two (H).
+The deliveries of a message in one group are sorted by time. Each one needs a reason why the lease
+before it was over: a nack, its expiry, a kill or failover that lost it, or, if the id was sent
+again, the end of the earlier message. The reasons are counted. Without a reason two leases were
+open at once: a violation of C, or of H if the id was sent more than once.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ CAUSES = ("nack", "lease", "kill", "failover")
 
 
 class Duplicates:
-    """How often each cause repeated a delivery, and how far back a kill or failover reached."""
+    """Number of repeats by cause, and the age of the oldest delivery that a fault repeated."""
 
     __slots__ = ("by_cause", "repeated_span_ms_max")
 
@@ -56,12 +55,15 @@ def check_duplicates(
             duplicates.repeated_span_ms_max = max(duplicates.repeated_span_ms_max, span_ms)
             bound_ms = context.settings.repeat_bound_ms
             if bound_ms is not None and span_ms > bound_ms:
-                text = f"repeated after a {cause} that came {span_ms} ms later, over {bound_ms} ms"
+                text = (
+                    f"delivered {span_ms} ms before a {cause} and again after it; repeats are "
+                    f"allowed of the last {bound_ms} ms only"
+                )
                 context.findings.violated("C", life.name, second.t1, text)
 
 
 def check_creations(life: Life, context: Context) -> None:
-    """H: between two sends that both answered `created`, the first message may have ended."""
+    """Rule H: between two sends answered `created` the first message must have been able to end."""
     findings = context.findings
     findings.checked("H")
     created = sorted((s for s in life.sends if s.note == Result.CREATED and s.is_known), key=by_t0)
@@ -69,10 +71,10 @@ def check_creations(life: Life, context: Context) -> None:
         return
     moments = [*life.cancels, *life.dead, *life.unseen]
     for group in life.groups.values():
-        # A delivery counts: while it is leased, a new message may be made beside it.
+        # A delivery counts: a send during the lease creates a second message.
         moments += group.deliveries
         moments += group.settles
-    # Expiry is by the broker's clock, which nothing here ties to the clients' but the bound.
+    # Messages expire by the broker's clock, assumed to be within the bound of the clients' clocks.
     bound_ms = context.settings.bound_ms
     expiries = [s.until for s in life.sends if s.until != ABSENT]
     ends = Windows(
@@ -82,15 +84,16 @@ def check_creations(life: Life, context: Context) -> None:
         if ends.meets(first.t0, second.t1) or context.store.unseen_ms <= second.t1:
             continue
         if expiries and (life.moves or context.marks.clock_stepped(-FOREVER, second.t1)):
-            continue  # Who knows when it expired.
-        text = f"created at {first.t1} and again at {second.t1}, and nothing ended between"
+            continue  # The time of the expiry is uncertain.
+        text = f"created by {first.t1} and again by {second.t1}, and nothing ended the first"
         findings.violated("H", life.name, second.t1, text)
 
 
 def _in_order(deliveries: list[Event]) -> list[Event]:
-    """By the broker's clock if all carry it and it never contradicts the clients', else by receipt.
+    """Sort by the broker's clock if all deliveries state it, else by receipt.
 
-    Receipts alone may mislead, since an answer can be held up on its way while others pass it.
+    Receipt order is less certain, since one answer can overtake another. It is used also if the
+    broker's clock contradicts the clients'.
     """
     if all(d.now != ABSENT for d in deliveries):
         ordered = sorted(deliveries, key=lambda d: (d.now, d.t1, d.number, d))
@@ -107,7 +110,7 @@ def _cause(
     if expired_before(first, second, settles, context):
         return "lease"
     if first.now == ABSENT or second.now == ABSENT:
-        # Receipts alone do not tell the order of two calls that overlap: the other one may hold.
+        # Receipts do not tell the order of two calls that overlap, so try the other order too.
         others = group.settles_of(second, first.t1) if second.t0 <= first.t1 else None
         if others is not None and expired_before(second, first, others, context):
             return "lease"
@@ -117,7 +120,7 @@ def _cause(
 
 
 def _is_another(first: Event, second: Event, made: Windows, ends: Windows) -> bool:
-    """Whether the first delivery's message may have ended, and a send made the second's."""
+    """Whether the second delivery may be of another message, sent after the first had ended."""
     return ends.meets(first.t0, second.t1) and made.meets(first.t0, second.t1)
 
 

@@ -1,13 +1,12 @@
-"""What the checker keeps of a history: every call as 72 bytes, filed under its message's id.
+"""The checker's store: every call of a history as 72 bytes, under the id of its message.
 
-The store is fed in any order and forgets nothing that a rule looks at; its one rule is that a
-message costs its id, one dictionary slot and 72 bytes a call, so that millions of messages fit.
-Texts that are only compared (lease, body) are kept as 64 bits of hash, with 0 for absent; texts
-that are shown (key, group) as numbers into a table. Judging is left to the rules.
+Calls may be added in any order. A message costs its id, one dictionary slot and 72 bytes a call, so
+that millions of messages fit into memory. Texts that are only compared (lease, body) are stored as
+64-bit hashes, 0 = absent; texts that are reported (key, group) as indexes into a table.
 
-An unknown outcome is an effect at some time from `t0` on, if at all: its `t1` is `FOREVER`. A
-refused call has no effect and is dropped, except that a refused ack or nack tells that its client
-holds the lease no longer (`GONE`).
+A call with an unknown outcome may take effect at any time from `t0` on, or never: its `t1` is
+`FOREVER`. A refused call has no effect and is dropped, except that a refused ack or nack shows that
+its client no longer holds the lease (`GONE`).
 """
 
 from collections.abc import Iterator
@@ -19,14 +18,14 @@ from typing import NamedTuple
 from delaylog.broker.history.model import OPS, RESULTS, Call
 
 ABSENT = -(1 << 62)
-"""In place of a time that the record does not have."""
+"""Value of a time that the record does not have."""
 
 FOREVER = 1 << 62
 """The end of an interval whose true end is unknown."""
 
 
 class Kind(IntEnum):
-    """What an event did; 0 is never valid."""
+    """The kind of an event; 0 is never valid."""
 
     SEND = 1
     DELIVER = 2
@@ -53,7 +52,7 @@ FORCED = 1
 
 
 class Event(NamedTuple):
-    """One call as a rule sees it; `until` is a send's expiry and a delivery's lease end."""
+    """One call of one message. `until` is the expiry of a send, and the lease end of a delivery."""
 
     kind: int
     note: int
@@ -81,7 +80,7 @@ t1 i64 · due i64 · now i64 · until i64 · body hash i64 · lease hash i64"""
 assert EVENT.size == 72
 _pack = EVENT.pack
 
-# Looking a member up in its class costs more than the comparison that it is for.
+# Looking up an enum member costs more than comparing with it.
 _SEND, _DELIVER, _ACK, _NACK = int(Kind.SEND), int(Kind.DELIVER), int(Kind.ACK), int(Kind.NACK)
 _EXTEND, _CANCEL, _RESCHEDULE = int(Kind.EXTEND), int(Kind.CANCEL), int(Kind.RESCHEDULE)
 
@@ -94,7 +93,7 @@ _RESULTS = {name: int(Result[name.upper()]) for name in sorted(RESULTS)}
 
 
 class TooManyGroups(Exception):
-    """The history names more groups than an event has room for; check it in parts."""
+    """The history has more groups than an event can number. Check it in parts."""
 
 
 class EventStore:
@@ -107,14 +106,14 @@ class EventStore:
         self.group_names = [""]
         self.key_names = [""]
         self.orphans: dict[int, tuple[int, int]] = {}
-        """Unknown sends without an id, by body hash (0: no body either): count, earliest t0."""
+        """Unanswered sends without an id, by body hash (0 = no body): (count, earliest t0)."""
         self.unseen_ms = FOREVER
-        """The earliest receive whose answer was lost: it may have leased unknown messages."""
+        """`t0` of the first receive whose answer was lost: it may have leased any messages."""
         self._groups = {"": 0}
         self._keys = {"": 0}
 
     def add(self, call: Call) -> None:
-        """File one call under its id; a refused one leaves a trace only if it is a settle."""
+        """Store one call under its id. Of refused calls, only acks and nacks are stored."""
         (t0, t1, op, ok, name, due, expires, now, attempt, lease, lease_until, lease_ms, key,
          group, body, priority, result, force) = call  # fmt: skip
         kind = _KINDS[op]
@@ -129,7 +128,7 @@ class EventStore:
         until = ABSENT
         if kind in (_DELIVER, _EXTEND):
             if kind == _EXTEND and lease_ms == 0:
-                kind = _NACK  # Extending by nothing gives the lease back.
+                kind = _NACK  # Extending by 0 returns the message.
             if lease_until is not None:
                 until = lease_until
             elif lease_ms is not None and now is not None:
@@ -171,8 +170,8 @@ class EventStore:
         if events is None:
             self.events[name] = packed
             return
-        # Bytes are the smallest home for a few events, but each addition copies them; an id that
-        # is used over and over moves to a bytearray, which grows in place.
+        # `bytes` take the least memory for a few events, but each addition copies them. An id with
+        # many events gets a bytearray, which grows in place.
         if len(events) == _LONG:
             events = bytearray(events)
         events += packed
@@ -192,7 +191,8 @@ class EventStore:
         if number is None:
             number = self._groups[group] = len(self.group_names)
             if number >= _GROUPS_MAX:
-                raise TooManyGroups(f"more than {_GROUPS_MAX - 1} groups")
+                most = _GROUPS_MAX - 1
+                raise TooManyGroups(f"the history has more than {most:,} groups; check it in parts")
             self.group_names.append(group)
         return number
 

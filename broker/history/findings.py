@@ -1,7 +1,7 @@
-"""What a check is asked and what it finds: settings, violations, tallies, the verdict.
+"""Settings and results of a check: violations, counts, the verdict.
 
-Plain values without judgement. The one rule: however broken a history is, a report stays small,
-since each rule counts all its violations and keeps only the first few as examples.
+A report stays small however broken the history is: each rule counts all its violations and keeps
+only the first few as examples.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ RULES = {
     "B": "nothing is delivered before its due time",
     "C": "duplicates only after a nack, an expired lease, a kill or a failover; none after an ack",
     "D": "nothing is delivered after an acknowledged cancel",
-    "E": "after an acknowledged reschedule only the last time holds",
+    "E": "after an acknowledged reschedule only the last due time counts",
     "F": "a key never has two open leases",
     "G": "messages of a key are processed in order",
     "H": "an id names at most one living message",
@@ -24,11 +24,11 @@ RULES = {
 """The rules by letter, in the words of the report."""
 
 EXAMPLES_MAX = 20
-"""Violations shown for each rule; the count goes on. Twenty show a pattern, more fill memory."""
+"""Violations kept as examples for each rule, enough to show a pattern. All are counted."""
 
 
 def parse_rules(text: str) -> frozenset[str]:
-    """Read `A,B,…`; raises ValueError that names what is no rule."""
+    """Parse `A,B,…`. Raises ValueError that names unknown rules."""
     chosen = frozenset(part.strip().upper() for part in text.split(",") if part.strip())
     unknown = sorted(chosen - set(RULES))
     if unknown or not chosen:
@@ -43,17 +43,18 @@ SLACK_MS = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSettings:
-    """How a history is judged; the defaults fit a broker on the clients' own machine."""
+    """How a history is checked. The defaults suit a broker on the clients' machine."""
 
     bound_ms: int = BOUND_MS
-    """A: by this long after its due time a message must have been handed out; longer than a lease
-    where receives timed out, since what they took comes back only then."""
+    """Rule A: a message must be delivered within this time after it is due. If receives may time
+    out, choose more than a lease: messages of a lost answer return only when their lease ends."""
     lease_ms: int = LEASE_MS
-    """The lease of a delivery whose record carries none."""
+    """Length of a lease whose record states none."""
     slack_ms: int = SLACK_MS
-    """How far from a mark's own time its blow may have fallen."""
+    """Greatest difference between the time of a mark and the event itself."""
     repeat_bound_ms: int | None = None
-    """C: a kill or failover may undo only deliveries of this last stretch before it."""
+    """Rule C: a kill or failover may cause repeats only of deliveries made within this time before
+    it; None = no bound."""
     rules: frozenset[str] = frozenset(RULES)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Violation:
 
 @dataclass(slots=True)
 class RuleFindings:
-    """One rule's account. `checked` is how often it could have been broken: 0 proves nothing."""
+    """Counts of one rule. `checked` = how often it could have been broken: 0 proves nothing."""
 
     checked: int = 0
     violations: int = 0
@@ -87,9 +88,9 @@ class RuleFindings:
 
 @dataclass(slots=True)
 class Fates:
-    """What became of the messages whose send was acknowledged.
+    """How the messages with an acknowledged send ended.
 
-    Each has one fate; `acked` counts those whose ack was acknowledged, among them.
+    Each message has one fate. `acked` counts messages with an acknowledged ack besides.
     """
 
     acknowledged: int = 0
@@ -158,5 +159,5 @@ class Findings:
 
     @property
     def by_rule(self) -> dict[str, RuleFindings]:
-        """The accounts, in the order of the letters."""
+        """The findings of each rule, in the order of the letters."""
         return self._by_rule

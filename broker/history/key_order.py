@@ -1,8 +1,8 @@
-"""The order inside a key (rule G): whom a hand-out passed over, of all that certainly preceded it.
+"""The order of a key's messages (rule G): finds deliveries made before those of predecessors.
 
-The one rule: a message precedes another only if it was answered before the other could be ready.
-What is committed later finds the other in the ready queue and stands behind it, also with an
-earlier due time: a send that is due at once gets its time before it is on the disk.
+A message certainly precedes another only if its send was answered before the other could be ready.
+A message that is committed later is queued behind the ready one, even with an earlier due time: a
+send that is due at once gets its due time before it is on disk.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ assert PLACE.size == 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One message of a key: where it belongs, and when it was there and was handed out."""
+    """One message of a key: its place in the order, and the times of its send and deliveries."""
 
     name: int
     due: int
@@ -37,16 +37,17 @@ class Place:
 
     @property
     def ready_ms(self) -> int:
-        """It was not ready before; its first receive says so no later than when it began."""
+        """Earliest time at which the message can have become ready."""
         return max(self.sent_t0, min(self.due, self.first_t0))
 
 
 def passed_over(packed: bytes | bytearray) -> Iterator[tuple[Place, Place]]:
-    """Pairs (handed out, one that preceded it and was delivered after that), one a hand-out.
+    """Yield (message, predecessor that was delivered after it), at most one pair for a message.
 
-    Going through the places in the order in which they became ready, those that were answered by
-    then are noted under their order; of all orders below its own, a place asks for the one that was
-    delivered last. So the work grows with n log n, however long messages waited for each other.
+    Messages are visited in the order in which they became ready. Those whose send was answered by
+    then are in a tree, by their place in the order. For each visited message the tree gives, among
+    all smaller places, the message that was delivered last. The work is O(n log n), however long
+    messages waited for each other.
     """
     places = [Place(*row) for row in PLACE.iter_unpack(packed)]
     numbers = {order: at for at, order in enumerate(sorted({each.order for each in places}), 1)}
@@ -66,20 +67,20 @@ def passed_over(packed: bytes | bytearray) -> Iterator[tuple[Place, Place]]:
 
 
 class _Latest:
-    """The one delivered last among those noted below a number: a Fenwick tree of maxima."""
+    """A Fenwick tree of maxima: of the places added below a number, the one delivered last."""
 
     def __init__(self, count: int) -> None:
         self._tree: list[Place | None] = [None] * (count + 1)
 
     def note(self, number: int, place: Place) -> None:
-        """Note a place under a number from 1 on."""
+        """Add a place under a number from 1 on."""
         tree = self._tree
         while number < len(tree):
             tree[number] = _later(tree[number], place)
             number += number & -number
 
     def below(self, number: int) -> Place | None:
-        """The latest of those noted under smaller numbers."""
+        """Of the places under smaller numbers, the one delivered last."""
         found: Place | None = None
         number -= 1
         while number:
@@ -91,7 +92,7 @@ class _Latest:
 
 
 class _Twins:
-    """Places of one order, among which the earlier arrival counts."""
+    """Places of one due time and priority: of these, the one sent first precedes."""
 
     def __init__(self, places: list[Place]) -> None:
         self._sent_t1 = [each.sent_t1 for each in places]
@@ -102,7 +103,7 @@ class _Twins:
             self._latest.append(latest)
 
     def latest_before(self, sent_t0: int) -> Place | None:
-        """The one delivered last of those that were answered before that."""
+        """Of the places whose send was answered before `sent_t0`, the one delivered last."""
         count = bisect_left(self._sent_t1, sent_t0)
         return self._latest[count - 1] if count else None
 

@@ -1,13 +1,13 @@
-"""What holds between the messages of a key: one open lease (F) and their order (G).
+"""Rules about the messages of one key: one open lease at a time (F), and their order (G).
 
-While lives are judged one by one, each delivery of a keyed message leaves the stretch in which its
-lease was certainly open, and each keyed message its place in the order with its first and last
-delivery, packed per key; then each key is gone through once in time. Only certain stretches and
-certain orders are compared, so a doubt never makes a violation.
+For each delivery of a keyed message the span in which its lease was certainly open is stored, and
+for each keyed message its place in the order with its first and last delivery. Both are packed by
+key; then each key is checked once, in time order. Only certain spans and certain orders are
+compared, so a doubt never makes a violation.
 
-The order is that of time: due time, then the higher priority, then arrival (key_order.py). Leave
-G out for a topic whose order is another. Messages that were rescheduled, sent more than once, or
-seen dead (and so perhaps replayed) have no certain place and are passed over.
+The order is due time, then higher priority, then arrival (key_order.py). Leave G out for a topic
+with another order. Messages that were rescheduled, sent more than once, or seen dead (and so
+perhaps replayed) have no certain place and are skipped.
 """
 
 from struct import Struct
@@ -30,12 +30,12 @@ SPAN = Struct("<qqqq")
 assert SPAN.size == 32
 
 _OPEN_MAX = 8
-"""Open leases of one key that a new one is compared with. A broker that honours keys has one; one
-that does not is found by the first few, and the rest would only cost time."""
+"""Open leases of one key that a new one is compared with. A correct broker has one; a few suffice
+to detect a broken one."""
 
 
 class KeyBook:
-    """The keyed stretches and places of a history, by (group, key)."""
+    """The lease spans and places of all keyed messages, by (group, key)."""
 
     __slots__ = ("_names", "_places", "_spans")
 
@@ -45,7 +45,7 @@ class KeyBook:
         self._places: dict[tuple[int, int], bytearray] = {}
 
     def add(self, life: Life, context: Context) -> None:
-        """Note a message's keyed deliveries in each group, and its place among them."""
+        """Add a message's keyed deliveries in each group, and its place in the order."""
         send_key = life.key()
         name_number = len(self._names)
         self._names.append(life.name)
@@ -85,7 +85,7 @@ class KeyBook:
             context.findings.checked("G")
 
     def check(self, context: Context) -> None:
-        """Go through each key once."""
+        """Check each key."""
         for (_, key), spans in self._spans.items():
             self._check_leases(context.store.key_names[key], spans, context)
         for (_, key), places in self._places.items():
@@ -96,10 +96,13 @@ class KeyBook:
         for name, t0, first, until in sorted(SPAN.iter_unpack(spans), key=lambda s: s[2]):
             open_spans = [o for o in open_spans if o[0] > first]
             for _, other_t0, other in open_spans:
-                # One message's own leases are rule C's.
+                # Overlapping leases of one message are checked by rule C.
                 if other == name or context.marks.lease_loss(min(t0, other_t0), first):
                     continue
-                text = f"delivered by {first} while {self._names[other]!r} of key {key!r} was open"
+                text = (
+                    f"delivered by {first} while the lease of {self._names[other]!r}, "
+                    f"which has the same key {key!r}, was open"
+                )
                 context.findings.violated("F", self._names[name], first, text)
                 break
             open_spans.append((until, t0, name))
@@ -110,8 +113,8 @@ class KeyBook:
         for place, other in passed_over(places):
             text = (
                 f"due at {place.due} and delivered by {place.first_t1}, but "
-                f"{self._names[other.name]!r} of key {key!r}, due at {other.due}, was delivered "
-                f"after {other.last_t0}"
+                f"{self._names[other.name]!r}, which has the same key {key!r} and was due at "
+                f"{other.due}, was delivered after {other.last_t0}"
             )
             context.findings.violated("G", self._names[place.name], place.first_t1, text)
 
@@ -119,9 +122,9 @@ class KeyBook:
 def _open_until_ms(
     life: Life, group: GroupLife, delivery: Event, following: Event | None, context: Context
 ) -> int:
-    """Until when a delivery's lease was certainly open, by the client's clock."""
+    """Time until which the delivery's lease was certainly open, by the client's clock."""
     default_ms = context.settings.lease_ms
-    # Nothing after the next delivery's begin can matter: the stretch ends there at the latest.
+    # The span ends at the latest when the next delivery begins, so later settles do not matter.
     last_ms = FOREVER if following is None else following.t0
     settles = group.settles_of(delivery, last_ms)
     until_ms, _ = lease_end_ms(delivery, settles, default_ms)

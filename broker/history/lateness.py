@@ -1,9 +1,8 @@
 """Rule I: how late deliveries came, as quantiles of a histogram of bounded size.
 
-Lateness is counted to the millisecond up to 4,095 ms and to better than 0.1 % above, so that the
-quantiles of any number of deliveries fit into a few thousand counters. Negative lateness (clocks
-that disagree) is kept as it is. A quantile is the smallest counted value that at least the given
-share does not exceed.
+Lateness is counted to the millisecond up to 4,095 ms and to better than 0.1 % above, so that any
+number of deliveries fits into a few thousand counters. Negative lateness (the clocks disagree) is
+counted too. A quantile is the smallest counted value that at least the given share does not exceed.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""One message's life: its events by kind and group, and what its leases allow to be said.
+"""The events of one message by kind and group, and when its leases were open.
 
-Every question here is answered on the side of the broker: a lease is *held* only if nothing could
-have ended it, and *over* as soon as something could. Two clocks tell when a lease runs out, the
-broker's (`now`, `lease_until`) and the client's (`t0`, `t1`); the broker's is the exacter one, as a
-receive may have waited long before it took anything, and decides unless it was stepped.
+Doubts are resolved in the broker's favour: a lease is *held* only if nothing could have ended it,
+and *over* as soon as something could. The end of a lease is known by two clocks, the broker's
+(`now`, `lease_until`) and the client's (`t0`, `t1`). The broker's is more exact, because a receive
+may wait for long before it takes a message. It decides, unless it was stepped.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ from delaylog.broker.history.marks import Marks
 by_t0 = attrgetter("t0")
 by_t1 = attrgetter("t1")
 
-# Looking a member up in its class costs more than the comparison that it is for.
+# Looking up an enum member costs more than comparing with it.
 _SEND, _DELIVER, _CANCEL = int(Kind.SEND), int(Kind.DELIVER), int(Kind.CANCEL)
 _RESCHEDULE, _DEAD = int(Kind.RESCHEDULE), int(Kind.DEAD)
 _SETTLES = frozenset((int(Kind.ACK), int(Kind.NACK), int(Kind.GONE), int(Kind.EXTEND)))
@@ -25,7 +25,7 @@ _NOTHING: tuple[Event, ...] = ()
 
 
 class Context:
-    """What all rules share about the whole history."""
+    """The parts of a check that all rules use."""
 
     __slots__ = ("findings", "group_count", "marks", "settings", "store")
 
@@ -48,7 +48,8 @@ class GroupLife:
         self.deliveries: list[Event] = []
         self.settles: list[Event] = []
         self.stray_ms = FOREVER
-        """Since when a nack by bare id, its outcome unknown, may strike any later lease."""
+        """Start of a nack without a lease and with an unknown outcome: it may end any later lease.
+        """
 
     def settles_of(self, delivery: Event, last_ms: int) -> Sequence[Event]:
         """Settles that may concern this delivery's lease and began by `last_ms`."""
@@ -73,7 +74,7 @@ class Life:
         self.cancels: list[Event] = []
         self.dead: list[Event] = []
         self.unseen: list[Event] = []
-        """Receives of this id whose answer was lost: they may have taken it, or not."""
+        """Receives of this id whose answer was lost: they may or may not have taken the message."""
         self.groups: dict[int, GroupLife] = {}
         for event in unpack(events):
             kind = event.kind
@@ -105,7 +106,7 @@ class Life:
                     break
 
     def _find_groups(self) -> None:
-        """A settle that names no group is that of the delivery whose lease it names."""
+        """Move each settle without a group to the group of the delivery with the same lease."""
         of_lease = {d.lease: g for g in self.groups.values() for d in g.deliveries if d.lease}
         nameless = self.groups[0]
         settles, nameless.settles = nameless.settles, []
@@ -113,22 +114,22 @@ class Life:
             of_lease.get(settle.lease, nameless).settles.append(settle)
 
     def group(self, number: int) -> GroupLife:
-        """The part of one group, made at its first event."""
+        """The part of one group, created at its first event."""
         group = self.groups.get(number)
         if group is None:
             group = self.groups[number] = GroupLife()
         return group
 
     def key(self) -> int:
-        """The key that all its sends agree on, or 0: under one id they may have differed."""
+        """The key if all sends have the same one, else 0."""
         keys = {send.key for send in self.sends}
         return keys.pop() if len(keys) == 1 else 0
 
     def sources(self) -> list[Event]:
-        """Sends that may each have made a message, by `t0`.
+        """Sends that may have created a message, by `t0`.
 
-        A send that answered `kept` or `replaced` made none: it found one. If it is all that the
-        history knows, it stands for the send that was not recorded.
+        A send answered `kept` or `replaced` found a message and created none. If the history has
+        only such sends, the first represents the creating send that was not recorded.
         """
         sends = self.sends
         if len(sends) == 1:
@@ -143,10 +144,10 @@ def applies(event: Event, group: int) -> bool:
 
 
 def lease_end_ms(delivery: Event, settles: Sequence[Event], default_ms: int) -> tuple[int, int]:
-    """When the lease runs out at the earliest: by the client's clock, and by the broker's.
+    """Earliest end of the lease, by the client's clock and by the broker's.
 
-    The client's is counted from the call's begin, so it may be early but never late; the broker's
-    is `ABSENT` if it is not known. Acknowledged extensions move both.
+    The client's is counted from the start of the call, so it may be too early but never too late.
+    The broker's is `ABSENT` if unknown. Acknowledged extensions move both.
     """
     client_ms = delivery.t0 + (delivery.span_ms or default_ms)
     broker_ms = delivery.until
@@ -163,26 +164,26 @@ def lease_end_ms(delivery: Event, settles: Sequence[Event], default_ms: int) -> 
 
 
 def tolerance_ms(delivery: Event, default_ms: int) -> int:
-    """How much two honest clocks may drift apart over a lease: 0.1 %, and a rounded millisecond."""
+    """Allowed drift between two clocks during a lease: 0.1 %, and 1 ms for rounding."""
     return 1 + (delivery.span_ms or default_ms) // 1000
 
 
 def expired_before(first: Event, second: Event, settles: Sequence[Event], context: Context) -> bool:
-    """Whether the first delivery's lease may have run out before the second was made."""
+    """Whether the first delivery's lease may have expired before the second delivery."""
     default_ms, marks = context.settings.lease_ms, context.marks
     client_ms, broker_ms = lease_end_ms(first, settles, default_ms)
     slack_ms = tolerance_ms(first, default_ms)
     if broker_ms != ABSENT and second.now != ABSENT:
         if second.now >= broker_ms - slack_ms and not marks.clock_stepped(first.t0, second.t1):
             return True
-        # After a step back the broker's clock may stand still for long, while leases run on.
+        # After a backward step the broker's clock may stand still for long, but leases run on.
         if not marks.clock_stepped(-FOREVER, second.t1):
             return False
     return second.t1 >= client_ms - slack_ms
 
 
 def held_at(delivery: Event, group: GroupLife, at_ms: int, context: Context) -> bool:
-    """Whether the lease, once given, was certainly open until the client time `at_ms`."""
+    """Whether the delivery's lease was certainly open until the client time `at_ms`."""
     settles = group.settles_of(delivery, at_ms)
     if group.stray_ms <= at_ms or any(s.kind != Kind.EXTEND for s in settles):
         return False
@@ -192,6 +193,6 @@ def held_at(delivery: Event, group: GroupLife, at_ms: int, context: Context) -> 
     client_ms, _ = lease_end_ms(delivery, settles, default_ms)
     if at_ms >= client_ms - tolerance_ms(delivery, default_ms):
         return False
-    # A delivery that may be later tells that this lease had ended, whoever ended it.
+    # Another delivery that may be later proves that this lease may have ended.
     others = (d for d in group.deliveries if d is not delivery)
     return not any(d.t0 <= at_ms and d.t1 >= delivery.t0 for d in others)

@@ -1,10 +1,9 @@
-"""The windows that marks open: what a crash, a take-over or a stepped clock excuses, and the end.
+"""Time windows around marks: what a kill, a failover or a clock step excuses. Also the end.
 
-A mark holds for `[t - slack_ms, until + slack_ms]`, since the conductor writes it a little before
-or after the blow itself. Kill and failover may lose leases that were not yet durable, so they
-excuse a repeated delivery; a *planned* failover loses nothing and excuses nothing. A stepped clock
-makes times of the broker's clock on both sides of it incomparable. Which rule asks what is the
-rules' affair.
+A mark covers `[t - slack_ms, until + slack_ms]`, since the test writes it a little before or after
+the event itself. A kill or failover may lose leases that were not yet durable, so it excuses a
+repeated delivery; a *planned* failover loses nothing and excuses nothing. Broker times before and
+after a clock step cannot be compared.
 """
 
 from bisect import bisect_right
@@ -15,7 +14,7 @@ from delaylog.broker.history.model import Mark
 
 
 class Windows:
-    """Closed intervals that can be asked, in logarithmic time, whether any meets another."""
+    """Closed intervals. Finds in logarithmic time whether any of them meets another interval."""
 
     __slots__ = ("_firsts", "_lasts_max", "_names")
 
@@ -23,8 +22,8 @@ class Windows:
         self._firsts: list[int] = []
         self._lasts_max: list[int] = []
         self._names: list[str] = []
-        # Of all windows that begin before a time, only the one that ends last can tell whether
-        # any reaches it; so each entry carries the latest end so far and its owner.
+        # Of all windows that begin before a time, the one that ends last decides whether any
+        # reaches it. So each entry has the latest end so far and the name of that window.
         latest = (-FOREVER, "")
         for first, last, name in sorted(intervals):
             latest = max(latest, (last, name))
@@ -45,7 +44,7 @@ class Windows:
 
 
 class Marks:
-    """All marks of a history, ready to be asked; complete before the first question."""
+    """All marks of a history, indexed for queries."""
 
     __slots__ = ("_clock", "_disturbed", "_losses", "_losses_ms", "counts", "end_ms", "groups")
 
@@ -55,9 +54,9 @@ class Marks:
         disturbed: list[tuple[int, int, str]] = []
         self.counts: dict[str, int] = {}
         self.end_ms = FOREVER
-        """Until here consumers were drained; of several ends the earliest, which is sure."""
+        """Consumers drained the queue until this time: the earliest `end` mark."""
         self.groups: dict[str, int] = {}
-        """Announced groups: each must see every message sent after that time."""
+        """Announced groups and when: each must see every message sent after that time."""
         for mark in marks:
             self.counts[mark.kind] = self.counts.get(mark.kind, 0) + 1
             first, last = mark.t - slack_ms, mark.until + slack_ms
@@ -90,7 +89,7 @@ class Marks:
         return self._disturbed.meets(first_ms, last_ms)
 
     def repeated_span_ms(self, first_ms: int, last_ms: int) -> int:
-        """How long before the first loss after it a delivery was made that was repeated then."""
+        """Time from a delivery at `first_ms` to the next kill or failover; 0 if after `last_ms`."""
         index = bisect_right(self._losses_ms, first_ms)
         if index == len(self._losses_ms) or self._losses_ms[index] > last_ms:
             return 0

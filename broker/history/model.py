@@ -1,8 +1,8 @@
-"""The history format: one JSON object a line, read into typed `Call`s and `Mark`s or refused.
+"""The history format: one JSON object a line, parsed into `Call`s and `Mark`s, or refused.
 
-A line is a call that a client made or a mark that the test's conductor made. Both are read here
-and nowhere else; the rule kept is that whatever leaves this module is complete and in range, and
-that a refusal names file, line and field. What the calls mean is left to the checker.
+A line is a call of a client, or a mark by the program that runs the test. This module is the only
+parser. Every `Call` and `Mark` that it returns is complete and in range; an error names file, line
+and field. The checker interprets the calls.
 
 A call::
 
@@ -11,14 +11,14 @@ A call::
      "lease": "…", "lease_until": ms, "lease_ms": ms, "key": "…", "group": "…", "body": "hash",
      "priority": n, "result": "created|kept|replaced", "force": true, "client": "…"}
 
-`t0` and `t1` are the client's wall clock around the call, `ok: null` means that its outcome is
-unknown (it timed out), `false` that it was certainly refused. Absent and null are the same for
-every other field. Unknown fields are ignored, so that clients may keep notes of their own.
+`t0` and `t1` are the client's wall clock before and after the call. `ok: null` means that the
+outcome is unknown (a timeout), `false` that the call was certainly refused. Absent and null are the
+same for all other fields. Unknown fields are ignored, so that clients may add notes.
 
 **Many messages in one call.** `ids` in place of `id` lists them, and a field that differs between
 them is a list of the same length under its plural: `dues`, `expiries`, `bodies`, `attempts`,
-`leases`, `keys`, `priorities`, `results`, `oks`. A field that is alike for all stays a scalar
-under its own name. Such a line reads as that many calls with the same `t0` and `t1`::
+`leases`, `keys`, `priorities`, `results`, `oks`. A field with the same value for all stays a scalar
+under its own name. The line is parsed into one call for each id, with the same `t0` and `t1`::
 
     {"t0": 5, "t1": 9, "op": "send", "ok": true, "ids": ["a", "b"], "due": 70, "bodies": ["x", "y"]}
 
@@ -37,11 +37,11 @@ MARKS = frozenset(("kill", "failover", "clock", "end", "group"))
 RESULTS = frozenset(("created", "kept", "replaced"))
 
 TIME_MS_MAX = 1 << 61
-"""Times beyond this cannot be told from the checker's own "never"; it is 73 million years."""
+"""73 million years. The checker uses greater values for "never"."""
 
 
 class HistoryError(Exception):
-    """A line that cannot be read; mend or remove it, since a guess would make the verdict void."""
+    """A line cannot be read. Repair or remove it: a guess would make the verdict worthless."""
 
     def __init__(self, file: str, line: int, field: str | None, reason: str) -> None:
         place = f"{file}:{line}: " + (f"field {field!r}: " if field else "")
@@ -76,7 +76,7 @@ class Call(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that the test did or saw: it bounds the windows of the rules."""
+    """An event of the test, such as a kill, that rules take into account."""
 
     kind: str
     t: int
@@ -132,11 +132,11 @@ PLURALS = {
 assert set(Call._fields) < set(_KINDS)
 assert set(PLURALS) < set(Call._fields)
 
-_TYPE_NAMES = {int: "an integer", str: "a text", bool: "true or false"}
+_TYPE_NAMES = {int: "an integer", str: "a string", bool: "true or false"}
 
 
 def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
-    """Read one line; a call with `ids` becomes one `Call` a message."""
+    """Parse one line; a call with `ids` becomes one `Call` for each message."""
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -158,7 +158,7 @@ def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
 
 
 def read_items(lines: Iterable[bytes], *, file: str) -> Iterator[Call | Mark]:
-    """Read a whole file's lines, skipping blank ones."""
+    """Parse all lines of a file, skipping blank ones."""
     for number, raw in enumerate(lines, 1):
         if not raw.isspace():
             yield from parse_line(raw, file=file, line=number)
@@ -180,15 +180,15 @@ def _check_fields(record: dict[str, Any], file: str, line: int) -> None:
 def _require_call(record: dict[str, Any], file: str, line: int) -> None:
     op = record.get("op")
     if op not in OPS:
-        reason = "missing" if op is None else f"{op!r} is none of {', '.join(sorted(OPS))}"
+        reason = "missing" if op is None else f"{op!r} is not one of {', '.join(sorted(OPS))}"
         raise HistoryError(file, line, "op", reason)
     t0, t1 = record.get("t0"), record.get("t1")
     if t0 is None or t1 is None:
         raise HistoryError(file, line, "t0" if t0 is None else "t1", "missing")
     if t1 < t0:
         raise HistoryError(file, line, "t1", f"{t1} is before t0, {t0}")
-    # Of all fields `ok` alone means something when it is null, so leaving it out is no shorthand:
-    # a client that forgot it would make every rule hold by doubt.
+    # A null `ok` means an unknown outcome, so `ok` must not be left out: if a client forgot it, all
+    # its calls would be in doubt and no rule could be broken.
     if "ok" not in record and "oks" not in record:
         raise HistoryError(file, line, "ok", "missing (null says that the outcome is unknown)")
     result = record.get("result")
@@ -199,7 +199,7 @@ def _require_call(record: dict[str, Any], file: str, line: int) -> None:
 def _mark(record: dict[str, Any], file: str, line: int) -> Mark:
     kind = record["mark"]
     if kind not in MARKS:
-        raise HistoryError(file, line, "mark", f"{kind!r} is none of {', '.join(sorted(MARKS))}")
+        raise HistoryError(file, line, "mark", f"{kind!r} is not one of {', '.join(sorted(MARKS))}")
     t = record.get("t")
     if t is None:
         raise HistoryError(file, line, "t", "missing")
@@ -225,7 +225,7 @@ def _bulk(record: dict[str, Any], file: str, line: int) -> list[Call]:
             columns.append(repeat(record.get(field)))
             continue
         if record.get(field) is not None:
-            raise HistoryError(file, line, field, f"stands beside {plural!r}")
+            raise HistoryError(file, line, field, f"given together with {plural!r}: give only one")
         columns.append(_column(record[plural], field, plural, len(ids), file, line))
     calls = list(map(Call._make, zip(*columns, strict=False)))
     assert len(calls) == len(ids)
@@ -259,9 +259,9 @@ def _column(values: Any, field: str, plural: str, count: int, file: str, line: i
 
 def _wrong_type(expected: type, value: Any) -> str:
     wanted = _TYPE_NAMES.get(expected, "a list")
-    return f"{wanted} is wanted, found {orjson.dumps(value).decode()[:40]}"
+    return f"expected {wanted}, found {orjson.dumps(value).decode()[:40]}"
 
 
 def _refuse_result(value: str, field: str, file: str, line: int) -> None:
-    reason = f"{value!r} is none of {', '.join(sorted(RESULTS))} (a rejected send has ok: false)"
+    reason = f"{value!r} is not one of {', '.join(sorted(RESULTS))} (a rejected send has ok: false)"
     raise HistoryError(file, line, field, reason)

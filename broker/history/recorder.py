@@ -1,9 +1,8 @@
-"""Writing histories: a buffered JSON-lines recorder for clients, and the merge of their files.
+"""Records histories: a client's calls and marks, buffered, as JSON lines in a file.
 
-Each process writes a file of its own, always in whole lines, so that nothing needs a lock between
-processes and a killed client costs at most its buffer. Lines are written when calls end, so a file
-is in the order of `t1` and files can be merged as streams. The record's shape is that of
-`delaylog.broker.history.model`; `None` fields are left out, but `ok` always stands.
+Each process writes a separate file, in whole lines: processes need no lock, and a killed client
+loses at most its buffer. `delaylog.broker.history.model` describes the format. Fields that are
+`None` are left out, except `ok`.
 """
 
 import gzip
@@ -17,12 +16,12 @@ from typing import BinaryIO, Self, TypedDict, Unpack, cast
 import orjson
 
 BUFFER_BYTES = 256 * 1024
-"""Lines kept back before a write: large enough for one write a thousand calls, small enough that
-a killed client takes little with it."""
+"""Size at which the buffer is written: large enough for about a thousand calls a write, small
+enough that little is lost with a killed client."""
 
 
 class CallFields(TypedDict, total=False):
-    """The optional fields of a call, one message or, in the plural, many."""
+    """The optional fields of a call: of one message, or, in the plural, of several."""
 
     id: str | None
     due: int | None
@@ -52,7 +51,7 @@ class CallFields(TypedDict, total=False):
 
 
 class ForkedRecorder(Exception):
-    """The recorder was made by another process; make one here, with a file of its own."""
+    """The recorder was created in another process. Create one here, with another file."""
 
 
 class HistoryRecorder:
@@ -74,7 +73,7 @@ class HistoryRecorder:
     def call(
         self, op: str, t0: int, t1: int, ok: bool | None, **fields: Unpack[CallFields]
     ) -> None:
-        """Record a call that ended; `t1` is raised to `t0` where the wall clock stepped back."""
+        """Record a call that ended; `t1` is raised to `t0` if the wall clock was set back."""
         record: dict[str, object] = {"t0": t0, "t1": max(t0, t1), "op": op, "ok": ok}
         record.update((name, value) for name, value in fields.items() if value is not None)
         if self._client is not None:
@@ -90,7 +89,7 @@ class HistoryRecorder:
         planned: bool = False,
         group: str | None = None,
     ) -> None:
-        """Record a mark, and write out at once: what follows may be violent."""
+        """Record a mark and flush at once, since this process may be killed next."""
         record: dict[str, object] = {"mark": kind, "t": t}
         if until is not None:
             record["until"] = until
@@ -102,7 +101,7 @@ class HistoryRecorder:
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the file."""
+        """Write all buffered lines to the file."""
         with self._lock:
             self._flush()
 
@@ -145,7 +144,7 @@ def body_hash(body: bytes) -> str:
 
 
 def open_history(path: str | Path) -> BinaryIO:
-    """Open a history for reading by lines; a name that ends in `.gz` is unpacked on the way."""
+    """Open a history for reading; decompress it if its name ends in `.gz`."""
     if str(path).endswith(".gz"):
         return cast(BinaryIO, gzip.open(path, "rb"))
     return open(path, "rb")

@@ -1,6 +1,6 @@
-"""The verdict in words and as JSON; both say the same and neither judges.
+"""The verdict as text and as JSON, with the same contents.
 
-The JSON's members are the report's own names, so they are a contract: see docs/HISTORY.md.
+The names of the JSON members are a public contract: programs read them.
 """
 
 from dataclasses import asdict
@@ -74,7 +74,7 @@ def report_text(report: CheckReport) -> str:
     duplicates = {cause: count for cause, count in report.duplicates.items() if count}
     lines.append("duplicates  " + _counted(duplicates))
     if report.repeated_span_ms_max:
-        lines.append(f"  the farthest was made {report.repeated_span_ms_max:,} ms before its fault")
+        lines.append(f"  the oldest was made {report.repeated_span_ms_max:,} ms before its fault")
     for name, late in report.lateness.items():
         if late.count:
             summary = late.summary()

@@ -1,13 +1,13 @@
-"""What a delivery can stem from: rules B, D, E and J, and C's half about acknowledged acks.
+"""Which sends can explain a delivery: rules B, D, E and J, and the part of C about acks.
 
-For each delivery it asks which sends may still have had a living message, which due times may have
-been in force, and which bodies may have been current. A call whose outcome is unknown may have
-taken effect at any time since it began, so it only ever adds a possibility; only acknowledged
-calls take one away. The delivery is a fault when nothing is left that would allow it.
+For each delivery the check determines which sends may still have had a living message, which due
+times may have been in force, and which bodies may have been current. A call with an unknown outcome
+may have taken effect at any time since it began, so it only adds possibilities; only answered calls
+remove them. A delivery that no possibility explains is a violation.
 
-An ack or cancel that was answered `done` ended exactly one living message: every send that was
-certainly over before (an id names one living message, so later sends merged into it), or, if none
-was, the oldest that may have been.
+An ack or cancel that was answered `done` ended exactly one living message. An id names one living
+message, so all sends that were certainly answered before had merged into it. If there was none, it
+was the message of the oldest send that may have been.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ from delaylog.broker.history.life import Context, GroupLife, Life, applies, by_t
 
 
 class Latenesses:
-    """Rule I's histograms, filled where a delivery's due time is beyond doubt."""
+    """The histograms of rule I, of deliveries whose due time is certain."""
 
     __slots__ = ("broker", "disturbed", "receipt")
 
@@ -28,7 +28,7 @@ class Latenesses:
         self.disturbed = Lateness()
 
     def add(self, delivery: Event, due_ms: int, context: Context) -> None:
-        """Count a first delivery: due to the client's receipt, and due to the broker's answer."""
+        """Count a first delivery: due time to the client's receipt, and to the broker's answer."""
         if context.marks.disturbed(due_ms, delivery.t1):
             self.disturbed.add(delivery.t1 - due_ms)
             return
@@ -40,7 +40,7 @@ class Latenesses:
 def check_sources(
     life: Life, number: int, group: GroupLife, context: Context, latenesses: Latenesses
 ) -> None:
-    """Judge all deliveries of one message, which has a send on record, in one group."""
+    """Check all deliveries of one message in one group; the message has a recorded send."""
     assert life.sends
     assert group.deliveries
     if len(life.sends) == 1 and not life.moves:
@@ -51,7 +51,7 @@ def check_sources(
 
 
 def check_unsent(life: Life, context: Context) -> None:
-    """A message that no send names stems from a send whose answer, and so its id, was lost."""
+    """Match a message that no send names to a send whose answer, and so its id, was lost."""
     first = min((d for g in life.groups.values() for d in g.deliveries), key=by_t1)
     orphans = context.store.orphans
     for body in (first.body, 0) if first.body else tuple(orphans):
@@ -60,14 +60,14 @@ def check_unsent(life: Life, context: Context) -> None:
             # One lost answer accounts for one message.
             orphans[body] = (count - 1, since_ms)
             return
-    text = "delivered, but no send names it"
+    text = "delivered, but no recorded send has this id"
     context.findings.violated("J", life.name, first.t1, text)
 
 
 def _check_plain(
     life: Life, number: int, group: GroupLife, context: Context, latenesses: Latenesses
 ) -> None:
-    """One send and no other time: by far the most messages, so without the sweep."""
+    """Check a message with one send and one due time: by far the most, so without a sweep."""
     findings = context.findings
     send = life.sends[0]
     first = group.deliveries[0]
@@ -100,10 +100,10 @@ def _check_plain(
 
 
 class _Sweep:
-    """Goes through a group's deliveries in time and keeps what each of them may stem from.
+    """Visits a group's deliveries in time order, and tracks the calls that may explain each.
 
-    `_living` are sends that may have a living message, `_times` are events whose due time may be
-    in force; both hold only what began by the time the sweep has reached.
+    `_living` are sends that may have a living message, `_times` are calls whose due time may be in
+    force. Both have only calls that began by the time that the sweep has reached.
     """
 
     def __init__(self, life: Life, number: int, group: GroupLife) -> None:
@@ -129,11 +129,11 @@ class _Sweep:
         self._bodies: set[int] = set()
         self._last_end: Event | None = None
         self._replaced_due: int | None = None
-        """The earliest time that an acknowledged reschedule took out of force."""
+        """The earliest due time that an acknowledged reschedule has replaced."""
         self._sources_seen = self._setters_seen = self._bodies_seen = self._answered_seen = 0
 
     def check(self, context: Context, latenesses: Latenesses) -> None:
-        """Judge each delivery, in the order of the calls' beginnings."""
+        """Check each delivery, in the order in which the calls began."""
         life, findings = self._life, context.findings
         first = self._received[0]
         for delivery in sorted(self._deliveries, key=by_t0):
@@ -167,14 +167,16 @@ class _Sweep:
                 text = f"delivered at {stated_ms}: a reschedule had moved {replaced} to {due_ms}"
                 context.findings.violated("E", self._life.name, delivery.t1, text)
         elif replaced is not None and delivery.number == 1 and delivery.due != ABSENT:
-            # Only a first attempt must state the message's own time; a retry may have a later one,
-            # as has a call whose answer was lost if it came after the time that it asked for.
+            # Only a first attempt states the message's due time: a retry may state a later one. So
+            # may a delivery after a call with a lost answer that was carried out past its due time.
             if all(e.is_known and e.due != delivery.due for e in times):
-                text = f"delivered for {delivery.due}: a reschedule had moved it to {due_ms}"
+                text = (
+                    f"delivered with due time {delivery.due}: a reschedule had moved it to {due_ms}"
+                )
                 context.findings.violated("E", self._life.name, delivery.t1, text)
 
     def _admit(self, last_ms: int) -> None:
-        """Take in what began by `last_ms`."""
+        """Add the sends, due times and bodies of calls that began by `last_ms`."""
         while self._sources_seen < len(self._sources):
             if self._sources[self._sources_seen].t0 > last_ms:
                 break
@@ -192,7 +194,7 @@ class _Sweep:
             self._bodies_seen += 1
 
     def _pass_answers(self, first_ms: int) -> None:
-        """Let take away, in order, every call that was answered before `first_ms`."""
+        """Apply, in order, every call answered before `first_ms`: each removes possibilities."""
         while self._answered_seen < len(self._answered):
             event = self._answered[self._answered_seen]
             if event.t1 >= first_ms:
@@ -205,7 +207,7 @@ class _Sweep:
                 self._override(event)
 
     def _override(self, setter: Event) -> None:
-        """An answered setter takes every time out of force that was certainly set before it."""
+        """Remove the due times that were certainly set before an answered call set another."""
         kept = [e for e in self._times if e is setter or e.t1 >= setter.t0]
         if setter.kind == Kind.RESCHEDULE:
             for event in self._times:
@@ -215,14 +217,14 @@ class _Sweep:
         self._times = kept
 
     def _end(self, end: Event) -> None:
-        """An answered ack or cancel ends one living message."""
+        """Remove the message that an answered ack or cancel has ended."""
         certain_ms = end.t0
         if end.kind == Kind.ACK:
             if end.lease in self._settled:
                 return
             if end.lease:
                 self._settled.add(end.lease)
-            # What was sent since its delivery may be a message of its own.
+            # Sends since the acked delivery may have created another message.
             delivery = self._acked_by(end)
             certain_ms = -FOREVER if delivery is None else delivery.t0
         began = [s for s in self._living if s.t0 <= end.t1]
@@ -233,13 +235,13 @@ class _Sweep:
             gone = [next((s for s in began if s.is_known), began[0])]
         self._living = [s for s in self._living if not any(s is g for g in gone)]
         if len(gone) == len(began):
-            # Nothing may be left of all that began by now, so no time of it can be in force.
+            # All messages that began by now may have ended, so none of their times is in force.
             self._times = [e for e in self._times if e.t1 > end.t1]
             self._replaced_due = None
             self._last_end = end
 
     def _acked_by(self, ack: Event) -> Event | None:
-        """The delivery that an ack settled: its lease's, or by bare id the last one before it."""
+        """The delivery that an ack settled: of the same lease or, without a lease, the last one."""
         if ack.lease:
             return self._by_lease.get(ack.lease)
         index = bisect_right(self._received, ack.t0, key=by_t1)
@@ -247,7 +249,7 @@ class _Sweep:
 
 
 def _stated_ms(delivery: Event) -> int:
-    """The broker's stated clock at a delivery, or else the client's when it had it in hand."""
+    """Time of a delivery by the broker's clock or, if not stated, the client's time of receipt."""
     return delivery.t1 if delivery.now == ABSENT else delivery.now
 
 
@@ -257,7 +259,7 @@ def _report_premature(life: Life, delivery: Event, context: Context) -> None:
 
 
 def _report_altered(life: Life, delivery: Event, context: Context) -> None:
-    text = "delivered with a body that no send of it had"
+    text = "delivered with a body that no send of this id had"
     context.findings.violated("J", life.name, delivery.t1, text)
 
 

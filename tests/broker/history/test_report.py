@@ -39,7 +39,7 @@ def test_the_text(judge: Judge) -> None:
         "\n"
         "sends       2 acknowledged, 1 acked, 1 delivered, 1 lost\n"
         "duplicates  1 kill\n"
-        "  the farthest was made 2 ms before its fault\n"
+        "  the oldest was made 2 ms before its fault\n"
         "lateness    disturbed, ms: count 1, p50 1, p90 1, p99 1, p99.9 1, max 1\n"
         "\n"
         "A: 'b' at 1100 ms: sent at 1002 and due at 1100, but not delivered by 5000\n"
