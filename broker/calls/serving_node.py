@@ -7,7 +7,7 @@ from collections.abc import Callable
 from delaylog.broker.calls.turn.turn import Turn
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.machine import REAL, Machine
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.node_ticks import Ticks
 
@@ -22,7 +22,7 @@ class ServingNode(Node):
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
-        machine: Machine = REAL,
+        machine: Machine,
     ) -> None:
         super().__init__(engine, clock, on_fatal, fsync=fsync, machine=machine)
         self.turn = Turn(self)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 
 from delaylog.broker.calls.serving_node import ServingNode
@@ -26,6 +24,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
+from delaylog.broker.host.machine import Machine
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
 from delaylog.storage.files.file_system import FileSystem
@@ -83,6 +82,7 @@ async def open_cluster_node(
     clock: BrokerClock,
     make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
+    machine: Machine,
 ) -> ClusterNode:
     """Open the folder of a member. Damaged data is set aside if another voter can give a copy.
 
@@ -96,10 +96,10 @@ async def open_cluster_node(
         noted = noted_damage(fs, config.data_dir)
         if noted is not None:
             raise noted
-        return _open_place(fs, config, cluster, clock, make_engine, on_fatal)
+        return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
     except CorruptionError as error:
-        await heal(fs, config.data_dir, cluster, error)
-    return _open_place(fs, config, cluster, clock, make_engine, on_fatal)
+        await heal(fs, config.data_dir, cluster, error, machine)
+    return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
 
 
 def _open_place(
@@ -109,6 +109,7 @@ def _open_place(
     clock: BrokerClock,
     make_engine: MakeEngine,
     on_fatal: Callable[[BaseException], None],
+    machine: Machine,
 ) -> ClusterNode:
     def open_files() -> MemberFiles:
         segment_bytes = config.limits.segment_bytes_max
@@ -116,7 +117,7 @@ def _open_place(
             fs,
             config.data_dir,
             cluster,
-            incarnation=secrets.randbits(63) | 1,
+            incarnation=int.from_bytes(machine.random_bytes(8)) >> 1 | 1,
             segment_bytes_max=segment_bytes,
         )
 
@@ -144,9 +145,9 @@ def _open_place(
             "it holds: restore one backup of it on all nodes and start each with --new-cluster"
         )
     member = ClusterMember(
-        cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, random=Random()
+        cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, machine=machine
     )
-    node = ServingNode(engine_over(member.files), clock, on_fatal)
+    node = ServingNode(engine_over(member.files), clock, on_fatal, machine=machine)
     succession = Succession(
         node, lambda loaded: engine_over(member.files, loaded), member.committed, on_fatal
     )

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.config import Address, ClusterConfig
 from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.broker.cluster.member import ClusterMember
@@ -91,7 +90,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
             replication is None
             or not replication.may_lead
             or member.lags
-            or (member.fitness.stands_back(boot_ms()))
+            or (member.fitness.stands_back(member.machine.boot_ms()))
         ):
             return None
         return Standing(member.files.last_begin[0], member.files.log_end)

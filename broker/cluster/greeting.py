@@ -7,7 +7,6 @@ members/joining.py.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 
 from delaylog.broker.cluster.member_view import MemberView
@@ -98,5 +97,5 @@ class Greeting:
             return False
         mine = Heard(self.hello(), self.folders.identity(member.file.node))
         return self._joining.enter_known(
-            mine, member.files, lambda: secrets.token_bytes(CLUSTER_ID_SIZE)
+            mine, member.files, lambda: member.machine.random_bytes(CLUSTER_ID_SIZE)
         )

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from random import Random
 from typing import Final
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
@@ -38,6 +36,7 @@ from delaylog.broker.cluster.peers import PeerHost, PeerTransport, Transport
 from delaylog.broker.cluster.replication_host import ReplicationHost
 from delaylog.broker.cluster.status_exchange import StatusExchange
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.standing import ClusterCalls
 from delaylog.broker.host.watch.quiet_log import QuietLog
@@ -64,17 +63,18 @@ class ClusterMember:
         *,
         new_cluster: bool,
         on_fatal: Callable[[BaseException], None],
-        random: Random,
+        machine: Machine,
         make_transport: Callable[..., Transport] = PeerTransport,
     ) -> None:
         """`make_transport` is called as `PeerTransport` is."""
+        self.machine = machine
         self.file = config
         """The cluster file: where this node listens."""
         self.members = KnownMembers(self, config)
         self._files = files
         self.on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._host = ReplicationHost(self, random)
+        self._host = ReplicationHost(self, machine.random())
         self.greeting = Greeting(
             self, self.members, new_cluster=new_cluster, on_stale=self._stale_folder
         )
@@ -99,6 +99,7 @@ class ClusterMember:
                 self._on_disconnect,
                 self.greeting.levels,
             ),
+            machine,
         )
 
     def attach(
@@ -123,11 +124,12 @@ class ClusterMember:
         )
         self._sight = LeaderSight(
             self.config.node,
+            self.machine.boot_ms,
             leads=lambda: succession.leading,
-            chosen=lambda: oracle.leader(boot_ms()),
+            chosen=lambda: oracle.leader(self.machine.boot_ms()),
             knows=lambda node: node in self.members.nodes,
         )
-        self.fitness = FitnessWatch(self, node, self._sight, boot_ms())
+        self.fitness = FitnessWatch(self, node, self._sight, self.machine.boot_ms())
         self._lead = Lead(self, self._host, succession, self._pace, self._safe_sends)
         self._actions = EventActions(self, succession, self._lead)
         self._exchange = StatusExchange(self, self.members, self.watch, self.fitness)
@@ -233,14 +235,14 @@ class ClusterMember:
 
     def now(self) -> Now:
         """The two times."""
-        return Now(boot_ms(), self._node.clock.now_ms())
+        return Now(self.machine.boot_ms(), self._node.clock.now_ms())
 
     def note_level(self) -> None:
         """The log's level was raised."""
         self.greeting.levels()
 
     def _on_connect(self, peer: int) -> None:
-        self.fitness.heard(peer, boot_ms())
+        self.fitness.heard(peer, self.machine.boot_ms())
         hello = self.transport.hello_of(peer)
         if hello is not None:
             self.greeting.heard(peer, hello)
@@ -338,7 +340,7 @@ class ClusterMember:
     def gate_age_ms(self) -> int | None:
         """The age of the newest tick that a majority has taken; None unless this node leads."""
         leader = None if self.replication is None else self.replication.leader
-        return None if leader is None else leader.gate.age_ms(boot_ms())
+        return None if leader is None else leader.gate.age_ms(self.machine.boot_ms())
 
     @property
     def lags(self) -> bool:

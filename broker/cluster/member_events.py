@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.leading.lead import Lead, tick_facts
 from delaylog.broker.cluster.leading.succession import Succession
@@ -87,7 +86,7 @@ class EventActions:
             "voters that are not connected: %s",
             missing,
         )
-        self._member.oracle.resign(boot_ms(), event.until_ms)
+        self._member.oracle.resign(self._member.machine.boot_ms(), event.until_ms)
 
     def _readmitted(self) -> None:
         member = self._member

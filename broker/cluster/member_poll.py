@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.leading.candidacy import Candidacy
@@ -61,7 +60,7 @@ class MemberPoll:
         """Poll now, and from now on."""
         member = self._member
         self._handle = asyncio.get_running_loop().call_later(POLL_SECONDS, self.start)
-        member.fitness.look(boot_ms())
+        member.fitness.look(member.machine.boot_ms())
         self._statuses.look()
         replication = member.replication
         if replication is not None:

@@ -12,6 +12,7 @@ from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.members.node_status import Statuses
 from delaylog.broker.cluster.peers import Transport
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.replication.node import ReplicationNode
 
@@ -21,6 +22,7 @@ class MemberView(Protocol):
 
     file: ClusterConfig
     """The cluster file: where this node listens."""
+    machine: Machine
     statuses: Statuses
     """The newest status of each connected peer."""
     transport: Transport

@@ -45,7 +45,7 @@ class ReplicationHost:
     def __init__(self, member: HostedMember, random: Random) -> None:
         self._member = member
         self._random = random
-        self.timer = RoundTimer(self._timer_fired)
+        self.timer = RoundTimer(self._timer_fired, member.machine.boot_ms)
         self.replication: ReplicationNode | None = None
         """None until the node has joined, and while its folder is being replaced."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from delaylog.broker.cluster.boot_clock import boot_ms
-
 
 class RoundTimer:
     """One timer. All methods belong to the loop's thread."""
 
-    def __init__(self, fire: Callable[[], None]) -> None:
+    def __init__(self, fire: Callable[[], None], boot_ms: Callable[[], int]) -> None:
         self._loop = asyncio.get_running_loop()
         self._fire = fire
+        self._boot_ms = boot_ms
         self._handle: asyncio.TimerHandle | None = None
         self._at_ms = 0
 
@@ -24,7 +23,7 @@ class RoundTimer:
                 return
             self._handle.cancel()
         self._at_ms = at_ms
-        self._handle = self._loop.call_later(max(at_ms - boot_ms(), 0) / 1000, self._fired)
+        self._handle = self._loop.call_later(max(at_ms - self._boot_ms(), 0) / 1000, self._fired)
 
     def cancel(self) -> None:
         """Do not fire."""

@@ -5,7 +5,6 @@ Only nodes of feature level 2 get a status; see members/node_status.py.
 
 from __future__ import annotations
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.known_members import KnownMembers
@@ -33,11 +32,11 @@ class StatusExchange:
         status = self._member.statuses.hear(peer, message, wall_us)
         self._watch.hear(peer, status, wall_us)
         self._members.hear(status)
-        self._fitness.heard(peer, boot_ms())
+        self._fitness.heard(peer, self._member.machine.boot_ms())
 
     def look(self) -> None:
         """Send a status to every peer that reads them, if it is time."""
-        now_ms = boot_ms()
+        now_ms = self._member.machine.boot_ms()
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + STATUS_EVERY_MS

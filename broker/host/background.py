@@ -18,7 +18,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
-from delaylog.broker.host.machine import REAL, Machine
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.slices import drive
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until
@@ -38,7 +38,7 @@ class Background:
         on_fatal: Callable[[BaseException], None],
         *,
         on_end: Callable[[], None],
-        machine: Machine = REAL,
+        machine: Machine,
     ) -> None:
         """`on_end` is called whenever spawned work has ended, with or without an error."""
         self._commits = commits

@@ -2,9 +2,9 @@
 
 `Machine` is the seam. A test or a simulation passes one whose time it moves itself and whose
 workers run inline; `RealMachine` is the implementation in the product. An import contract keeps
-`time`, `threading` and the like out of `calls`, `host`, `resp` and `web`, apart from this module
-and the modules that observe the process itself. The cluster and the embedded broker still use
-their own clocks and threads. Files have a seam of their own: `storage.files.FileSystem`.
+`time`, `threading` and the like out of `calls`, `cluster`, `host`, `resp` and `web`, apart from
+this module and the modules that observe the process itself. The embedded broker, which has no
+loop, uses its own locks and threads. Files have a seam of their own: `storage.files.FileSystem`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from random import Random
 from typing import Final, Protocol, TypeVar
 
 from delaylog.storage.log.log_thread import LogThread
@@ -44,6 +45,11 @@ class Machine(Protocol):
     def wall_s(self) -> float:
         """Seconds since the epoch, by a clock that may step."""
 
+    def boot_ms(self) -> int:
+        """Milliseconds since the machine started: never steps, and runs while the process is
+        stopped or the machine sleeps.
+        """
+
     def processor_s(self) -> float:
         """Processor seconds of the calling thread."""
 
@@ -52,6 +58,12 @@ class Machine(Protocol):
 
     def random_bytes(self, count: int) -> bytes:
         """Cryptographically secure random bytes."""
+
+    def random(self) -> Random:
+        """A new generator of pseudo-random numbers, for jitter and tie breaks."""
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run a blocking call on a thread, so that the loop goes on."""
@@ -73,6 +85,12 @@ class RealMachine:
     processor_s = staticmethod(time.thread_time)
     process_s = staticmethod(time.process_time)
     random_bytes = staticmethod(secrets.token_bytes)
+    random = staticmethod(Random)
+    sleep = staticmethod(time.sleep)
+
+    def boot_ms(self) -> int:
+        """Milliseconds of CLOCK_BOOTTIME."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run a blocking call on a thread of the loop's pool."""

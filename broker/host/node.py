@@ -24,7 +24,7 @@ from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.engine_exchange import EngineExchange
-from delaylog.broker.host.machine import REAL, Machine
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release_timer import ReleaseTimer
 from delaylog.broker.host.standing import Alone, Standing
@@ -52,7 +52,7 @@ class Node:
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
-        machine: Machine = REAL,
+        machine: Machine,
     ) -> None:
         self.machine = machine
         self.engine = engine

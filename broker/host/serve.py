@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from delaylog.broker.calls.serving_node import ServingNode
@@ -125,7 +124,7 @@ async def _serve(config: Config) -> int:
             OsFileSystem(),
             config.data_dir,
             Setup(
-                random=Random(),
+                random=REAL.random(),
                 limits=config.limits,
                 progress=log.info,
                 working=_StartLog(),
@@ -141,10 +140,10 @@ async def _serve(config: Config) -> int:
     collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
     if config.cluster is None:
-        node = ServingNode(make_engine(), clock, on_fatal, fsync=config.fsync)
+        node = ServingNode(make_engine(), clock, on_fatal, fsync=config.fsync, machine=REAL)
         clock.hold_from(node.engine.started_ms)
     else:
-        place = await open_cluster_node(config, clock, make_engine, on_fatal)
+        place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
     clock.on_jump = node.clock_jumped
     if clock.held_ms:

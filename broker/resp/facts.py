@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from delaylog import __version__
@@ -27,7 +26,7 @@ def address_text(address: object) -> bytes:
 
 def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write: bool) -> None:
     """Connect the server's state to its host."""
-    server.run_id = token_hex(20).encode()
+    server.run_id = node.machine.random_bytes(20).hex().encode()
     server.process_id = os.getpid()
     server.role = lambda: b"master" if node.standing.leading else b"slave"
     server.leader = lambda: _leader(node)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from delaylog.broker.backup.manifest import Manifest
@@ -76,8 +77,10 @@ class Copies:
         self._succession = succession
         self._reopen = reopen
         send, on_fatal = member.transport.send, member.on_fatal
-        self.giver = CopyGiver(folder, send, on_fatal)
-        self.receiver = CopyReceiver(fs, folder, send, self.take_copy, on_fatal)
+        machine = node.machine
+        self.giver = CopyGiver(folder, send, on_fatal, machine)
+        incoming = partial(IncomingFolder, fs, folder)
+        self.receiver = CopyReceiver(incoming, send, self.take_copy, on_fatal, machine)
         self._task: asyncio.Task[None] | None = None
         self._too_old: set[int] = set()
         """Peers that need a copy and cannot read one: each is logged once."""
@@ -187,7 +190,7 @@ class Copies:
             await node.exchange.suspend()
             node.engine.close()
             member.files.close()
-            files, engine = await asyncio.to_thread(self._install, incoming, tick)
+            files, engine = await node.machine.in_thread(lambda: self._install(incoming, tick))
             member.take_files(files)
             node.resume(engine, files.physical)
             self._succession.start()

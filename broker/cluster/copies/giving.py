@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from delaylog.broker.backup.hours import Vanished
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
 from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.folder_lock import held_retention
 from delaylog.replication.messages import (
     CopyEnd,
@@ -43,18 +43,24 @@ class Gift:
     """One copy being sent; also the `Target` that the backup code writes to."""
 
     def __init__(
-        self, peer: int, offer: CopyOffer, tell: Callable[[CopyPart], None], limits: CopyLimits
+        self,
+        peer: int,
+        offer: CopyOffer,
+        tell: Callable[[CopyPart], None],
+        limits: CopyLimits,
+        steady_s: Callable[[], float],
     ) -> None:
         """`tell` is called from the thread that reads."""
         self.peer = peer
         self.offer = offer
         self._tell = tell
         self._limits = limits
+        self._steady_s = steady_s
         self._room = threading.Condition()
         self._stopped = ""
         self.sent = 0
         self.taken = 0
-        self.progress_at = time.monotonic()
+        self.progress_at = steady_s()
         self.thread: asyncio.Task[None] | None = None
         self.end: int | None = None
         """End of the copy's log, once the whole copy was read and sent."""
@@ -65,7 +71,7 @@ class Gift:
         """The receiver has written this many bytes."""
         with self._room:
             self.taken = max(self.taken, taken)
-            self.progress_at = time.monotonic()
+            self.progress_at = self._steady_s()
             self._room.notify()
 
     def stop(self, why: str) -> None:
@@ -136,6 +142,7 @@ class CopyGiver:
         folder: str,
         send: Callable[[int, CopyMessage], None],
         on_fatal: Callable[[BaseException], None],
+        machine: Machine,
         *,
         source: FileSystem | None = None,
         limits: CopyLimits | None = None,
@@ -143,6 +150,7 @@ class CopyGiver:
         self._folder = folder
         self._send = send
         self._on_fatal = on_fatal
+        self._machine = machine
         self._source = source or ReadOnlyFileSystem()
         self._limits = limits or CopyLimits()
         self._loop = asyncio.get_running_loop()
@@ -170,7 +178,7 @@ class CopyGiver:
 
     def offer(self, peer: int, epoch: int) -> None:
         """A peer needs a copy: offer it one, unless another is on its way or it is too early."""
-        if self._gift is not None or time.monotonic() < self._not_before:
+        if self._gift is not None or self._machine.steady_s() < self._not_before:
             return
         self._number += 1
         offer = CopyOffer(epoch, self._number)
@@ -179,7 +187,7 @@ class CopyGiver:
         def tell(part: CopyPart) -> None:
             self._loop.call_soon_threadsafe(self._pass_on, gift, part)
 
-        gift = self._gift = Gift(peer, offer, tell, self._limits)
+        gift = self._gift = Gift(peer, offer, tell, self._limits, self._machine.steady_s)
         self._send(peer, offer)
 
     def _pass_on(self, gift: Gift, part: CopyPart) -> None:
@@ -219,7 +227,7 @@ class CopyGiver:
         if gift is not None:
             limits = self._limits
             most = limits.stall_seconds if gift.end is None else limits.install_seconds
-            if time.monotonic() - gift.progress_at > most:
+            if self._machine.steady_s() - gift.progress_at > most:
                 self._give_up("there was no progress")
 
     def lost(self, peer: int) -> None:
@@ -256,7 +264,7 @@ class CopyGiver:
             self._pause_seconds = min(2 * self._pause_seconds, limits.pause_seconds_max)
         else:
             self._pause_seconds = limits.pause_seconds
-        self._not_before = time.monotonic() + self._pause_seconds
+        self._not_before = self._machine.steady_s() + self._pause_seconds
         if tell:
             self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, False))
 
@@ -264,7 +272,7 @@ class CopyGiver:
 
     async def _give(self, gift: Gift) -> None:
         try:
-            manifest = await asyncio.to_thread(self._read, gift)
+            manifest = await self._machine.in_thread(lambda: self._read(gift))
         except CopyStopped:
             return
         except Vanished as error:
@@ -285,18 +293,18 @@ class CopyGiver:
         if self._gift is gift:
             self.given += 1
             gift.end = manifest.end_position
-            gift.progress_at = time.monotonic()
+            gift.progress_at = self._machine.steady_s()
             self._send(gift.peer, CopyEnd(gift.offer.epoch, gift.offer.copy, True))
             extra = {"bytes": manifest.byte_count, "rows": manifest.rows}
             log.info("a whole copy was sent to node %d", gift.peer, extra=extra)
 
     def _read(self, gift: Gift) -> Manifest:
-        now_ms = time.time_ns() // 1_000_000
-        manifest = Manifest(__version__, self._folder, began_at_ms=now_ms)
+        began_at_ms = int(self._machine.wall_s() * 1000)
+        manifest = Manifest(__version__, self._folder, began_at_ms=began_at_ms)
         with held_retention(self._folder):
             route: Route[Target] = Route(self._source, self._folder, gift, "")
-            copy = FolderCopy(route, lambda what, done, total: None, time.sleep)
+            copy = FolderCopy(route, lambda what, done, total: None, self._machine.sleep)
             copy.run(manifest)
-            manifest.ended_at_ms = time.time_ns() // 1_000_000
+            manifest.ended_at_ms = int(self._machine.wall_s() * 1000)
             write_manifest(gift, "", manifest)
         return manifest

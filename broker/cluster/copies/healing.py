@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from delaylog.broker.cluster.config import ClusterConfig
@@ -20,6 +20,7 @@ from delaylog.broker.cluster.member_files import new_learner
 from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import Visitor
 from delaylog.broker.cluster.peers import PeerHost, PeerTransport
+from delaylog.broker.host.machine import Machine
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta
@@ -56,6 +57,7 @@ async def heal(
     folder: str,
     config: ClusterConfig,
     error: CorruptionError,
+    machine: Machine,
     *,
     seconds: float = ASK_SECONDS,
 ) -> None:
@@ -64,11 +66,11 @@ async def heal(
         raise error
     log.error("this folder is damaged: %s; looking for another voter with the data", error)
     meta = _meta_of(fs, folder, config)
-    if not await _somebody_has_it(config, meta, seconds):
+    if not await _somebody_has_it(config, meta, machine, seconds):
         log.error("no other voter with data answers, so nothing is changed here")
         raise error
     note_damage(fs, folder, error)
-    aside = set_aside(fs, folder, meta)
+    aside = set_aside(fs, folder, meta, machine.wall_s())
     log.error(
         "the data of this folder was moved to %s; the node goes on as a learner and gets a copy. "
         "Nothing was deleted: remove that folder when you do not need it any more",
@@ -76,14 +78,14 @@ async def heal(
     )
 
 
-def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
+def set_aside(fs: FileSystem, folder: str, meta: Meta, now_s: float) -> str:
     """Move the damaged data away; returns the path. After a kill the next start does it again.
 
     The node becomes a learner before any file is moved, and the mark is moved last. If the folder
     was an old copy, the incarnations that it remembers are old too, so they are forgotten.
     """
     MetaFile(fs, f"{folder}/{META}", meta).save(replace(meta, voter=False, met={}, learners={}))
-    aside = _free_name(fs, folder)
+    aside = _free_name(fs, folder, now_s)
     fs.mkdir(aside)
     # Durable first: files moved into a folder that a power cut removes would be lost.
     fs.sync_folder(folder)
@@ -97,8 +99,8 @@ def set_aside(fs: FileSystem, folder: str, meta: Meta) -> str:
     return aside
 
 
-def _free_name(fs: FileSystem, folder: str) -> str:
-    base = f"{folder}/{ASIDE}{time.strftime('%Y-%m-%dT%H-%M-%SZ', time.gmtime())}"
+def _free_name(fs: FileSystem, folder: str, now_s: float) -> str:
+    base = f"{folder}/{ASIDE}{datetime.fromtimestamp(now_s, UTC):%Y-%m-%dT%H-%M-%SZ}"
     name, number = base, 1
     while fs.exists(name):
         number += 1
@@ -114,7 +116,9 @@ def _meta_of(fs: FileSystem, folder: str, config: ClusterConfig) -> Meta:
     return meta or new_learner(config)
 
 
-async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) -> bool:
+async def _somebody_has_it(
+    config: ClusterConfig, meta: Meta, machine: Machine, seconds: float
+) -> bool:
     """Whether another voter with a log can be reached.
 
     HELLO states a log of one byte: the others must not take this node for one of a new cluster.
@@ -130,7 +134,7 @@ async def _somebody_has_it(config: ClusterConfig, meta: Meta, seconds: float) ->
     host = PeerHost(
         lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer: None
     )
-    transport = PeerTransport(config.peer_config(), host)
+    transport = PeerTransport(config.peer_config(), host, machine)
     await transport.start()
     try:
         async with asyncio.timeout(seconds):

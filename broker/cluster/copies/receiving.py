@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -17,6 +16,7 @@ from typing import Final, TypeVar
 from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.cluster.copies.incoming import IncomingFolder
 from delaylog.broker.cluster.copies.limits import CopyLimits
+from delaylog.broker.host.machine import Machine
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
     CopyEnd,
@@ -26,7 +26,6 @@ from delaylog.replication.messages import (
     CopyTaken,
 )
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.file_system import FileSystem
 
 T = TypeVar("T")
 
@@ -38,14 +37,14 @@ log = logging.getLogger("delaylog.cluster")
 class Intake:
     """One copy that is being received."""
 
-    def __init__(self, peer: int, offer: CopyOffer) -> None:
+    def __init__(self, peer: int, offer: CopyOffer, now_s: float) -> None:
         self.peer = peer
         self.offer = offer
         self.parts: asyncio.Queue[CopyPart | None] = asyncio.Queue()
         self.received = 0
         self.taken = 0
         self.ended = False
-        self.progress_at = time.monotonic()
+        self.progress_at = now_s
         self.task: asyncio.Task[None] | None = None
 
 
@@ -54,22 +53,22 @@ class CopyReceiver:
 
     def __init__(
         self,
-        fs: FileSystem,
-        folder: str,
+        incoming: Callable[[], IncomingFolder],
         send: Callable[[int, CopyMessage], None],
         on_copied: Callable[[IncomingFolder, CopyOffer, Manifest], bool],
         on_fatal: Callable[[BaseException], None],
+        machine: Machine,
         *,
         limits: CopyLimits | None = None,
     ) -> None:
-        """`on_copied` is called with a complete copy, checked and durable; it returns whether the
-        copy is used.
+        """`incoming` returns the folder that a copy is written into. `on_copied` is called with a
+        complete copy, checked and durable; it returns whether the copy is used.
         """
-        self._fs = fs
-        self._folder = folder
+        self._incoming = incoming
         self._send = send
         self._on_copied = on_copied
         self._on_fatal = on_fatal
+        self._machine = machine
         self._limits = limits or CopyLimits()
         self._intake: Intake | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -92,7 +91,7 @@ class CopyReceiver:
         if self._intake is not None:
             self._give_up("another one is offered", tell=False)
         log.warning("node %d sends a copy of its folder: this log is too far behind", peer)
-        intake = self._intake = Intake(peer, offer)
+        intake = self._intake = Intake(peer, offer, self._machine.steady_s())
         intake.task = asyncio.get_running_loop().create_task(self._run(intake, [*self._ending]))
 
     def receive(self, peer: int, message: CopyPart | CopyEnd) -> None:
@@ -102,7 +101,7 @@ class CopyReceiver:
             return
         if (message.epoch, message.copy) != intake.offer or intake.ended:
             return
-        intake.progress_at = time.monotonic()
+        intake.progress_at = self._machine.steady_s()
         if isinstance(message, CopyEnd):
             if message.whole:
                 intake.ended = True
@@ -123,7 +122,7 @@ class CopyReceiver:
         """Give the copy up if it makes no progress; called by the poll."""
         intake = self._intake
         if intake is not None and not intake.ended:
-            if time.monotonic() - intake.progress_at > self._limits.stall_seconds:
+            if self._machine.steady_s() - intake.progress_at > self._limits.stall_seconds:
                 self._give_up("there was no progress")
 
     def lost(self, peer: int) -> None:
@@ -160,22 +159,22 @@ class CopyReceiver:
     async def _run(self, intake: Intake, before: list[asyncio.Task[None]]) -> None:
         # Two tasks must not write to one folder.
         await asyncio.gather(*before, return_exceptions=True)
-        incoming = IncomingFolder(self._fs, self._folder)
+        incoming = self._incoming()
         try:
-            await _whole(incoming.begin)
+            await self._whole(incoming.begin)
             self._note(intake, 0)
             while (part := await intake.parts.get()) is not _END:
                 data = bytes(part.data)
-                await _whole(partial(incoming.write, part.name, part.offset, data))
+                await self._whole(partial(incoming.write, part.name, part.offset, data))
                 self._note(intake, len(part.data))
-            manifest = await _whole(incoming.finish)
+            manifest = await self._whole(incoming.finish)
             if self._intake is intake and not self._on_copied(incoming, intake.offer, manifest):
-                await _whole(incoming.remove)
+                await self._whole(incoming.remove)
         except asyncio.CancelledError:
-            await _whole(incoming.remove)
+            await self._whole(incoming.remove)
             raise
         except (BackupError, DiskFullError) as error:
-            await _whole(incoming.remove)
+            await self._whole(incoming.remove)
             if self._intake is intake:
                 self._give_up(str(error))
             return
@@ -189,17 +188,16 @@ class CopyReceiver:
     def _note(self, intake: Intake, size: int) -> None:
         """Tell the sender that `size` more bytes are written."""
         intake.taken += size
-        intake.progress_at = time.monotonic()
+        intake.progress_at = self._machine.steady_s()
         if self._intake is intake:
             offer = intake.offer
             self._send(intake.peer, CopyTaken(offer.epoch, offer.copy, intake.taken))
 
-
-async def _whole(call: Callable[[], T]) -> T:
-    """Run a call in another thread, to its end even if the caller is cancelled."""
-    job = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(job)
-    except asyncio.CancelledError:
-        await asyncio.gather(job, return_exceptions=True)
-        raise
+    async def _whole(self, call: Callable[[], T]) -> T:
+        """Run a call in another thread, to its end even if the caller is cancelled."""
+        job = asyncio.ensure_future(self._machine.in_thread(call))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await asyncio.gather(job, return_exceptions=True)
+            raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.leading.handover import Handover, furthest
 from delaylog.broker.cluster.leading.pace import Pace
@@ -75,7 +74,7 @@ class Lead:
         if self._handover.target is not None and replication.leadership.has_given:
             target = self._handover.give()
             log.info("handed over", extra=tick_facts(leader.order.tick, "to", target))
-            self._member.oracle.transfer(target, boot_ms())
+            self._member.oracle.transfer(target, self._member.machine.boot_ms())
 
     async def hand_over(self, target: int | None) -> int | None:
         """Hand the leadership to a node (None = the fittest). Returns the new leader; None if no
@@ -109,7 +108,7 @@ class Lead:
         """Give up the leadership without a successor, and stay out of elections for `out_ms`."""
         replication = self._host.replication
         if replication is not None and self._succession.leading:
-            now_ms = boot_ms()
+            now_ms = self._member.machine.boot_ms()
             self._member.oracle.resign(now_ms, now_ms + out_ms)
             self._host.take_input(replication.unsuggest_leader)
 

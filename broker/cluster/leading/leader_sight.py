@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
 
 FOLLOWED_MS: Final = 250
@@ -24,6 +23,7 @@ class LeaderSight:
     def __init__(
         self,
         node: int,
+        boot_ms: Callable[[], int],
         *,
         leads: Callable[[], bool],
         chosen: Callable[[], int | None],
@@ -33,6 +33,7 @@ class LeaderSight:
         node is a known member: one that is behind in the log may not know the leader yet.
         """
         self._node = node
+        self._boot_ms = boot_ms
         self._knows = knows
         self._leads = leads
         self._chosen = chosen
@@ -42,7 +43,7 @@ class LeaderSight:
 
     def follow(self, leader: int) -> None:
         """Frames of the promised epoch came from `leader`."""
-        self._followed, self._followed_ms = leader, boot_ms()
+        self._followed, self._followed_ms = leader, self._boot_ms()
 
     @property
     def followed(self) -> tuple[int | None, int]:
@@ -54,7 +55,7 @@ class LeaderSight:
         """The index of the leader; None if none is known."""
         if self._leads():
             return self._node
-        recent = boot_ms() - self._followed_ms < FOLLOWED_MS
+        recent = self._boot_ms() - self._followed_ms < FOLLOWED_MS
         found = self._followed if recent else self._chosen()
         if found is None or found == self._node or not self._knows(found):
             return None

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.boot_clock import boot_ms
 from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.node import Node
@@ -47,7 +46,7 @@ class Pace:
 
     def now(self) -> Now:
         """The two times."""
-        return Now(boot_ms(), self._node.clock.now_ms())
+        return Now(self._node.machine.boot_ms(), self._node.clock.now_ms())
 
     # ------------------------------------------------------------------ the gate
 
@@ -75,7 +74,7 @@ class Pace:
                 replication.leadership.busy = True
                 self._rearm()
             await waiting
-        self._handed_ms = boot_ms()
+        self._handed_ms = self._node.machine.boot_ms()
         return True
 
     def look(self) -> None:
@@ -96,7 +95,7 @@ class Pace:
             return
         wake_ms = self._node.engine.next_wake_ms()
         near = wake_ms is not None and wake_ms - self._node.clock.now_ms() < BUSY_AHEAD_MS
-        lately = boot_ms() - self._handed_ms < BUSY_AFTER_MS
+        lately = self._node.machine.boot_ms() - self._handed_ms < BUSY_AFTER_MS
         busy = near or lately or len(self._gate) > 0 or replication.leadership.hands_over
         if busy != replication.leadership.busy:
             replication.leadership.busy = busy

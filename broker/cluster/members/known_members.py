@@ -8,7 +8,6 @@ once all nodes can read them.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -224,5 +223,5 @@ class KnownMembers:
             return
         if member.node.engine.state.level >= IDENTITIES:
             contacts = {each.node: each.contact for each in self.config.members}
-            cluster = member.files.meta.meta.cluster or secrets.token_bytes(CLUSTER_ID_SIZE)
+            cluster = member.files.meta.meta.cluster or member.machine.random_bytes(CLUSTER_ID_SIZE)
             replication.leadership.change(configuration.with_contacts(contacts, cluster))

@@ -11,7 +11,6 @@ FOLDER is left out with a peer of feature level 1.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from typing import Final, Protocol, cast
 from delaylog.broker.cluster.peers.counts import PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
-    NONCE_SIZE,
     PROOF_SIZE,
     Handshake,
     HandshakeError,
@@ -73,6 +71,9 @@ _PROVEN: Final = (Stage.HELLO, Stage.FOLDER, Stage.OPEN)
 class Host(Protocol):
     """The owner of connections."""
 
+    def nonce(self) -> bytes:
+        """Random bytes of NONCE_SIZE, for one handshake."""
+
     def made(self, connection: Connection) -> None:
         """The socket is connected; it stays in use until `lost` is done."""
 
@@ -115,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._expected = expected
         self._side = Side.LISTENS if expected is None else Side.DIALS
-        self._handshake = Handshake(identity, self._side, secrets.token_bytes(NONCE_SIZE))
+        self._handshake = Handshake(identity, self._side, host.nonce())
         self._raw = bytearray()
         """Received bytes of the handshake."""
         self._space = bytearray(_due(self._side, Stage.CHALLENGE))

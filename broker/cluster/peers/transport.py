@@ -13,17 +13,17 @@ import logging
 import socket
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
-from random import Random
 from typing import Final
 
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
-from delaylog.broker.cluster.peers.handshake import Identity
+from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
 from delaylog.broker.cluster.peers.tls import tls_failure
 from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 
@@ -38,9 +38,9 @@ class PeerTransport:
         self,
         config: PeerConfig,
         host: PeerHost,
+        machine: Machine,
         *,
         limits: PeerLimits | None = None,
-        random: Random | None = None,
     ) -> None:
         node = config.node
         self._addresses = dict(config.addresses)
@@ -58,7 +58,8 @@ class PeerTransport:
         self._on_connect = host.on_connect
         self._on_disconnect = host.on_disconnect
         self._limits = limits or PeerLimits()
-        self._random = random or Random()
+        self._random = machine.random()
+        self._random_bytes = machine.random_bytes
         server_tls: ssl.SSLContext | None = None
         self._client_tls: ssl.SSLContext | None = None
         if config.tls is not None:
@@ -219,6 +220,10 @@ class PeerTransport:
             connection.close(Refused.HOST, reason)
 
     # ------------------------------------------------------------------ calls of connections
+
+    def nonce(self) -> bytes:
+        """Random bytes for one handshake."""
+        return self._random_bytes(NONCE_SIZE)
 
     def made(self, connection: Connection) -> None:
         """The socket is connected; it stays in use until `lost` is done."""

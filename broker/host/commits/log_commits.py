@@ -17,7 +17,7 @@ from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupC
 from delaylog.broker.host.commits.inline_syncs import InlineSyncs
 from delaylog.broker.host.commits.position_waiters import Told
 from delaylog.broker.host.commits.sync_times import SyncTimes
-from delaylog.broker.host.machine import REAL, Machine
+from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 
@@ -55,7 +55,7 @@ class LogCommits(GroupCommit):
         host: Host,
         *,
         fsync: str = "always",
-        machine: Machine = REAL,
+        machine: Machine,
     ) -> None:
         super().__init__(physical_log, written_is_safe=fsync == "interval")
         self._loop = loop

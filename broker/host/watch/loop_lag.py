@@ -17,7 +17,7 @@ import traceback
 from bisect import bisect_left
 from typing import Final
 
-from delaylog.broker.host.machine import REAL, Machine
+from delaylog.broker.host.machine import Machine
 
 SAMPLE_SECONDS: Final = 0.010
 _IDLE_CPU_SECONDS: Final = 0.001
@@ -33,7 +33,7 @@ log = logging.getLogger("delaylog.loop")
 class LoopLag:
     """Samples one loop. All methods belong to the loop's thread."""
 
-    def __init__(self, machine: Machine = REAL) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._now, self._processor_s = machine.steady_s, machine.processor_s
         self.counts = [0] * (len(BOUNDS) + 1)
         """Samples by bucket."""

@@ -13,6 +13,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import REAL
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import Int64Array
 from tests.broker.engine.host import batch_of
@@ -34,7 +35,7 @@ class RunningNode:
         self.clock = BrokerClock(on_step=lambda ms: None)
         self.fatal: list[BaseException] = []
         self.engine = engine
-        self.node = ServingNode(engine, self.clock, self.fatal.append)
+        self.node = ServingNode(engine, self.clock, self.fatal.append, machine=REAL)
 
     def send(self, count: int = 1, *, size: int = 1, delay_ms: int = 0, topic: str = "t") -> int:
         """Append messages behind the admission; returns the position to wait for."""

@@ -14,6 +14,7 @@ import pytest
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.background import Background
+from delaylog.broker.host.machine import REAL
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.work import Work
 
@@ -32,7 +33,9 @@ class Run:
         self.go_on = threading.Event()
         loop = asyncio.get_running_loop()
         commits: Any = self
-        self.background = Background(commits, loop, self.fatal.append, on_end=self._end)
+        self.background = Background(
+            commits, loop, self.fatal.append, on_end=self._end, machine=REAL
+        )
 
     def appended(self) -> None:
         self.appends += 1

@@ -24,6 +24,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
@@ -71,7 +72,7 @@ class Place:
         self.engine = self.make(None)
         self._lead()
         self.keys = self._fill()
-        self.node = ServingNode(self.engine, BrokerClock(), self.fatal.append)
+        self.node = ServingNode(self.engine, BrokerClock(), self.fatal.append, machine=REAL)
 
     def make(self, loaded: LoadedKeyspace | None) -> Engine:
         durable = self.log

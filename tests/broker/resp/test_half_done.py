@@ -17,6 +17,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.registry import COMMANDS, WORDS, command
 from delaylog.broker.keyspace.replies import Reply
@@ -55,7 +56,7 @@ class Rig:
         clock = BrokerClock()
         engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
         self.fatal: list[BaseException] = []
-        self.node = ServingNode(engine, clock, self.fatal.append)
+        self.node = ServingNode(engine, clock, self.fatal.append, machine=REAL)
         self.face = RespFace(self.node, ServerState())
         self.node.start()
 

@@ -20,6 +20,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.standing import Alone
 from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.server_state import ServerState
@@ -72,7 +73,7 @@ class Rig:
         self._folder = folder
         self.clock = BrokerClock()
         self.fatal: list[BaseException] = []
-        self.node = ServingNode(self._engine(), self.clock, self.fatal.append)
+        self.node = ServingNode(self._engine(), self.clock, self.fatal.append, machine=REAL)
         self.standing = Played(self.node.log_commits)
         self.node.standing = self.standing
         self.face = RespFace(self.node, ServerState())

@@ -17,6 +17,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
@@ -62,7 +63,7 @@ def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool)
             OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
         )
         fatal: list[BaseException] = []
-        node = ServingNode(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append, machine=REAL)
         face = RespFace(node, ServerState(), after_write=after_write)
         node.start()
         clients = []
@@ -114,7 +115,7 @@ def test_replies_that_cannot_be_made_take_no_others_along(tmp_path: Path, broken
             OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
         )
         fatal: list[BaseException] = []
-        node = ServingNode(engine, clock, fatal.append)
+        node = ServingNode(engine, clock, fatal.append, machine=REAL)
         face = RespFace(node, ServerState())
         node.start()
         clients = []

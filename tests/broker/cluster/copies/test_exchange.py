@@ -12,6 +12,7 @@ import pytest
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.incoming import IncomingFolder
+from delaylog.broker.host.machine import REAL
 from delaylog.replication.errors import PeerError
 from delaylog.replication.events import Role
 from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart
@@ -50,6 +51,7 @@ class Stage(AbstractAsyncContextManager["Stage"]):
         self.kept: list[TickRecord] = []
         self.error: Exception | None = None
         self.on_fatal = self.fatal.append
+        self.machine = REAL
         self._folder = folder
 
     async def __aenter__(self) -> Stage:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ from delaylog.broker.cluster.copies.receiving import CopyReceiver
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process.folder_lock import retention_held
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
@@ -118,15 +120,16 @@ class Pair(AbstractAsyncContextManager["Pair"]):
             str(self.source),
             self.to_receiver,
             self.fatal.append,
+            REAL,
             source=self.source_fs,
             limits=self.limits,
         )
         self.receiver = CopyReceiver(
-            self.fs,
-            str(self.target),
+            partial(IncomingFolder, self.fs, str(self.target)),
             self.to_giver,
             self.take,
             self.fatal.append,
+            REAL,
             limits=self.limits,
         )
         return self

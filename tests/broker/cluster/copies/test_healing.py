@@ -15,6 +15,7 @@ from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.host.machine import REAL
 from delaylog.client.free_ports import free_port
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
@@ -68,7 +69,7 @@ def make_room(disk: FakeDisk) -> None:
     note_damage(disk, "d", error or ERROR)
     meta = load_meta(disk, f"d/{META}")
     assert meta is not None
-    set_aside(disk, "d", meta)
+    set_aside(disk, "d", meta, 1_700_000_000.0)
 
 
 def assert_aside(disk: FakeDisk) -> None:
@@ -114,7 +115,7 @@ def test_killed_in_every_operation(survival: Survival) -> None:
 
 def test_a_cluster_of_one_ends_with_its_error(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match="a bad frame"):
-        asyncio.run(heal(OsFileSystem(), str(tmp_path), config(1), ERROR))
+        asyncio.run(heal(OsFileSystem(), str(tmp_path), config(1), ERROR, REAL))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -138,10 +139,11 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
             PeerHost(
                 lambda: hello, AnyFolder(), lambda peer, message: None, met, lambda peer: None
             ),
+            REAL,
         )
         await other.start()
         try:
-            await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, seconds=1.5)
+            await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, REAL, seconds=1.5)
         finally:
             await other.stop()
 

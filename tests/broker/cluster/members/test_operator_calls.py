@@ -21,6 +21,7 @@ from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import make_epoch
 from delaylog.replication.events import Role
@@ -64,7 +65,7 @@ class Fake:
             dial_all=lambda *, wanted: None,
         )
         self.statuses = Statuses()
-        sight = LeaderSight(1, leads=lambda: self.leading, chosen=lambda: None)
+        sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
         self.oracle = SimpleNamespace(refused={"replayed": 7})
         self.statuses = Statuses()

@@ -10,6 +10,7 @@ import sys
 
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.host.machine import REAL
 from delaylog.replication.messages import Hello
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, ack
 
@@ -32,6 +33,7 @@ async def main(ports: list[int]) -> None:
             lambda peer: None,
             lambda peer: None,
         ),
+        REAL,
     )
     await transport.start()
     await asyncio.Event().wait()

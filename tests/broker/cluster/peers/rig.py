@@ -26,6 +26,7 @@ from delaylog.broker.cluster.peers.handshake import (
 from delaylog.broker.cluster.peers.limits import RECORD_BYTES_MAX
 from delaylog.broker.cluster.peers.records import RecordReader, RecordWriter
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
+from delaylog.broker.host.machine import REAL
 from delaylog.client.free_ports import free_ports
 from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
@@ -214,7 +215,7 @@ class Rig:
         options |= changes
         place = {name: options.pop(name) for name in PLACE if name in options}
         host = {name: options.pop(name) for name in HOST if name in options}
-        made = Node(PeerTransport(PeerConfig(**place), PeerHost(**host), **options))
+        made = Node(PeerTransport(PeerConfig(**place), PeerHost(**host), REAL, **options))
         assert await made.transport.start() == self.addresses[node][1]
         self.started.append(made.transport)
         return made

@@ -26,6 +26,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.machine import RealMachine
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.layout import STATE_ENTRY
@@ -89,6 +90,13 @@ class WildOracle:
         self._transferred(target)
 
 
+class SeededMachine(RealMachine):
+    """A machine with one generator of random numbers, which the test has seeded."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = lambda: random  # type: ignore[method-assign, assignment]
+
+
 class Life:
     """One node from a start to its end."""
 
@@ -125,8 +133,8 @@ class Life:
             files,
             new_cluster=True,
             on_fatal=self._fatal,
-            random=random,
-            make_transport=lambda place, host: MemoryTransport(network, place, host),
+            machine=SeededMachine(random),
+            make_transport=lambda place, host, _: MemoryTransport(network, place, host),
         )
         membership = Membership(
             files.physical, files.slots, member.committed, self._drop_log, member.may_append
@@ -143,7 +151,7 @@ class Life:
                 loaded=loaded,
             )
 
-        self.node = ServingNode(make_engine(), clock, self._fatal)
+        self.node = ServingNode(make_engine(), clock, self._fatal, machine=member.machine)
         clock.on_jump = self.node.clock_jumped
         succession = Succession(self.node, make_engine, member.committed, self._fatal)
         # No folder is so far behind here that it has to be copied.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.watch.loop_lag import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
 
@@ -40,7 +41,7 @@ def hold_the_loop() -> None:
 
 def test_a_stall_is_seen_with_its_length() -> None:
     async def scene() -> LoopLag:
-        lag = LoopLag()
+        lag = LoopLag(REAL)
         start(lag)
         await be_busy(0.1)
         hold_the_loop()
@@ -57,7 +58,7 @@ def test_a_stall_is_seen_with_its_length() -> None:
 
 def test_an_idle_loop_is_sampled_less_often() -> None:
     async def scene() -> tuple[int, int]:
-        lag = LoopLag()
+        lag = LoopLag(REAL)
         start(lag)
         await asyncio.sleep(0.5)
         idle = sum(lag.counts)
@@ -72,7 +73,7 @@ def test_an_idle_loop_is_sampled_less_often() -> None:
 
 def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
     async def scene() -> tuple[LoopLag, list[str]]:
-        lag = LoopLag()
+        lag = LoopLag(REAL)
         trace = StallTrace(lag)
         lag.start()
         trace.start()
@@ -92,7 +93,7 @@ def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
 
 def test_the_trace_names_what_holds_the_loop() -> None:
     async def scene() -> list[str]:
-        lag = LoopLag()
+        lag = LoopLag(REAL)
         trace = StallTrace(lag)
         start(lag)
         trace.start()
