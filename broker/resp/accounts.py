@@ -38,7 +38,7 @@ def read_accounts(path: str) -> dict[bytes, bytes]:
             user, token = _DEFAULT, line
         if not user or len(token) < TOKEN_CHARS_MIN or b" " in line:
             raise ConfigError(
-                f"{path}, line {number}: write `user:token` or `token` without blanks, a token of "
+                f"{path}, line {number}: write `user:token` or `token` without blanks; a token has "
                 f"at least {TOKEN_CHARS_MIN} characters"
             )
         if user in accounts:

@@ -18,7 +18,7 @@ class Client(Protocol):
     """A command that takes more than one turn; later commands wait for it."""
 
     def finished(self) -> None:
-        """Run commands again: the one that waited is answered."""
+        """Continue with the next command: the one that waited has been answered."""
 
     def has_output(self) -> None:
         """Count replies that came while no command of this client ran, and have them written."""
@@ -30,7 +30,7 @@ class Client(Protocol):
         """Send replies that are safe in the log."""
 
     def stalls(self) -> bool:
-        """Whether a command is unfinished since the last sweep and hardly more of it came."""
+        """Whether a command has been unfinished since the last sweep and hardly grew."""
 
     def abort(self) -> None:
         """Close the connection and drop its replies."""

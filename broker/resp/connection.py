@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._deferred = False
         """The next command has a large reply, and unread replies use up their bound."""
         self._behind = False
-        """More requests came than run in a turn; nothing is read until they have run."""
+        """More requests arrived than can run in a turn; nothing is read until they have run."""
         self.owed = 0
         """Turns whose replies wait for the log."""
         self._received = 0
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             return
         parser = self._parser
         if parser.unread_bytes > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):
-            self._face.close(self, "used memory > 'maxmemory', and it sends on")
+            self._face.close(self, "used memory > 'maxmemory', and the client continues to send")
             return
         parser.feed(data)
         self._received += len(data)
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             face.note_lost(self, error)
             self.abort()
         if executor.keyspace.condemned:
-            # What this turn did is undone.
+            # The changes of this turn are undone.
             session.out[:] = [encode(face.restoring.since, session.resp)]
             session.closing = True
         if session.blocked is not None:
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
                 # The parser has no more.
                 break
             if self._is_owed_much():
-                # They run on when these replies are written.
+                # The next commands run when these replies are written.
                 self._stopped = True
                 break
             if self._rest:
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         self.finished()
 
     def stalls(self) -> bool:
-        """Whether a command is unfinished since the last sweep and hardly more of it came."""
+        """Whether a command has been unfinished since the last sweep and hardly grew."""
         waits = self._waits() or self._writer.paused or self._stopped
         if waits or self._rest or not self._parser.unread_bytes:
             self._seen = -1
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         return seen >= 0 and self._received - seen < STALL_BYTES
 
     def _hold_back(self) -> None:
-        """Stop reading from a client that sends on while its commands wait."""
+        """Stop reading from a client that continues to send while its commands wait."""
         if (
             self._transport is not None
             and not self._writer.paused
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def finished(self) -> None:
-        """Run commands again: the one that waited is answered, or its reply has room."""
+        """Continue with the next command: the last one is answered, or its reply has room."""
         self._stopped = False
         self._read_on()
         self.go_on()
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
         out, session.out = session.out, []
         self._replies.note_taken()
         if session.killed:
-            # Also if it leaves replies unread.
+            # Even if the client has unread replies.
             self.abort()
         if self._transport is None:
             return b""
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
             self._face.close(self, f"one turn answers {size:,} bytes")
             return b""
         replies = b"".join(out)
-        # They are counted already.
+        # These bytes are counted already.
         self._replies.waiting_bytes += size
         if session.closing:
             self._last = True

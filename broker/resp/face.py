@@ -39,9 +39,9 @@ from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
 SETTLE_SECONDS: Final = 1.0
 """A command waits this long while a cluster changes its leader."""
 COMMAND_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - (1 << 20)
-"""A request is kept in memory until it is complete. The effects of a command of this size fit into
-one frame of the log, where an argument takes no more bytes than on the wire. Only effects made of
-several values (a transaction, a script) take several frames.
+"""Limit of a request, which is kept in memory until it is complete. The effects of a command of
+this size fit in one frame, where an argument takes no more bytes than on the wire. Only effects
+that combine several values (a transaction, a script) need several frames.
 """
 _BACKLOG: Final = 4_096
 NATIVE_VERBS: Final = (sends, deliveries, stored_messages)
@@ -51,11 +51,12 @@ _DISK_FULL: Final = ErrorReply(
     b"DISKFULL the disk has no room; reads, removals and deliveries go on"
 )
 _SWEEP_SECONDS: Final = 15.0
-"""Interval of sweeps: two sweeps that find an unfinished command hardly longer close its client."""
+"""Interval of sweeps. A client whose command is unfinished in two sweeps and hardly grew between
+them is closed."""
 _NO_MEMORY: Final = ErrorReply(NO_MEMORY)
 _AGAIN_SECONDS: Final = 0.05
 """Deferred replies are tried again after this time while the node changes its leader."""
-_TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not take changes at the moment")
+_TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not accept writes at the moment")
 
 log = logging.getLogger("delaylog.resp")
 
@@ -129,7 +130,7 @@ class RespFace:
         port: int,
         tls: ssl.SSLContext | None = None,
     ) -> int:
-        """Listen and return the port. `make` makes the protocol of a new connection."""
+        """Listen and return the port. `make` creates the protocol of a new connection."""
         if tls is None:
             self._listener = await self.loop.create_server(make, host, port, backlog=_BACKLOG)
             port = int(self._listener.sockets[0].getsockname()[1])
@@ -147,7 +148,7 @@ class RespFace:
         for connection in list(self.connections.values()):
             if connection.stalls():
                 log.warning(
-                    "a client that does not finish its command is closed",
+                    "a Redis client is closed: it did not finish its command",
                     extra={"address": connection.session.address.decode()},
                 )
                 connection.abort()
@@ -187,9 +188,10 @@ class RespFace:
         return len(self.connections) + waiting
 
     def is_full(self, *, accepting: bool = False) -> bool:
-        """Whether there is no room for one more client; it is counted as refused.
+        """Whether the limit of clients is reached; if so, the new client is counted as refused.
 
-        `accepting`: its handshake has not started, so all connections in their handshake count.
+        `accepting`: the new client has not begun its TLS handshake, so connections in their
+        handshake count too.
         """
         most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
         own = self.open_connections if accepting else len(self.connections)
@@ -229,7 +231,7 @@ class RespFace:
             self.restoring.broken(bug)
 
     def note_lost(self, connection: Client, error: Exception) -> None:
-        """Log that a client is closed because its commands failed as none should."""
+        """Log that a client is closed because of an unexpected error."""
         log.error(
             "the connection of a Redis client is closed",
             exc_info=error,
@@ -249,7 +251,7 @@ class RespFace:
 
     def _close_unread(self, replies: ReplyCount) -> None:
         connection, size = self.connections[replies.session.number], replies.counted_bytes
-        self.close(connection, f"it holds {size:,} bytes of replies, and there is no room for more")
+        self.close(connection, f"it has {size:,} bytes of replies, and there is no room for more")
 
     def _defers(self, reply: Reply, resp: int) -> bool:
         """Whether a blocked command that only reads has to wait for room for its reply."""
@@ -308,8 +310,9 @@ class RespFace:
         return self._is_waited_out()
 
     async def until_ready(self) -> None:
-        """Wait until commands can run. A short change of leaders only delays them; after
-        `SETTLE_SECONDS` they are answered as by a node without a leader.
+        """Wait until commands can run: a short change of leaders only delays them.
+
+        After `SETTLE_SECONDS` they run as on a node without a leader.
         """
         node = self._node
         if not node.standing.settled and not self._is_waited_out():
@@ -321,7 +324,7 @@ class RespFace:
             await node.room()
         while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
             await asyncio.sleep(0.05)
-        # Until the engine and the keyspace are replaced.
+        # The engine and the keyspace are being replaced.
         while node.engine.state.retired or node.engine.state.keyspace.condemned:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

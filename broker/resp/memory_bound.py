@@ -1,9 +1,9 @@
 """Bounds the memory of the process for writes of Redis clients: `resp-maxmemory`.
 
 The keyspace does not count its bytes. The bound applies to the anonymous memory of the process
-(without mapped files), so messages and connections count too. Measuring costs 20 us, so a value is
-reused for a moment, or until many bytes were requested. A short command that makes a large value
-(SETRANGE) passes its size before.
+(without mapped files), so messages and connections count too. Measuring takes 20 us, so a
+measurement is reused for a moment, or until many bytes were requested. A short command that creates
+a large value (SETRANGE) announces its size first.
 """
 
 from __future__ import annotations

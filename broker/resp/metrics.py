@@ -17,7 +17,7 @@ class RespMetrics(Collector):
         self._executor = executor
 
     def collect(self) -> Iterator[Metric]:
-        """Return the present values."""
+        """Return the current values."""
         executor, server = self._executor, self._executor.server
         databases = executor.keyspace.databases
         gauges = {
@@ -31,7 +31,7 @@ class RespMetrics(Collector):
                 sum(len(database.values) for database in databases),
             ),
             "delaylog_resp_expiring_keys": (
-                "Keys that end at a time.",
+                "Keys that have an expiry.",
                 sum(len(database.expires) for database in databases),
             ),
         }
@@ -39,14 +39,14 @@ class RespMetrics(Collector):
             yield GaugeMetricFamily(name, text, value)
         counters = {
             "delaylog_resp_commands": ("Commands of Redis clients.", server.commands_run),
-            "delaylog_resp_errors": ("Error answers to them.", server.errors_answered),
-            "delaylog_resp_connections": ("Redis clients that came.", server.connections),
+            "delaylog_resp_errors": ("Errors returned to Redis clients.", server.errors_answered),
+            "delaylog_resp_connections": ("Redis clients accepted.", server.connections),
             "delaylog_resp_connections_refused": (
-                "Those turned away because there were too many.",
+                "Redis clients refused because there were too many.",
                 server.refused_connections,
             ),
             "delaylog_resp_expired_keys": (
-                "Keys removed because their time had come, since the keyspace was loaded.",
+                "Expired keys removed since the keyspace was loaded.",
                 executor.keyspace.expired_keys,
             ),
         }

@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 0.1
 
 
 class Client(Protocol):
-    """What the bound needs of a connection."""
+    """The part of a connection that the bound uses."""
 
     read_at: float
     """Loop time at which the client last read, or at which its oldest unread reply was written."""
@@ -83,7 +83,7 @@ class ReplyBound(Generic[C]):
         """Clients with counted replies."""
         self._waiting: dict[C, None] = {}
         self._others_wait = False
-        """Replies of blocked commands are deferred; `on_room` makes them."""
+        """Replies of blocked commands are deferred; `on_room` creates them."""
         self._used_up_since = 0.0
         self._timer: Timer | None = None
         self._closing = False
@@ -102,7 +102,7 @@ class ReplyBound(Generic[C]):
         self._others_wait = True
 
     def forget(self, client: C) -> None:
-        """The client has gone."""
+        """Forget a client that has disconnected."""
         self._waiting.pop(client, None)
         self.count(client, 0)
 
@@ -157,7 +157,7 @@ class ReplyBound(Generic[C]):
             for client in unread:
                 client.note_progress(now)
             idle = [client for client in unread if now - client.read_at >= PATIENCE_SECONDS]
-            # The fewest clients are closed if the largest go first.
+            # Closing the largest first closes the fewest clients.
             idle.sort(key=self._sizes.__getitem__, reverse=True)
             self._close_until_free(idle)
             starved = now - self._used_up_since >= STARVED_SECONDS
@@ -170,9 +170,9 @@ class ReplyBound(Generic[C]):
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _least_recent(self, *, newest: bool = True) -> list[C]:
-        """Counted clients in the order in which they are closed: first those that could have read
-        and did not for longest. The last one is left out unless `newest`: a single reply may
-        be larger than the bound.
+        """Return the counted clients in the order in which they are closed, those that have read
+        nothing for longest first. Without `newest`, the last one is omitted: a single reply may be
+        larger than the bound.
         """
         clients = sorted(self._sizes, key=lambda client: (not client.unread_bytes, client.read_at))
         return clients if newest else clients[:-1]

@@ -1,8 +1,8 @@
 """Hands the replies of one client to its transport, piece by piece.
 
-A transport keeps a whole bytes object until the last byte of it is sent, and over TLS it neither
-reports nor limits what it holds. So it gets at most `PIECE_BYTES` at once and nothing while it is
-paused; the rest is kept and counted here, and released as the client reads.
+A transport keeps a whole bytes object until its last byte is sent, and over TLS it neither reports
+nor limits the size of its buffer. So it gets at most `PIECE_BYTES` at once and nothing while it is
+paused. The rest is kept and counted here, and released as the client reads.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 PIECE_BYTES: Final = 64 << 10
 BUFFER_BYTES: Final = 16 << 10
-"""A transport that holds more unsent bytes is paused. What it holds below that is counted nowhere,
-and a broker may have 10,000 clients.
+"""A transport with more unsent bytes is paused. The limit is small, because fewer bytes are counted
+nowhere and a broker may have 10,000 clients.
 """
 PAUSED_BYTES: Final = 2 * PIECE_BYTES
 """Counted for a paused transport: the pieces that it may hold."""
@@ -29,7 +29,7 @@ class ReplyWriter:
         self._transport = transport
         self._rest: deque[bytes] = deque()
         self._sent = 0
-        """Bytes of the first one in `_rest` that the transport has taken."""
+        """Number of bytes of `_rest[0]` that the transport has taken."""
         self._size = 0
         self.paused = False
 
@@ -44,7 +44,7 @@ class ReplyWriter:
         return not self._rest
 
     def write(self, data: bytes) -> None:
-        """Send `data` behind what is unsent."""
+        """Send `data` after all unsent bytes."""
         if not (self._rest or self.paused) and len(data) <= PIECE_BYTES:
             self._transport.write(data)
             return
@@ -53,16 +53,16 @@ class ReplyWriter:
         self._send()
 
     def pause(self) -> None:
-        """The transport is full."""
+        """Stop sending: the transport is full."""
         self.paused = True
 
     def resume(self) -> None:
-        """The transport has room; it may be full again on return."""
+        """Continue sending: the transport has room. It may be full again on return."""
         self.paused = False
         self._send()
 
     def clear(self) -> None:
-        """Drop what is unsent."""
+        """Drop all unsent bytes."""
         self._rest.clear()
         self._size = self._sent = 0
 
@@ -80,7 +80,7 @@ class ReplyWriter:
                 self._size -= len(first)
                 self._sent = 0
             transport.write(piece)
-        # Copying the second half of what is left, each time, copies no byte twice on average.
+        # Trimming only when half is sent copies each byte once on average.
         if self._sent >= _TRIMMED_BYTES_MIN and self._sent * 2 >= len(rest[0]):
             rest[0] = rest[0][self._sent :]
             self._size -= self._sent

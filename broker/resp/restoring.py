@@ -12,9 +12,9 @@ from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.storage.errors import DISTRUSTED
 
-_BUG: Final = ErrorReply(b"ERR internal error; the server's log says which. Nothing was done")
+_BUG: Final = ErrorReply(b"ERR internal error; see the server's log. The command changed nothing")
 _STOPPED: Final = ErrorReply(
-    b"ERR Script stopped: it ran too long and had written. Nothing that it wrote stays"
+    b"ERR Script stopped: it ran too long after a write. Its writes are undone"
 )
 
 log = logging.getLogger("delaylog.resp")
@@ -24,7 +24,7 @@ class Restoring:
     """Restores the keyspace of one endpoint."""
 
     def __init__(self, node: Node, forget_turn: Callable[[], None]) -> None:
-        """`forget_turn` drops what the turn under way has done, and its replies."""
+        """`forget_turn` drops the effects and the replies of the current turn."""
         self._node = node
         self._forget_turn = forget_turn
         self._task: asyncio.Task[None] | None = None
@@ -41,8 +41,8 @@ class Restoring:
             self._node.fail(error)
         elif not keyspace.condemned:
             log.error(
-                "a command failed half-way: the keyspace is restored from the log, and clients of "
-                "that moment are closed",
+                "a command failed half-way: the keyspace is restored from the log, and clients "
+                "that ran commands in the same turn are closed",
                 exc_info=error,
             )
             self.since = _BUG
@@ -53,8 +53,8 @@ class Restoring:
         keyspace = self._node.engine.state.keyspace
         if not keyspace.condemned:
             log.warning(
-                "a script ran too long and had written: the keyspace is restored from the log, and "
-                "clients of that moment are closed"
+                "a script ran too long after a write: the keyspace is restored from the log, and "
+                "clients that ran commands in the same turn are closed"
             )
             self.since = _STOPPED
             self._begin()

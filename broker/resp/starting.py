@@ -1,4 +1,4 @@
-"""Makes the endpoint for Redis clients from its configuration."""
+"""Creates the endpoint for Redis clients from its configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delaylog.broker.resp.face import RespFace
 
 
 def make_face(node: ServingNode, config: RespConfig) -> RespFace:
-    """The endpoint, not listening yet. Raises ConfigError."""
+    """Create the endpoint, which does not listen yet. Raises ConfigError."""
     accounts = {} if config.auth is None else read_accounts(config.auth)
     server = ServerState(accounts=accounts, started_ms=node.clock.now_ms())
     return RespFace(
@@ -58,13 +58,13 @@ def _tls(config: RespConfig) -> ssl.SSLContext | None:
         if error.reason == "KEY_VALUES_MISMATCH":
             why = f"the key of {key_name} {key} belongs to another certificate"
         else:
-            why = f"there has to be a certificate in it, and a private key in {key}, both PEM"
+            why = f"it must contain a certificate, and {key} a private key, both in PEM format"
         raise ConfigError(f"resp-tls-cert {config.tls_cert} cannot be used: {why}") from None
     return context
 
 
 def _readable(name: str, path: str) -> None:
-    """OpenSSL does not say which file it could not read. Raises ConfigError."""
+    """Raise ConfigError if a file cannot be read: OpenSSL's error does not name the file."""
     try:
         with open(path, "rb"):
             pass

@@ -1,7 +1,7 @@
 """Group commit of replies: a turn's effects are one frame, and its replies wait for that frame.
 
-Connections that have something to write are touched; when the turn ends, effects become a frame
-and the replies of all of them go out together once the log is safe up to what they saw.
+A connection with replies is touched. When the turn ends, all effects become one frame. The replies
+of all touched connections are sent when the log is safe up to the last frame that they have seen.
 """
 
 from __future__ import annotations

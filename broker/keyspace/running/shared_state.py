@@ -94,4 +94,4 @@ class SharedState:
         if (command.write or self.keyspace.condemned) and not in_script:
             # Also EXEC, if one of its commands wrote.
             raise bug
-        return ErrorReply(b"ERR internal error; the server's log says which")
+        return ErrorReply(b"ERR internal error; see the server's log")

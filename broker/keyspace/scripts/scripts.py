@@ -22,7 +22,7 @@ from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure
 from delaylog.broker.keyspace.scripts.shebang import script_head
 
-_UNDONE: Final = b"; nothing that it wrote stays"
+_UNDONE: Final = b"; its writes are undone"
 
 
 @dataclass(slots=True, eq=False)
@@ -199,7 +199,7 @@ class Scripts:
         if self._now() - self._started < seconds:
             return False
         self._stopped = b"ERR Script stopped: it ran longer than %.10g seconds" % seconds + (
-            b"; what it wrote stays" if self.wrote else b" without writing"
+            b"; its writes stay" if self.wrote else b" without writing"
         )
         return True
 

@@ -226,15 +226,15 @@ def dl_extend(run: Run, argv: Args) -> Reply:
 
 
 def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling) -> int:
-    """Settle by receipts; returns how many were still good."""
+    """Settle messages by receipts; returns the number of receipts that were still valid."""
     key, receipts = topic_key(name), _by_lease(take_receipts(texts))
-    # What was asked for before in this turn comes first.
+    # Apply earlier sends and acks of this turn first.
     host.flush()
     return sum(each.done for each in host.settle(receipts, key, wanted))
 
 
 def _by_lease(named: _Receipts) -> list[Receipts]:
-    """The receipts of each lease."""
+    """Group receipts by lease."""
     leases, origins = named
     if len(origins) == 1:
         return [Receipts(int(leases[0]), origins)]

@@ -237,7 +237,7 @@ class NativeHost:
         node.appended()
         return result
 
-    # ------------------------------------------------------------------ what takes longer
+    # ------------------------------------------------------------------ delayed replies
 
     def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
         """Reply when `work` is done; the client's next command runs after it."""
@@ -273,7 +273,7 @@ def host_of(run: Run) -> NativeHost:
     """Return the host of the native verbs. Raises CommandError if there is none."""
     host = run.shared.host
     if not isinstance(host, NativeHost):
-        raise CommandError(b"ERR there is no delay log behind this keyspace")
+        raise CommandError(b"ERR DL.* commands are not available: this keyspace has no broker")
     return host
 
 

@@ -58,7 +58,7 @@ def dl_send(run: Run, argv: Args) -> Reply:
 
 
 def _take_options(argv: Args) -> dict[str, Any]:
-    """The packed fields of a send. Raises CommandError, MemberError."""
+    """Parse and pack the options of a send. Raises CommandError, MemberError."""
     values: dict[str, Any] = {}
     at = 4
     while at < len(argv):
@@ -74,7 +74,7 @@ def _take_options(argv: Args) -> dict[str, Any]:
             raise misplaced(option + b" value")
         text = take_text(argv[at + 1], option)
         if not text and field.member is ID:
-            raise CommandError(b"ERR an id is not empty")
+            raise CommandError(b"ERR an id must not be empty")
         values[field.name] = from_text(field, text)
         at += 2
     return pack_fields(values)
@@ -83,20 +83,20 @@ def _take_options(argv: Args) -> dict[str, Any]:
 @command("dl.msend", -4, "module", _FLAGS)
 @translated
 def dl_msend(run: Run, argv: Args) -> Reply:
-    """Send many messages as one batch, accepted or refused whole."""
+    """Send many messages as one batch, which is accepted or refused as a whole."""
     host = host_of(run)
     key = topic_key(argv[1])
     dues, bodies = argv[2::2], argv[3::2]
     rows = len(bodies)
     limits = host.node.engine.limits
     if len(dues) != rows:
-        raise CommandError(b"ERR after the topic come pairs of delay-ms and body")
+        raise CommandError(b"ERR after the topic, give pairs of delay-ms and body")
     if rows > limits.bulk_rows_max or sum(map(len, bodies)) > limits.request_bytes_max:
         raise CommandError(
             b"TOOLARGE at most %d messages and %d bytes at once"
             % (limits.bulk_rows_max, limits.request_bytes_max)
         )
-    # What others sent before in this turn comes first.
+    # Earlier sends of this turn go first.
     host.flush()
     host.node.standing.check()
     now_ms = host.node.clock.now_ms()
@@ -107,7 +107,7 @@ def dl_msend(run: Run, argv: Args) -> Reply:
 
 
 def _due_times(texts: list[bytes], horizon_ms: int, now_ms: int) -> Column:
-    """The due times, Unix ms; one if all are the same. Raises CommandError."""
+    """Return the due times in Unix ms, or one number if all are equal. Raises CommandError."""
     if all_same(texts):
         due_ms, relative = take_due(texts[0], horizon_ms, now_ms)
         return due_ms + now_ms if relative else due_ms

@@ -118,7 +118,7 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
     grouped = change(host.node, topic, find, Change("reschedule", due_ms))
     code = grouped.result.codes[0]
     if code == changing.TOO_LATE:
-        raise CommandError(b"TOOLATE the message is out, or has ended")
+        raise CommandError(b"TOOLATE the message is under lease, or has ended")
     if code != changing.DONE:
         raise CommandError(b"UNKNOWN there is no such message")
     host.node.appended()

@@ -1,4 +1,4 @@
-"""What the arguments of the native verbs mean."""
+"""Parses the arguments of the native verbs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _RECEIPT_SIZE: Final = 32
 _INT64_DIGITS: Final = 19
 _ZERO: Final = ord("0")
 _PLACES: Final = 10 ** np.arange(_INT64_DIGITS - 1, -1, -1)
-"""What a digit counts for, from the first to the last."""
+"""The power of ten of each digit, from the first to the last."""
 ID_LINE_SIZE: Final = 24
-"""Bytes of the id made for a message, as a string of the reply."""
+"""Bytes of a generated id as a bulk string in a reply."""
 _ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
 _ID_DIGITS: Final = slice(6, 22)
 assert len(_ID_LINE) == ID_LINE_SIZE
@@ -35,7 +35,7 @@ _SHOWN_BYTES: Final = 64
 
 @lru_cache(maxsize=4_096)
 def topic_key(name: bytes) -> TopicKey:
-    """(namespace, topic). Raises CommandError."""
+    """Parse `topic` or `namespace/topic` to (namespace, topic). Raises CommandError."""
     match = _NAME(name)
     if match is None:
         raise CommandError(b"ERR a topic is named [A-Za-z0-9._-]{1,200}, or namespace/topic")
@@ -44,7 +44,7 @@ def topic_key(name: bytes) -> TopicKey:
 
 
 def take_text(text: bytes, what: bytes) -> str:
-    """A name as text: bytes that are none may not stand for another one. Raises CommandError."""
+    """Decode a name. Raises CommandError if it is not UTF-8: no name may be an alias of another."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -52,15 +52,15 @@ def take_text(text: bytes, what: bytes) -> str:
 
 
 def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
-    """(time, whether it is a delay) of `250` or `@1767225600000`. Raises CommandError."""
+    """Parse `250` or `@1767225600000` to (ms, whether it is a delay). Raises CommandError."""
     if text[:1] == b"@":
-        at_ms = to_int(text[1:], b"ERR a time is written @ and Unix milliseconds")
+        at_ms = to_int(text[1:], b"ERR a time is written as @ and Unix milliseconds")
         if not 0 <= at_ms <= now_ms + horizon_ms:
             raise CommandError(
                 b"ERR the due time is below 0 or over the horizon of %d ms" % horizon_ms
             )
         return at_ms, False
-    # Nearly all are digits alone, for which there is a shorter way than `to_int`.
+    # Fast path: nearly all delays are digits only.
     if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
         delay_ms = int(text)
         if delay_ms <= horizon_ms:
@@ -72,9 +72,7 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
 
 
 def plain_numbers(texts: list[bytes]) -> Int64Array | None:
-    """Whole numbers of digits alone, as a column; None if one is written in another way, or may be
-    beyond 64 bits.
-    """
+    """Parse integers to a column; None unless each has digits only and surely fits in 64 bits."""
     joined = b"".join(texts)
     widths = set(map(len, texts))
     width = max(widths)
@@ -88,7 +86,8 @@ def plain_numbers(texts: list[bytes]) -> Int64Array | None:
             return None
         numbers = (letters - _ZERO) @ _PLACES[-width:]
         return numbers
-    # Shorter ones are filled up with zero bytes behind, which count as digits at first.
+    # Shorter numbers are padded with zero bytes, which the sum counts as digits 0; the division
+    # below removes them.
     letters = np.array(texts).view(np.uint8).reshape(rows, width)
     if some((letters[:, 0] == _ZERO) & (letters[:, 1] != 0)):
         return None
@@ -98,7 +97,7 @@ def plain_numbers(texts: list[bytes]) -> Int64Array | None:
 
 
 def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
-    """A whole number in bounds. Raises CommandError."""
+    """Parse an integer in bounds. Raises CommandError."""
     refusal = b"ERR %b must be a whole number from %d to %d" % (what, low, high)
     value = to_int(text, refusal)
     if not low <= value <= high:
@@ -107,17 +106,20 @@ def take_number(text: bytes, what: bytes, low: int, high: int) -> int:
 
 
 def misplaced(usage: bytes) -> CommandError:
-    """An option that lacks what belongs to it; Redis's words, and how it is written."""
+    """Return a syntax error of Redis with the correct usage, for an incomplete option."""
     return CommandError(SYNTAX + b": write " + usage)
 
 
 def unknown_option(option: bytes) -> CommandError:
-    """A word that is no option of this verb; Redis's words, and which one it is."""
+    """Return a syntax error of Redis that names a word which is not an option of this verb."""
     return CommandError(SYNTAX + b": there is no option '%b'" % option[:_SHOWN_BYTES])
 
 
 def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
-    """The words of `n word …` from `at`, and where they end. Raises CommandError."""
+    """Parse `n word …` from `at`; returns the words and the index after them.
+
+    Raises CommandError.
+    """
     if at >= len(argv):
         raise misplaced(b"TAGS n tag ...")
     count = take_number(argv[at], b"the count of tags", 0, len(argv) - at - 1)
@@ -125,16 +127,16 @@ def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
 
 
 def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
-    """(leases, origin refs) of receipts. Raises CommandError."""
+    """Parse receipts to (leases, origin refs). Raises CommandError."""
     joined = b"".join(texts)
     if any(len(text) != _RECEIPT_SIZE for text in texts) or not _RECEIPTS(joined):
-        raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE gave it")
+        raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE returned it")
     pairs = np.frombuffer(bytes.fromhex(joined.decode()), ">u8").astype(np.int64).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
 def written_ids(refs: Int64Array) -> bytes:
-    """The ids made for messages, each as a string of the reply."""
+    """Encode generated ids as bulk strings of a reply."""
     lines = np.empty((len(refs), ID_LINE_SIZE), np.uint8)
     lines[:] = _ID_LINE
     digits = refs.astype(">i8").tobytes().hex().encode()
@@ -143,7 +145,7 @@ def written_ids(refs: Int64Array) -> bytes:
 
 
 def refusal(error: Exception) -> CommandError | None:
-    """What a client is told of a refusal of the layers below; None if it is a fault."""
+    """Return the reply for an error of a lower layer; None if the error is not a refusal."""
     if isinstance(error, CommandError):
         return error
     if isinstance(error, NotLeadingError):

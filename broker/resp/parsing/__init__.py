@@ -1,4 +1,4 @@
-"""Parses requests of the Redis protocol: bytes go in as they arrive, whole commands come out."""
+"""Parses requests of the Redis protocol: it is fed bytes as they arrive, and returns commands."""
 
 from delaylog.broker.resp.parsing.limits import RequestLimits
 from delaylog.broker.resp.parsing.parser import CommandParser

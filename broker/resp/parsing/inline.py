@@ -1,8 +1,7 @@
-"""Commands typed as a line: words between blanks, some of them in quotes.
+"""Inline commands: one line of words, separated by blanks, some of them in quotes.
 
-The rules are those of Redis 7.0.15, including which blanks part words (a vertical tab or a form
-feed does so only before a word), that a quote may open inside of a word, and that the word must end
-with its closing quote.
+The rules are those of Redis 7.0.15. A vertical tab or a form feed counts as a blank only before a
+word. A quote may open inside a word, and the word must end with the closing quote.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Words without any of these are parted by every blank alike, as bytes.split does it.
+# A line without these characters can be split by bytes.split.
 _UNUSUAL: Final = re.compile(rb"[\"'\v\f]")
 
 _BLANKS: Final = re.compile(rb"[ \t\n\v\f\r]*")
 _PLAIN: Final = re.compile(rb"[^ \t\n\r\"']*")
-# What is taken is not given back (*+), so an escaped quote never closes.
+# The possessive *+ never backtracks, so an escaped quote cannot close the word.
 _DOUBLE: Final = re.compile(rb'"((?:\\.|[^"\\])*+)"', re.DOTALL)
 _SINGLE: Final = re.compile(rb"'((?:\\'|[^'])*+)'")
 _ESCAPE: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -23,7 +22,7 @@ _LETTERS: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\
 
 
 def split_line(line: bytes) -> list[bytes] | None:
-    """The words of a line; nothing if its quotes do not match."""
+    """Split a line into words; returns None if its quotes do not match."""
     if _UNUSUAL.search(line) is None:
         return line.split()
     words: list[bytes] = []
@@ -40,14 +39,14 @@ def split_line(line: bytes) -> list[bytes] | None:
             end = quoted.end()
         at = _skip(_BLANKS, line, end)
         if at == end < len(line):
-            return None  # Only the closing quote ends a word in front of something else.
+            return None  # The closing quote is not at the end of its word.
         words.append(word)
     return words
 
 
 def _skip(pattern: re.Pattern[bytes], line: bytes, at: int) -> int:
     match = pattern.match(line, at)
-    assert match is not None, "it may be empty"
+    assert match is not None, "the pattern also matches the empty string"
     return match.end()
 
 

@@ -1,22 +1,22 @@
-"""The sizes that requests may have; the defaults are those of Redis 7.0.15."""
+"""Size limits of requests; the defaults are those of Redis 7.0.15."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# The longest line: an inline command, or the head of a count or size.
+# Limit of a line: an inline command, or the header with a count or a size.
 LINE_BYTES_MAX: Final = 64 << 10
 
-# Before AUTH, a client needs no more than the arguments of AUTH.
+# Limits before authentication, which are enough for AUTH and HELLO.
 UNAUTHENTICATED_ARGUMENTS_MAX: Final = 10
 UNAUTHENTICATED_BULK_BYTES_MAX: Final = 16384
 
-# Up to these, counts and sizes are read from the tables below, whatever the limits are.
+# Counts and sizes up to these are looked up in the tables below, without comparing them to a limit.
 SMALL_COUNT_MAX: Final = 64
 SMALL_BULK_BYTES_MAX: Final = 1024
 
-# The heads of nearly all commands, each read by one look-up.
+# The headers of nearly all commands; one look-up parses a header.
 COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1)}
 SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 
@@ -25,9 +25,9 @@ SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 class RequestLimits:
     """Shared by all connections; a change (CONFIG SET) applies from the next request on."""
 
-    # Bytes of one connection that were received and not given out, an unfinished command included.
+    # Bytes of one connection that were received and not returned as commands.
     query_bytes_max: int = 1 << 30
-    # One argument, `proto-max-bulk-len`.
+    # Bytes of one argument, `proto-max-bulk-len`.
     bulk_bytes_max: int = 512 << 20
     # Arguments of one command, as in Redis 7.0. In practice query_bytes_max is reached first.
     arguments_max: int = (1 << 31) - 1

@@ -1,10 +1,11 @@
-"""`CommandParser`, which turns the bytes of one connection into commands.
+"""`CommandParser`, which parses the bytes of one connection into commands.
 
 `feed` takes bytes in pieces of any size, `next_commands` returns commands. The time is linear in
-the bytes: the pieces of an unfinished value are joined once. It accepts and refuses what Redis
-7.0.15 does, with the same texts. One difference: in Redis the longest line depends on how the
-network splits the bytes, here it does not. The limit of a whole command is an addition, off by
-default. Usual commands take a faster path (`pipelines`) with the same results.
+the bytes, because the pieces of an unfinished value are joined once. The parser accepts what Redis
+7.0.15 accepts and refuses other requests with the same error texts, with one difference: in Redis
+the maximum length of a line depends on how the network splits the bytes, here it does not. The
+limit for a whole command is an addition, and off by default. Usual commands take a faster path
+(`pipelines`) with the same results.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ _WHOLE_SIZES: Final = [
     size + len(b"$%d\r\n\r\n" % size) for size in range(SMALL_BULK_BYTES_MAX + 1)
 ]
 
-# A command that lacks at least _MANY_MIN arguments is split by chunks of this size.
+# A command with at least _MANY_MIN missing arguments is split in chunks of _MANY_BYTES.
 _MANY_MIN: Final = SMALL_COUNT_MAX
 _MANY_BYTES: Final = 64 << 10
 
-# Longer data is not tried as a single command, and shorter data not as a pipeline.
+# Data up to _ONE_BYTES_MAX is tried as a single command, data from _PIPELINE_BYTES_MIN on as a
+# pipeline.
 _ONE_BYTES_MAX: Final = 2 << 10
 _PIPELINE_BYTES_MIN: Final = 192
 # After a chunk that begins with an unusual command, this many chunks are read line by line.
 _UNUSUAL_CHUNKS: Final = 15
 
-# A shorter value is sliced from the buffer, after the next piece is appended to that.
+# An unfinished value of at least this size is joined from the pieces; a shorter one is sliced from
+# the buffer, to which the pieces are appended.
 _PIECES_BYTES_MIN: Final = 32 << 10
 # Smaller pieces are joined on arrival, so that the list of pieces stays short.
 _PIECE_BYTES_MIN: Final = 4096
@@ -61,15 +64,15 @@ _LONG_COMMAND: Final = b"Protocol error: a command may have %d bytes at most"
 
 
 class CommandParser:
-    """The requests of one connection.
+    """Parses the requests of one connection.
 
-    error          None until the bytes violate the protocol or a limit. Then the text of Redis's
-                   error, like `Protocol error: invalid bulk length`, to be sent after `-ERR ` and
-                   after the replies to earlier commands; or b"" if too many bytes are unread,
-                   where Redis closes without a reply. The parser reads nothing more, and the
-                   caller closes the connection.
-    authenticated  While it is False, commands are returned one at a time, since the limits of the
-                   next one depend on this one.
+    error          None until the bytes violate the protocol or a limit. Then it is the text of
+                   Redis's error, like `Protocol error: invalid bulk length`. The caller sends it
+                   with the prefix `-ERR `, after the replies to earlier commands, and closes the
+                   connection. It is b"" if too many bytes are unread: then the caller sends no
+                   error, as Redis does. The parser reads nothing more.
+    authenticated  While it is False, commands are returned one at a time, because each command may
+                   change the limits for the next.
     """
 
     def __init__(self, limits: RequestLimits | None = None, *, authenticated: bool = True) -> None:
@@ -80,11 +83,12 @@ class CommandParser:
         self._position = 0
         self._fed: list[bytes] = []  # pieces that follow the buffer
         self._fed_bytes = 0
-        self._awaited = 1  # reading goes on once this many bytes are fed
-        self._unusual = 0  # chunks to read line by line before the next try as a pipeline
-        # The unfinished command: the number of missing arguments (0: there is no such command), its
-        # arguments so far and their bytes on the wire. Of its unfinished argument, the size (-1:
-        # not known yet), and the value once only the line end is missing.
+        self._awaited = 1  # parsing continues when this number of bytes has been fed
+        self._unusual = 0  # number of chunks to read line by line before a pipeline is tried again
+        # The unfinished command: the number of missing arguments (0 = there is no unfinished
+        # command), its complete arguments, and their bytes on the wire.
+        # Its unfinished argument: the size (-1 = unknown), and the value if only the line end after
+        # it is missing.
         self._missing = 0
         self._arguments: list[bytes] = []
         self._arguments_bytes = 0
@@ -115,12 +119,13 @@ class CommandParser:
         self._fed_bytes += len(data)
 
     def next_commands(self, max: int) -> list[list[bytes]]:
-        """Up to `max` whole commands, in order; before authentication up to one. Fewer are returned
-        only if no more are whole.
+        """Return up to `max` complete commands, before authentication up to one, in order.
+
+        Fewer are returned only if no further command is complete.
         """
         if self._position == len(self._buffer) and len(self._fed) == 1 and self.authenticated:
             data = self._fed[0]
-            # The usual data of a client that waits for each answer: one short command.
+            # A client that waits for each reply usually sends exactly one short command.
             short = len(data) <= _ONE_BYTES_MAX <= self.limits.command_bytes_max
             if not self._missing and short and (one := cut_one(data)) is not None:
                 self._fed = []
@@ -139,7 +144,7 @@ class CommandParser:
         return commands
 
     def _read(self, commands: list[list[bytes]], max: int) -> None:
-        """Read the buffer until there are `max` commands, or it has no whole one."""
+        """Parse the buffer until there are `max` commands, or no further complete command."""
         if self._missing:  # A command that began in an earlier chunk.
             self._read_line_by_line(commands, len(commands) + 1)
         while len(commands) < max and self._cut_usual(commands, max):
@@ -149,7 +154,7 @@ class CommandParser:
             self._read_line_by_line(commands, max)
 
     def _cut_usual(self, commands: list[list[bytes]], max: int) -> bool:
-        """Take a pipeline of usual commands from the buffer; False if none begins here."""
+        """Parse usual commands at the buffer's position as a pipeline; False if there are none."""
         if (
             self._missing
             or len(self._buffer) - self._position < _PIPELINE_BYTES_MIN
@@ -167,7 +172,7 @@ class CommandParser:
         return bool(found)
 
     def _take_fed(self) -> None:
-        """Append the pieces to the rest of the buffer."""
+        """Append the fed pieces to the unread rest of the buffer."""
         pieces = self._fed
         if self._position < len(self._buffer):
             pieces.insert(0, self._buffer[self._position :])
@@ -180,7 +185,7 @@ class CommandParser:
         self._awaited = 1
 
     def _take_value(self, pieces: list[bytes]) -> list[bytes]:
-        """Join the unfinished value, now whole; returns the pieces that follow it."""
+        """Join the unfinished value, which is complete now; returns the pieces after it."""
         lacking = self._size
         count = 0
         while lacking > len(pieces[count]):
@@ -240,7 +245,7 @@ class CommandParser:
             while True:
                 left = 0
                 if self._size >= 0 and missing > _MANY_MIN:
-                    # The unfinished argument alone, and then many of those after it.
+                    # Read only the unfinished argument here; _cut_many then splits those after it.
                     left = missing - 1
                 while missing >= _MANY_MIN and not left:
                     many, position = self._cut_many(buffer, position, missing)
@@ -308,10 +313,10 @@ class CommandParser:
             self._arguments_bytes += position - began
 
     def _cut_many(self, buffer: bytes, position: int, most: int) -> tuple[list[bytes], int]:
-        """Many next arguments of a command and where they end; none if they are few or unusual.
+        """Return the next arguments of a command and their end; none if they are few or unusual.
 
-        The bytes are split at all line ends, as in `pipelines`: that is right if the size in each
-        head is the length of the piece that follows it.
+        The bytes are split at all line ends, as in `pipelines`. The result is correct if the size
+        in each header is the length of the piece after it.
         """
         pieces = buffer[position : position + _MANY_BYTES].split(b"\r\n", 2 * most)
         # The piece after the last line end is unfinished, or belongs to the next command.
@@ -327,7 +332,7 @@ class CommandParser:
     def _line_unfinished(self, line_bytes: int, error: bytes) -> None:
         """Wait for the end of a line, unless the line is too long already.
 
-        Redis finds no line end behind a zero byte, so such a line never ends.
+        In Redis, a line with a zero byte never ends, because it finds no line end after that byte.
         """
         if line_bytes > LINE_BYTES_MAX:
             self._refuse(error)
@@ -342,7 +347,7 @@ class CommandParser:
 
     def _bulk_size(self, head: bytes) -> int:
         if head[:1] != b"$":
-            # For an empty line Redis reports the line end itself, written as a space.
+            # For an empty line, the character that Redis reports is the line end, as a space.
             got = (head[:1] or b"\r").translate(bytes.maketrans(b"\r\n", b"  "))
             self._refuse(b"Protocol error: expected '$', got '%b'" % got)
             return 0
@@ -368,7 +373,7 @@ class CommandParser:
 
 
 def _number(digits: bytes) -> int | None:
-    """A signed 64-bit integer without leading zeros; None for anything else."""
+    """Parse a signed 64-bit integer without leading zeros; returns None for any other text."""
     if _NUMBER.fullmatch(digits) is None:
         return None
     number = int(digits)

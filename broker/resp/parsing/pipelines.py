@@ -1,9 +1,9 @@
 """The fast path of the parser: splits the bytes at all line ends at once.
 
 A usual command has small counts and sizes (`limits.COUNTS`, `limits.SIZES`) and no line end inside
-a value, so heads and values alternate among the pieces. If a head does not match the pieces that
-follow it, the command is unusual: the commands before it are returned, and `CommandParser` reads
-the rest line by line.
+a value, so its pieces are headers and values in turn. A command whose headers do not match its
+pieces is unusual: the commands before it are returned, and `CommandParser` reads the rest line by
+line.
 
 Measured per command: 0.35 us in a pipeline whose commands all have the same number of arguments,
 0.8 us in any other, 1.7 us line by line.
@@ -21,7 +21,7 @@ PIPELINE_BYTES: Final = 64 << 10
 
 
 def cut_one(data: bytes) -> list[bytes] | None:
-    """The command, if the bytes are exactly one usual command."""
+    """Return the command if the bytes are exactly one usual command, otherwise None."""
     pieces = data.split(b"\r\n")
     count = COUNTS.get(pieces[0])
     if count is None or len(pieces) != 2 * count + 2 or pieces[-1]:
@@ -31,7 +31,7 @@ def cut_one(data: bytes) -> list[bytes] | None:
 
 
 def cut_usual(buffer: bytes, position: int, most: int) -> tuple[list[list[bytes]], int]:
-    """Up to `most` usual commands from `position` on, and where they end."""
+    """Return up to `most` usual commands from `position` on, and the position of their end."""
     count = COUNTS.get(buffer[position : buffer.find(b"\r", position, position + _HEAD_BYTES_MAX)])
     if count is None:
         return [], position
@@ -49,7 +49,7 @@ def cut_usual(buffer: bytes, position: int, most: int) -> tuple[list[list[bytes]
 
 
 def _alike(pieces: list[bytes], count: int) -> list[list[bytes]]:
-    """All whole commands, if each is usual and has `count` arguments; else none."""
+    """Return all complete commands if each is usual and has `count` arguments; otherwise none."""
     stride = 2 * count + 1
     whole = (len(pieces) - 1) // stride
     end = whole * stride
@@ -73,7 +73,7 @@ def _alike(pieces: list[bytes], count: int) -> list[list[bytes]]:
 
 
 def _one_by_one(pieces: list[bytes], most: int) -> tuple[list[list[bytes]], int]:
-    """The whole commands before the first unusual one, and the number of their pieces."""
+    """Return the complete commands before the first unusual one, and the number of their pieces."""
     found: list[list[bytes]] = []
     at, last = 0, len(pieces) - 1
     while len(found) < most:
