@@ -1,4 +1,4 @@
-"""What a member tells a peer that connects, and how its folder joins the cluster by the answers.
+"""The greetings that members exchange when they connect, by which a folder joins the cluster.
 
 A greeting is HELLO, the feature levels and the identity of the data folder. A folder that is not
 part of the cluster yet joins once the greetings of the other nodes decide what it becomes; see
@@ -76,11 +76,11 @@ class Greeting:
 
     @property
     def waits_for(self) -> str:
-        """What keeps this node from joining, for people."""
+        """Why this node has not joined yet, as a text for operators."""
         return self._joining.waits_for()
 
     def joins_blank(self) -> bool:
-        """Whether the node begins at once: as what its folder says, or as a learner."""
+        """Whether the node begins at once: in the role that its folder records, or as a learner."""
         files = self._member.files
         return not files.fresh or self._joining.enter_blank(files.meta)
 

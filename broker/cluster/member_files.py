@@ -71,11 +71,11 @@ class MemberFiles:
         return history_of(entries[max(gone - 1, 0) :], self.replica.end, members)
 
     def begin_alike(self, cluster: bytes) -> None:
-        """Give the epoch that a restore has begun the number that all founders give it.
+        """Renumber the epoch that a restore began: all founders derive its number from `cluster`.
 
         `cluster` = the cluster's id. Each restore draws a random epoch, and the log with the
-        greatest epoch counts as the newest: what a majority without that node has committed would
-        be lost. After a kill in here the next start does it again.
+        greatest epoch counts as the newest: frames that a majority without that node has committed
+        would be lost. After a kill during this call the next start repeats it.
         """
         (led, _), (_, begin) = ((0, 0), (0, 0), *self.replica.epochs.entries())[-2:]
         bare = self.replica.end - begin == FRAME_HEADER_SIZE and begin >= self.committed
@@ -207,7 +207,7 @@ def _open_meta(
     if meta.node_id != config.node:
         raise ClusterError(
             f"{path} is that of node {meta.node_id}, not of node {config.node}: serve the folder "
-            f"with --node {meta.node_id}, or give node {config.node} its own one"
+            f"with --node {meta.node_id}, or give node {config.node} its own folder"
         )
     # The new incarnation is durable before any peer is told of it.
     return MetaFile.make(fs, path, meta.reborn(incarnation)), False

@@ -1,6 +1,6 @@
 """The oracle of a member, whose cluster may change while it runs.
 
-`elections.py` makes the elections: by raftos, or of the only node.
+`elections.py` makes its elections: with raftos, or for a cluster of one node.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MemberOracle:
         self.failure_of_change: Exception | None = None
 
     async def start(self) -> None:
-        """Take part."""
+        """Begin to take part in elections."""
         self._started = True
         await self._inner.start()
 

@@ -25,7 +25,7 @@ class HourHeads:
     def __init__(
         self, files: HourFiles, reader: HourReader, hour: int, changed: Callable[[bool], None]
     ) -> None:
-        """`changed` is called with whether heads are in memory."""
+        """`changed` is called with True when heads come into memory, with False when they leave."""
         self._files = files
         self._reader = reader
         self._hour = hour
@@ -42,7 +42,7 @@ class HourHeads:
         return index
 
     def load(self) -> None:
-        """Have the heads in memory. Any thread."""
+        """Load the heads into memory, on any thread."""
         with self._files.reading():
             self.get()
 
@@ -83,8 +83,8 @@ class HourHeads:
         """Whether heads that are dropped have to be written first.
 
         Heads of few rows are rebuilt by a read that is no longer than the file would be. A file
-        that exists is kept up to date: it could cover rows that were cut off, or be all that knows
-        of rows that compaction removed.
+        that exists is kept up to date: an old one could cover rows that were cut off, and only the
+        file still accounts for rows that compaction removed.
         """
         if not self._dirty:
             return False
@@ -92,7 +92,7 @@ class HourHeads:
         return not few or self._files.exists(SECOND_INDEX)
 
     def replace(self, index: SecondIndex, *, dirty: bool) -> None:
-        """Take these heads; `dirty` = the file has other ones."""
+        """Use these heads from now on; `dirty` = the file differs from them."""
         self._index, self._dirty = index, dirty
         self._changed(True)
 
@@ -103,8 +103,7 @@ class HourHeads:
     def write_job(self) -> Callable[[], None]:
         """A job for any thread: write the second index as it is now.
 
-        The heads may change meanwhile. What is written is of one moment, since a start would
-        believe it.
+        The heads may change meanwhile. The job writes a snapshot, since a start trusts the file.
         """
         assert self._index is not None, "heads that have changed are in memory"
         raw = self._index.encode()

@@ -1,8 +1,8 @@
 """Reads rows and records of one hour's files, and follows the chains of its seconds.
 
-Dense ranges are read with one pread; scattered ones go through mapped pieces where a whole piece
-is there, and through pread elsewhere. Results are copies. A reader belongs to one thread; another
-thread makes its own (`DelayHour.own_reader`).
+Dense ranges are read with one pread. Scattered rows are read through mapped pieces of the file; a
+piece that is not complete yet is read with pread. Results are copies. A reader belongs to one
+thread; another thread makes its own (`DelayHour.own_reader`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCAN_ROWS: Final = 65_536
 
 
 class HourReader:
-    """Rows and records of one hour, as far as `row_count` and `log_size` say."""
+    """Rows and records of one hour, up to `row_count` and `log_size`, which the hour sets."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HourReader:
         self.log_size = 0
         self.mapped = False
         self.sparse = False
-        """Compaction removed rows: those read as zeros."""
+        """Whether compaction removed rows, which read as zeros."""
         self._pieces: dict[str, MappedPieces] = {}
 
     def _mapped(self, name: str, piece_size: int) -> MappedPieces | None:
@@ -102,9 +102,9 @@ class HourReader:
         return self._sound(out, indexes)
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
-        """Refuse rows whose number is not that of their place: the cheapest check for corruption.
+        """Raise CorruptionError if a row does not have the number that its offset implies.
 
-        A row that compaction removed is given a tag that no ref has.
+        This is the cheapest check. A row that compaction removed gets a tag that no ref has.
         """
         wrong = rows["global_index"] != indexes
         if self.sparse and some(wrong):
@@ -133,10 +133,10 @@ class HourReader:
             yield np.frombuffer(raw, INDEX_ENTRY)
 
     def walk(self, index: int, last: int, *, slice_rows: int) -> Iterator[list[int]]:
-        """Follow a chain from row `index` (0 = it is empty) to its oldest row, in slices of row
+        """Follow a chain from row `index` (0 = no row) to its oldest row, in slices of row
         numbers; rows after `last` are skipped.
 
-        Adaptive windows: a hot second reads rows in bulk, a sparse one a page at a time.
+        The read window adapts: dense chains are read in bulk, sparse ones a page at a time.
         """
         out: list[int] = []
         words: memoryview = memoryview(b"").cast("I")
@@ -146,7 +146,7 @@ class HourReader:
             if not low <= index <= high:
                 rows = min(rows * 2, _WINDOW_ROWS_MAX) if low - 1 == index else _WINDOW_ROWS_MIN
                 low, high = max(index - rows + 1, 1), index
-                # Asked for anew: the hour's files may have been closed between two slices.
+                # Open the file again: the hour may have closed it between two slices.
                 if self._checks is not None:
                     self._checks().rows_between(low, high)
                 file = self._open_file("delay.index")
@@ -191,7 +191,7 @@ class HourReader:
         pieces.touched(len(rows))
         mapped = inside & np.isin(which, list(views))
         if some(sizes != sizes[0]):
-            # Ranges of many sizes are joined slice by slice, straight from where they lie.
+            # Ranges of different sizes are copied one by one, directly from the mapped pieces.
             outside = ~mapped
             which[outside] = -1
             within = starts - which * LOG_PIECE_SIZE
@@ -222,7 +222,7 @@ class HourReader:
         return read_spans(file.pread, starts, head_sizes(rows), gap=READ_GAP_BYTES)
 
     def forget_pages(self) -> None:
-        """Give resident pages of the mapped pieces back."""
+        """Release the resident pages of the mapped pieces."""
         for pieces in self._pieces.values():
             pieces.forget()
 

@@ -1,4 +1,4 @@
-"""The backoff that a message overrides its topic's with: 37 bytes in front of the headers.
+"""A message's own backoff, which overrides its topic's: 37 bytes in front of the headers.
 
 A row has no room for a backoff and few messages have one, so it is part of the record, and
 `headers_size` includes it. It is msgpack: an array of four numbers in their longest forms. Headers
@@ -62,13 +62,13 @@ def own_backoff_entries(n: int, said: Mapping[str, Any]) -> npt.NDArray[np.void]
 
 
 def encode_own_backoff(said: Mapping[str, Any]) -> bytes:
-    """The bytes of a message's backoff; `said` = the parts that it gives."""
+    """The bytes of a message's backoff; `said` = the parts that the message sets."""
     first_ms, max_ms, factor, jitter = (said.get(name, NOT_SAID) for name in PARTS)
     return _ONE.pack(_ARRAY, 0xD3, first_ms, 0xD3, max_ms, 0xCB, factor, 0xCB, jitter)
 
 
 def split_own_backoff(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """(the parts of a message's backoff, its packed headers). ValueError: it is malformed."""
+    """(the parts of a message's backoff, its packed headers). Raises ValueError if malformed."""
     if not raw or raw[0] != _ARRAY:
         return {}, raw
     entry = np.frombuffer(raw, OWN_BACKOFF, 1)[0]

@@ -1,7 +1,7 @@
-"""The cluster's configuration as one node sees it: the members, which of them it is, and keys.
+"""The cluster's configuration as one node sees it: the members, its own index, and the keys.
 
-It begins as the checked cluster file. Once the log has a configuration, `following` gives the same
-with the members of the log.
+At first it is the checked cluster file. Once the log has a configuration, `following` replaces the
+members by those of the log.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class ClusterConfig:
         return next((each.name for each in self.members if each.node == node), f"node-{node}")
 
     def following(self, configuration: Configuration) -> ClusterConfig:
-        """The same with the members of a configuration in the log, and this node.
+        """A copy with the members of a configuration in the log, and this node.
 
-        Raises ClusterError. Version 0, which names no members, leaves those of the cluster file.
+        Raises ClusterError. Version 0 names no members: those of the cluster file stay.
         """
         if not configuration.version:
             return self
@@ -72,7 +72,7 @@ class ClusterConfig:
         return replace(self, members=tuple(known[node] for node in nodes))
 
     def peer_config(self) -> PeerConfig:
-        """What the connections between nodes need of this configuration."""
+        """The part of this configuration that connections between nodes need."""
         key = self.key(KeyUse.PEERS)
         return PeerConfig(self.node, self.cluster_id, key, self.peers, self.me.peer, self.tls)
 

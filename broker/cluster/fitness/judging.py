@@ -21,7 +21,7 @@ SLOW_SYNC_MS: Final = 200
 SLOW_FACTOR: Final = 4
 """Compared with the fastest fit voter: when all disks are slow, a hand-over improves nothing."""
 GOOD_SHARE: Final = 2
-"""A slow node is good again at half of either bound."""
+"""A slow node is good again below half of the greater of the two bounds."""
 GAP_MS: Final = 2_000
 """Readings further apart than this say nothing about the time in between."""
 
@@ -63,7 +63,7 @@ class Latch:
         self._seen_ms = 0
 
     def look(self, now_ms: int, *, bad: bool, good: bool) -> bool:
-        """Take a reading; `bad` and `good` exclude each other, and neither leaves it as it is."""
+        """Take a reading, which is bad, good or neither; one that is neither changes nothing."""
         assert not (bad and good), "a reading is bad, good or between"
         gap = now_ms - self._seen_ms > GAP_MS
         self._seen_ms = now_ms

@@ -189,7 +189,7 @@ class MemberChanges:
         elif gone <= {*before.voters}:
             after = before.with_voters({*before.voters} - gone)
         else:
-            raise ConflictError("voters and learners are removed by calls of their own")
+            raise ConflictError("remove voters and learners in separate calls")
         return after
 
     # ------------------------------------------------------------------ refusals
@@ -244,7 +244,7 @@ class MemberChanges:
     # ------------------------------------------------------------------ helpers
 
     def _newest(self, replication: ReplicationNode) -> Configuration:
-        """The newest configuration; its names of members are used from now on."""
+        """The newest configuration; makes this node use its members from now on."""
         self._member.members.follow(replication)
         return replication.configuration
 

@@ -1,8 +1,8 @@
 """Sorted runs of (first, second, ref) entries, in memory or in a scratch file, and their merge.
 
 Runs are listed by age: with equal ranks, entries of an earlier run came first. So no entry needs an
-arrival number, and only neighbours may be merged. All work is on whole arrays. What a full disk
-refuses stays in memory, in order.
+arrival number, and only neighbours may be merged. All work is on whole arrays. Entries that a full
+disk refuses stay in memory, in order.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Reading:
 def rank_order(entries: RankedRefs) -> Int64Array:
     """The stable order by (first, second).
 
-    Both keys and the index of an entry are packed into one integer where they fit: sorting those
-    is several times cheaper than an argsort by two columns. Columns that
-    are too wide are replaced by their ranks.
+    Both keys and the index of an entry are packed into one integer if they fit: sorting these
+    integers is several times cheaper than an argsort by two columns. Columns that are too wide are
+    replaced by their ranks.
     """
     count = entries.shape[1]
     arrival_bits = max(count - 1, 0).bit_length()
@@ -117,7 +117,7 @@ class SortedRun:
 
     @property
     def in_memory(self) -> bool:
-        """Whether no entry is on disk, or about to be."""
+        """Whether all entries are in the head: none is on disk, and none is still to be merged."""
         return self._file is None and not self._sources and self._behind.shape[1] == 0
 
     @property

@@ -1,8 +1,8 @@
 """Second index of an hour: per second the newest global index and the count of rows.
 
-3,600 entries of 16 bytes behind a header that says how many rows they cover. The file is a cache
-of `delay.index`: any doubt about it (missing, torn, covering too many rows) ends in `rebuild` or
-`rewind`, both of which read rows and nothing else.
+It has 3,600 entries of 16 bytes after a header with the number of rows that they cover. The file is
+a cache of `delay.index`: if it is missing, torn, or covers too many rows, `rebuild` or `rewind`
+restores it from the rows alone.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class SecondIndex:
         )
 
     def chain(self, rows: RowArray, seconds: Int64Array) -> ChainUpdate:
-        """Fill `pre_global_index` and `local_index` of new rows in log order; what heads become.
+        """Set `pre_global_index` and `local_index` of new rows in log order; returns the new heads.
 
-        One stable sort over seconds: a row's predecessor is the one before it in the same second
-        of this flush, else the kept head. Rows that a compaction removed are in no
-        chain. Nothing of the index changes until `apply`.
+        One stable sort by second: a row's predecessor is the previous row of its second in this
+        flush, else the present head. Rows that a compaction removed are in no chain. The index
+        itself does not change until `apply`.
         """
         order = np.argsort(seconds.astype(np.uint16), kind="stable")
         living = rows["epoch_tag"] != NO_TAG
@@ -102,7 +102,7 @@ class SecondIndex:
 
 @dataclass(frozen=True, slots=True)
 class ChainUpdate:
-    """What a flush does to the heads: per touched second the new newest and the rows added."""
+    """A flush's change of the heads: the new newest row and the number of rows, per second."""
 
     seconds: Int64Array
     newest: npt.NDArray[np.uint32]
