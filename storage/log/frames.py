@@ -23,7 +23,7 @@ PAYLOAD_BYTES_MAX: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """How far dispatch has got: Unix second, rows of it released, log position it covers."""
+    """The dispatch watermark: Unix second, rows of it released, and the log position it covers."""
 
     second: int = 0
     local_index: int = 0
@@ -31,7 +31,7 @@ class Tick:
 
 
 class Stamp(NamedTuple):
-    """Under which leadership a frame is made, when, and how far dispatch had got."""
+    """The epoch, the leader's time and the tick at the moment when a frame is made."""
 
     epoch: int
     leader_time_ms: int

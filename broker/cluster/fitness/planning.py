@@ -1,8 +1,8 @@
 """When a leader moves the leadership by itself, and to whom.
 
 An unfit leader moves it to the fittest voter; a fit one to a voter of strictly higher priority that
-has been able to lead for a while. Tries are spaced, with exponential back-off after a failure, and
-nothing moves while nobody is able.
+has been able to lead for a while. Attempts are spaced, with exponential backoff after a failure.
+The leadership stays while no other voter is able to lead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delaylog.broker.cluster.fitness.judging import GAP_MS, Unfit
 from delaylog.broker.cluster.fitness.targets import PRIORITY, Peer, able, best
 
 RETRY_MS: Final = 5_000
-"""Least time between two tries of an unfit leader; doubles with each failure."""
+"""Shortest time between two attempts of an unfit leader; it doubles with each failure."""
 RETRY_MS_MAX: Final = 60_000
 PRIORITY_EVERY_MS: Final = 30_000
 PRIORITY_AFTER_MS: Final = 10_000

@@ -1,7 +1,7 @@
 """Merging of sorted runs: several sets become one, without the rows that are not needed any more.
 
-Background work in slices: reading and writing are jobs for any thread, which open the files for
-themselves. Between the jobs, the caller's thread decides which rows stay.
+It is background work in slices. Reads and writes are jobs for any thread and use separate file
+descriptors. Between the jobs, the caller's thread decides which rows stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLICE_ROWS: Final = 1_024
 """Rows that are read at a time from each set."""
 RUN_ROWS_MAX: Final = 131_072
 RUN_BYTES_MAX: Final = 32 << 20
-"""A merged run is written once it has reached either: it is collected in memory."""
+"""A merged run is collected in memory, and written once it has reached one of these limits."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ def _read(
 
 
 def _next_slice(stack: RunStack, reader: OpenRuns, cursors: list[_Cursor]) -> RunRows | None:
-    """The next rows of all sets, by key; of rows with the same key, that of the newest set."""
+    """The next rows of all sets, by key. If several sets have a key, the newest one counts."""
     heads: list[tuple[Any, _Cursor, int]] = []
     bound: int | None = None
     for cursor in cursors:
