@@ -1,8 +1,8 @@
 """A broker inside a program: `delaylog.open(path)`, with a clock that tests may move.
 
-Read `node` first: the engine without an event loop. `calls` has each call as a coroutine, which
-`broker` drives for threads and `async_broker` for an event loop; `carrying` runs the handlers of
-`broker/calls`.
+Read `node` first: it runs the engine without a server's event loop. `calls` has each call as a
+coroutine, which `broker` runs for threads and `async_broker` for an event loop. `carrying` runs the
+handlers of `broker/calls`.
 """
 
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker

@@ -1,8 +1,8 @@
 """AsyncEmbeddedBroker: the embedded broker for event loops, with the methods of `AsyncClient`.
 
-It stands on the same node as the one for threads, not on that of a broker that serves: so a manual
-clock moves it too, and there is one way in which calls are decided. A call holds the lock only
-while it decides; for the disk, and for messages to come, it is awaited, and the loop goes on.
+It runs on an `EmbeddedNode`, like the broker for threads, and not on a server's node. So it works
+with a manual clock, and both decide calls in the same way. A call holds the broker's lock only
+while it decides. While it waits for the disk or for messages, it is suspended and the loop goes on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PENDING_MAX: Final = 10_000
-"""Sends under way for which `room` lets another one come; each is a task."""
+"""`room` waits while this many sends are in flight; each send is a task."""
 
 
 class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
-    """One folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
+    """A data folder, opened by `async with delaylog.open_async(path)`; it belongs to one loop."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
         super().__init__(opened)
@@ -45,16 +45,16 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         self._failures: list[BaseException] = []
 
     async def close(self) -> None:
-        """Stop consuming, then end: everything is on the disk, and the folder is free.
+        """Stop the workers, write everything to disk and release the folder.
 
-        SendFailed as of `flush`.
+        Raises SendFailed as `flush` does.
         """
         try:
             if not self._node.closed:
                 try:
                     await self.stop()
                 except BaseException:
-                    # What it says is what comes out of here; sends under way go on all the same.
+                    # This error is raised to the caller; sends in flight are finished first.
                     with suppress(SendFailed):
                         await self.flush()
                     raise
@@ -64,10 +64,12 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
             self._driver.close()
 
     async def advance(self, by: timedelta | None = None, **passed: float) -> int:
-        """Move a manual clock, as its own `advance` does, while the loop goes on."""
+        """Advance a manual clock, as `ManualClock.advance` does, without blocking the loop."""
         clock = self.clock
         if not isinstance(clock, ManualClock):
-            raise TypeError("only a ManualClock is moved; open the broker with clock=ManualClock()")
+            raise TypeError(
+                "only a ManualClock can be advanced: open the broker with clock=ManualClock()"
+            )
         return await asyncio.to_thread(clock.advance, by, **passed)  # type: ignore[arg-type]
 
     async def _run(self, steps: Steps[T]) -> T:
@@ -79,9 +81,9 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> EmbeddedSending:
-        """Hand one message over: await what is returned, or `flush()` after many.
+        """Begin to send one message. Await the result, or call `flush()` after many sends.
 
-        What can be judged without the broker is raised here.
+        Errors in the arguments are raised here.
         """
         steps = self._calls.send(topic, body, **fields)
         task = self._loop.create_task(self._run(steps))
@@ -93,7 +95,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     def _sent(self, sending: EmbeddedSending) -> None:
         self._sends.discard(sending)
         if sending.unseen is not None:
-            # Whoever awaits it learns of it in this turn of the loop, or has begun to.
+            # A task that awaits this send reads the failure first, in this turn of the loop.
             self._loop.call_soon(self._note_failure, sending)
 
     def _note_failure(self, sending: EmbeddedSending) -> None:
@@ -102,15 +104,16 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
             self._failures.append(failure)
 
     async def room(self) -> None:
-        """Wait until another send may be handed over: at once unless very many are under way."""
+        """Wait while the maximum number of sends is in flight."""
         while len(self._sends) >= PENDING_MAX:
             tasks = [sending.task for sending in self._sends]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all sends under way. SendFailed with what nobody has awaited.
+        """Wait for all sends in flight.
 
-        TimeoutError after `timeout_s`: it goes on.
+        Raises SendFailed with the failures that no caller has read, and TimeoutError after
+        `timeout_s`; the sends then go on.
         """
         async with asyncio.timeout(timeout_s):
             while self._sends:
@@ -131,5 +134,5 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
 
 
 if TYPE_CHECKING:
-    # What recipes and workers are written against.
+    # Checks the interface that recipes and workers use.
     _SURFACE: type[AsyncQueueClient] = AsyncEmbeddedBroker[Any]

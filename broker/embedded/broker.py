@@ -1,8 +1,9 @@
-"""EmbeddedBroker: a broker inside a program, on a folder, with the methods of `Client`.
+"""EmbeddedBroker: a broker inside a program, on a data folder, with the methods of `Client`.
 
-The engine, the files and the promises are those of `delaylog serve`: a folder that one has written
-the other serves. Any thread may call. A send, an ack or a change has been made as safe as the fsync
-dial says when its call returns, unless `wait=False`; `flush()` waits for all of those.
+The engine, the files and the promises are those of `delaylog serve`, and each can open a folder
+that the other has written. Any thread may call. When a send, an ack or a change returns, it is as
+durable as the `fsync` option says. With `wait=False` it returns earlier; `flush()` waits for all
+such calls.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ T = TypeVar("T")
 
 
 class EmbeddedBroker(BrokerCalls[ClockT]):
-    """One folder, opened by `delaylog.open`. Use it in `with`, or close it.
+    """A data folder, opened by `delaylog.open`. Use it in a `with` block, or close it.
 
-    Calls raise what those of `Client` raise (`delaylog.client.errors`), and ClosedError once it is
-    closed or its disk has failed.
+    Calls raise the errors of `Client` (`delaylog.client.errors`), and ClosedError once the broker
+    was closed or its disk has failed.
     """
 
     def __init__(self, opened: Opened[ClockT]) -> None:
@@ -40,12 +41,12 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         self._soon = SoonSendings(opened.node)
 
     def close(self) -> None:
-        """Stop consuming, then end: all is on the disk, whatever the dial, and the folder is free.
+        """Stop the workers, write everything to disk and release the folder.
 
-        SendFailed tells of sends of `send_soon` that failed and that nobody asked for.
+        Raises SendFailed with the failures of `send_soon` that no caller has read.
         """
         try:
-            # The threads of a fork's parent are not there, and what they hold is the parent's.
+            # A forked child has none of the parent's worker threads, and must not use its files.
             if not self._node.forked:
                 self.stop()
         finally:
@@ -67,7 +68,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         wait: bool = True,
         **fields: Unpack[SendKeywords],
     ) -> Sent:
-        """Send one message, due at a time, after a while, or now."""
+        """Send one message, due at a time, after a delay, or now."""
         return self._run(self._calls.send(topic, body, wait=wait, **fields))
 
     def send_soon(
@@ -75,17 +76,17 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
     ) -> SoonSending:
         """Send one message as `send` does, without waiting for the disk.
 
-        It stands in the log when this returns; `result()` of what it gives waits for the disk.
-        What can be judged without the broker is raised here, and refusals that nobody asks for are
-        raised by `flush()` or `close()`.
+        The message is appended to the log when this returns; `result()` of the returned object
+        waits for the disk. Errors in the arguments are raised here. Refusals that no caller has
+        read are raised by `flush()` or `close()`.
         """
         return self._soon.hand_over(self._calls.send(topic, body, wait=False, **fields))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait for all of `send_soon`, and all that was called with `wait=False`.
+        """Wait for all sends of `send_soon`, and for all calls with `wait=False`.
 
-        SendFailed tells of refusals of `send_soon` that nobody asked for. TimeoutError after
-        `timeout_s`: it goes on.
+        Raises SendFailed with refusals of `send_soon` that no caller has read, and TimeoutError
+        after `timeout_s`; the broker then goes on writing.
         """
         within(timeout_s, lambda: self._run(self._calls.flush()), "not everything was on the disk")
         failed = self._soon.take_unseen()
@@ -99,5 +100,5 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
 
 
 if TYPE_CHECKING:
-    # What recipes and workers are written against.
+    # Checks the interface that recipes and workers use.
     _SURFACE: type[QueueClient] = EmbeddedBroker[Any]

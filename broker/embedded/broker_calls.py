@@ -1,7 +1,7 @@
-"""The calls of an embedded broker: those of a client of one shard, which is this process.
+"""The calls of an embedded broker: those of a client with one shard, which is this process.
 
-What is made for every message goes straight to the engine (`calls`); everything else is what the
-clients have, on a link whose transport is the broker itself.
+Sends, receives and settles go straight to the engine (`calls`). All other calls are inherited from
+the client; their transport is the broker itself.
 
 Made from broker/embedded/async_broker_calls.py by `make twins`: change that one.
 """
@@ -48,14 +48,14 @@ log = logging.getLogger("delaylog.embedded")
 
 
 class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
-    """The calls; the class that inherits them carries them out."""
+    """The calls. A subclass defines how they are run."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
-        """Over a folder that was opened, and whose node runs."""
+        """`opened` = an open folder with a running node."""
         self._opened = opened
         self._node: EmbeddedNode = opened.node
         self.clock = opened.clock
-        """Its clock; a manual one is moved by `clock.advance(days=30)`."""
+        """The broker's clock; a `ManualClock` is moved by `clock.advance(days=30)`."""
         self._calls = EmbeddedCalls(opened.node, opened.namespace)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
@@ -63,11 +63,11 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
 
     @abstractmethod
     def _run(self, steps: Steps[T]) -> T:
-        """Carry a call out."""
+        """Run a call and return its answer."""
 
     @abstractmethod
     def close(self) -> None:
-        """Everything is on the disk, and the folder is free."""
+        """Write everything to disk and release the folder."""
 
     def __repr__(self) -> str:
         state = "closed" if self._node.closed else "open"
@@ -85,13 +85,13 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
         try:
             self.close()
         except ClientError:
-            # What went wrong inside says more than what it took along.
+            # The error inside the block is more important: this one may be its consequence.
             if error is None:
                 raise
-            log.exception("while leaving by an error")
+            log.exception("closing the broker failed after another error")
 
     def call(self, call: Call[T]) -> T:
-        """Carry out any call of the API (`delaylog.client.calls`)."""
+        """Run any call of the API (`delaylog.client.calls`)."""
         return self._run(self._calls.carry(call))
 
     # ------------------------------------------------------------------ send
@@ -104,13 +104,13 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
         wait: bool = True,
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
-        """Send all of them, or none where one is wrong; `defaults` are members as of `send`."""
+        """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
         return self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
 
     def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
     ) -> SendAnswer:
-        """Send columns as `client.bulk.encode_send` takes them; without a time they are due now."""
+        """Send the columns of `client.wire.bulk.encode_send`; without a time they are due now."""
         return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
 
     # ------------------------------------------------------------------ receive and settle
@@ -118,17 +118,18 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, all under one lease.
 
-        With `wait_ms` it waits for one: of real time, also under a manual clock; there it returns
-        too when so much of that clock's time has passed. A task that is cancelled has taken
-        nothing, or given back what had come.
+        It waits up to `wait_ms` of real time for a message; a manual clock that advances by as much
+        ends the wait too. A cancelled call keeps no messages: those that it had leased are given
+        back.
         """
-        # The broker looks at the tags themselves, so `exact_tags` asks for nothing more.
+        # The broker compares the tags themselves, so `exact_tags` needs no further check.
         wanted, how_much = Wanted.split(topic, asked)
         return (self._receive(wanted, **how_much)).messages()
 
     def receive_columns(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> MessageBatch:
-        """The same as columns, up to 1,000 messages where `max` does not say it: nothing is made
-        for each message. It is settled as a whole.
+        """Receive as columns, without an object for each message; `max` is 1,000 by default.
+
+        The batch is settled as a whole.
         """
         wanted, how_much = Wanted.split(topic, {"max": 1_000, **asked})
         return self._receive(wanted, **how_much)
@@ -137,34 +138,34 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
     def _receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> MessageBatch:
-        """Lease what is ready, or wait for it."""
+        """Lease ready messages, or wait for some."""
 
     def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
-        """They are done with; a result for each."""
+        """End the messages; return a result for each."""
         return self._run(self._calls.settle("ack", messages, wait=wait))
 
     def nack(
         self, messages: ToSettle, *, delay_ms: int | None = None, wait: bool = True
     ) -> list[Settled]:
-        """They come again after a while; None = the topic's backoff."""
+        """Return the messages, due again after `delay_ms`; None = after the topic's backoff."""
         return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
 
     def extend(self, messages: ToSettle, *, lease_ms: int, wait: bool = True) -> list[Settled]:
-        """They are held so long from now; 0 gives them back."""
+        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
         return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
 
 
 class Direct:
-    """Carries calls where the broker is in this process: no connection."""
+    """The transport of calls to a broker in this process, without a connection."""
 
     def __init__(self, broker: BrokerCalls[Any]) -> None:
         self._broker = broker
 
     def open(self) -> None:
-        """There is nothing to open."""
+        """Do nothing: there is no connection."""
 
     def carry(self, call: Call[T], **_: object) -> T:
         return self._broker.call(call)
 
     def close(self) -> None:
-        """There is no connection; the broker goes on."""
+        """Do nothing: the broker stays open."""

@@ -1,7 +1,7 @@
-"""The calls that are made for every message, as coroutines that `driving` runs.
+"""Sends, receives and settles of an embedded broker, as coroutines that `waits/driving.py` runs.
 
-Names, arguments, results and exceptions are those of `Client`. All others go to the handlers of the
-API (`carrying`), so each call has one implementation.
+Names, arguments, results and exceptions are those of `Client`. All other calls go to the handlers
+of the API (`carrying`), so each call has one implementation.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class EmbeddedCalls:
         self.places = Places(namespace)
         nothing: dict[str, Any] = {}
         self._last_receive = (nothing, parse_receive(nothing, node.engine.limits))
-        """The members of one, and what they mean."""
+        """The members of the last receive, and the call parsed from them."""
 
     # ------------------------------------------------------------------ send
 
     def send(
         self, topic: str, body: bytes | str, *, wait: bool = True, **fields: Unpack[SendKeywords]
     ) -> Steps[Sent]:
-        """One message. What can be judged without the broker is judged at once."""
+        """Send one message. The arguments are checked at once, before the coroutine runs."""
         return self._send_one(
             hot.checked_key(self.namespace, topic), make_row(body, **fields), wait
         )
@@ -66,7 +66,7 @@ class EmbeddedCalls:
         wait: bool = True,
         **defaults: Unpack[SendKeywords],
     ) -> Steps[list[Sent]]:
-        """Many messages: all of them, or none where one is wrong."""
+        """Send many messages: all of them, or none if one is refused."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
         rows = [row_of(message, defaults) for message in messages]
@@ -75,7 +75,7 @@ class EmbeddedCalls:
     def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
     ) -> Steps[SendAnswer]:
-        """Many messages as columns, one frame."""
+        """Send many messages as columns, in one frame."""
         if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
             columns["delay_ms"] = 0
         wire = encode_send(bodies, **columns)
@@ -86,7 +86,7 @@ class EmbeddedCalls:
     async def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
     ) -> MessageBatch:
-        """Lease what is ready, or wait for it."""
+        """Lease ready messages, or wait for some."""
         members = {
             "max": max,
             "wait_ms": wait_ms,
@@ -101,9 +101,9 @@ class EmbeddedCalls:
         return MessageBatch(columns, wanted.topic, wanted.group)
 
     def _parsed(self, members: dict[str, Any]) -> ReceiveCall:
-        """What a receive asks for: most ask for the same as the one before. Raises Problem."""
+        """Parse a receive, or return the last one if it had the same members. Raises Problem."""
         last, call = self._last_receive
-        # Types first: True is 1 to a comparison, and nothing to ask for.
+        # Compare types too: True equals 1, but is not a valid number.
         if list(map(type, members.values())) != list(map(type, last.values())) or members != last:
             call = parse_receive(members, self.node.engine.limits)
             self._last_receive = (members, call)
@@ -118,14 +118,14 @@ class EmbeddedCalls:
         lease_ms: int | None = None,
         wait: bool = True,
     ) -> Steps[list[Settled]]:
-        """ack, nack or extend."""
+        """Ack, nack or extend messages."""
         wanted, parts = Settling(verb, delay_ms, lease_ms), hot.shares_of(messages)
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 
     async def flush(self) -> None:
-        """Everything that was appended so far is as safe as the dial says."""
+        """Wait until everything appended so far is as durable as the fsync option says."""
         await self.node.durable(self.node.engine.state.position)
 
     def carry(self, call: Call[T]) -> Steps[T]:
-        """Any call of the API."""
+        """Run any call of the API by its handler."""
         return carry(self.node, call)

@@ -18,7 +18,7 @@ Decoded = TypeVar("Decoded")
 
 
 async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
-    """Carry a call out. Raises Problem, or the errors of the engine and of storage."""
+    """Run a call. Raises Problem, or the errors of the engine and of storage."""
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
     headers = {

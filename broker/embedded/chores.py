@@ -41,7 +41,7 @@ class Node(Host, Protocol):
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for the lock. No lock."""
+        """Whether a caller waits for the lock. No lock."""
 
     def run_due(self) -> None:
         """Release what is due by now."""
@@ -50,7 +50,7 @@ class Node(Host, Protocol):
         """Publish what is committed."""
 
     def fail(self, error: BaseException) -> None:
-        """Answer nothing from here on."""
+        """Refuse all further calls."""
 
 
 class ChoreRunner:
@@ -111,12 +111,12 @@ class ChoreRunner:
             try:
                 busy = self._round()
             except Exception as error:
-                log.critical("the embedded broker stops", exc_info=error)
+                log.critical("an error stops the embedded broker", exc_info=error)
                 with node.lock:
                     node.fail(error)
                 return
             if busy:
-                # A released lock goes to a running thread: let the waiting ones run.
+                # This running thread would take the lock again first: let a waiting one have it.
                 sleep(0.0002 if node.wanted else 0)
             else:
                 self._wake.wait(TICK_MS / 1000)

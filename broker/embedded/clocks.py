@@ -1,9 +1,9 @@
-"""Clocks of an embedded broker: the wall clock, and one that only the program moves.
+"""Clocks of an embedded broker: the wall clock, and a manual clock that only the program moves.
 
-A broker asks its clock for the time and never waits for it. A clock that is moved by hand stops on
-the way only where the moment itself has consequences: a lease that ends begins a backoff there, at
-its deadline (to 50 ms). Messages need no stop: nobody can ask before the clock has arrived, and
-then they are handed out in the order of their times, as after a night in which a machine slept.
+A broker reads its clock and never waits for it. When a manual clock advances, it stops on the way
+only where the time itself matters: an expired lease begins its backoff at its deadline (to 50 ms).
+Due messages need no stop: no consumer can ask before the clock has arrived. Then they are delivered
+in the order of their due times, as after a machine has slept.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from delaylog.broker.host.clock import BrokerClock
 START_MS: Final = 1_767_225_600_000
 """Default start of a manual clock: the beginning of 2026 (UTC)."""
 _MS_MAX: Final = 253_402_300_799_000
-"""The end of the year 9999: what a datetime can say."""
+"""The end of the year 9999, which is the greatest `datetime`."""
 _TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="
 
 
 class Clock(Protocol):
-    """What an embedded broker needs of a clock: that of a broker that serves, or one like it."""
+    """The clock of an embedded broker: a server's `BrokerClock`, or one with these members."""
 
     steps: int
 
     def now_ms(self) -> int:
-        """The time, in ms since 1970; never less than before, but for `accept`."""
+        """The time in ms since 1970. It goes back only by `accept`."""
 
     def hold_from(self, ms: int) -> None:
-        """The time has been this already: an earlier life of the folder said so."""
+        """Do not go below `ms`, the time of an earlier run on the same folder."""
 
     @property
     def wall_ms(self) -> int:
-        """Wall time, where there is one."""
+        """The time of the wall clock."""
 
     @property
     def held_ms(self) -> int:
-        """By how much the time stands ahead of the wall's."""
+        """How far this clock is ahead of the wall clock."""
 
     def accept(self) -> int:
-        """Go back to wall time; returns by how much the time changed (0, or negative)."""
+        """Go back to the wall clock's time; return the change in ms (0 or negative)."""
 
 
 class WallClock(BrokerClock):
-    """Real time, as `delaylog serve` takes it: it holds while the wall clock was set back."""
+    """Real time, as in `delaylog serve`: it stands still after the wall clock is set back."""
 
 
 class Moved(Protocol):
-    """A broker, as its clock sees it."""
+    """The methods of a broker that a manual clock calls."""
 
     def next_stop_ms(self) -> int | None:
-        """The next moment that must not be passed over; None if there is none."""
+        """The next time at which the clock has to stop, or None."""
 
     def clock_moved(self) -> None:
-        """The time is another one: do everything that is due by now."""
+        """Do everything that is due by the clock's new time."""
 
 
 class ManualClock:
-    """Time that stands still until it is moved. Several brokers may share one.
+    """A clock that stands still until the program moves it. Several brokers may share it.
 
-    Threads may read it while another moves it; two that move it take turns.
+    Any thread may read or move it. Moves are made one after another.
     """
 
     def __init__(self, start: int | datetime = START_MS) -> None:
@@ -72,7 +72,7 @@ class ManualClock:
         self.steps = 0
 
     def now_ms(self) -> int:
-        """The time."""
+        """The time in ms since 1970."""
         return self._now_ms
 
     @property
@@ -84,20 +84,20 @@ class ManualClock:
 
     @property
     def wall_ms(self) -> int:
-        """There is no other time than this."""
+        """The same time: a manual clock has no wall clock."""
         return self._now_ms
 
     @property
     def held_ms(self) -> int:
-        """It is never ahead of itself."""
+        """Always 0: there is no wall clock to be ahead of."""
         return 0
 
     def accept(self) -> int:
-        """There is nothing to go back to."""
+        """Return 0: there is no wall clock to go back to."""
         return 0
 
     def hold_from(self, ms: int) -> None:
-        """Go on from a later time that a folder has seen already, with the other brokers."""
+        """Move to `ms`, the time of an earlier run on a folder, if that is later."""
         with self._moving:
             if ms > self._now_ms:
                 self._move(ms)
@@ -112,14 +112,14 @@ class ManualClock:
         seconds: float = 0,
         ms: int = 0,
     ) -> int:
-        """Let so much time pass, all of it together; returns the new time in ms.
+        """Advance by the sum of the arguments; return the new time in ms.
 
-        When this returns its brokers have done all that became due. Raises ValueError for time
-        that would run backwards, or that is not whole milliseconds, TypeError for what is no time.
+        When this returns, the brokers have done everything that became due. Raises ValueError for a
+        sum that is negative or not whole milliseconds, and TypeError for what is not a duration.
         """
         for given in (days, hours, minutes, seconds, ms):
             if not isinstance(given, (int, float)) or isinstance(given, bool):
-                raise TypeError(f"{_TAKEN}; {given!r} is no number")
+                raise TypeError(f"{_TAKEN}; {given!r} is not a number")
         if by is not None and not isinstance(by, timedelta):
             raise TypeError(f"{_TAKEN}, not {by!r}")
         passed = timedelta(
@@ -131,33 +131,34 @@ class ManualClock:
             return self._move(self._now_ms + passed // timedelta(milliseconds=1))
 
     def set(self, moment: int | datetime) -> int:
-        """Let time pass until a moment; returns it in ms. Raises ValueError for a past one."""
+        """Advance to a time; return it in ms. Raises ValueError for a past time."""
         target_ms = moment_ms(moment)
         with self._moving:
             return self._move(target_ms)
 
     def attach(self, broker: Moved) -> None:
-        """Move this broker along from now on."""
+        """Notify this broker of every move from now on."""
         with self._moving:
-            # The clock may have been moved while the broker began. One that fails at that is not
-            # moved along: it would stop the clock for all others.
+            # The clock may have moved while the broker was opened. A broker that fails here is not
+            # attached: it would stop the clock for all others.
             broker.clock_moved()
             self._brokers.append(broker)
 
     def detach(self, broker: Moved) -> None:
-        """It is to be closed; who moves the clock just now ends that first."""
+        """Stop notifying a broker that is being closed, after a move in progress."""
         with self._moving:
             self._brokers.remove(broker)
 
     def _move(self, target_ms: int) -> int:
         if target_ms < self._now_ms:
             raise ValueError(
-                f"time does not run backwards: it is {self._now_ms}, and {target_ms} was asked for"
+                f"time does not run backwards: the clock is at {self._now_ms} ms, and cannot go to "
+                f"{target_ms} ms"
             )
         if target_ms > _MS_MAX:
-            raise ValueError(f"{target_ms} ms lie behind the year 9999")
+            raise ValueError(f"{target_ms} ms is after the year 9999")
         while (stop_ms := self._next_stop_ms()) is not None and stop_ms <= target_ms:
-            assert stop_ms > self._now_ms, "a broker leaves nothing that is due"
+            assert stop_ms > self._now_ms, "a broker has done everything that was due"
             self._set(stop_ms)
         self._set(target_ms)
         return target_ms
@@ -173,13 +174,13 @@ class ManualClock:
 
 
 def moment_ms(moment: int | datetime) -> int:
-    """A moment in ms since 1970. Raises ValueError, TypeError saying what one is."""
+    """Convert a time to ms since 1970. Raises ValueError, TypeError."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone: give it one, such as datetime.UTC")
         return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
     if not isinstance(moment, int) or isinstance(moment, bool):
-        raise TypeError(f"a moment is whole ms since 1970, or a datetime, not {moment!r}")
+        raise TypeError(f"a time is an integer of ms since 1970, or a datetime, not {moment!r}")
     if not 0 <= moment <= _MS_MAX:
-        raise ValueError(f"a moment lies from 0 to {_MS_MAX} ms since 1970, not at {moment}")
+        raise ValueError(f"a time is from 0 to {_MS_MAX} ms since 1970, not {moment}")
     return moment

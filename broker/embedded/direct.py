@@ -1,4 +1,4 @@
-"""The calls that a server merges, one by one: a thread's call has a turn of its own."""
+"""Sends, receives and settles, one call at a time. A server merges those of a turn instead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DirectSends:
     async def send(
         self, key: TopicKey, part: Part, acks: Acks | None = None
     ) -> tuple[SendResult, int]:
-        """Send one caller's part; the result, and its first row in that."""
+        """Send one caller's part; return the result, and the first row of the part in it: 0."""
         node = self._node
         if node.crowded:
             await node.room()
@@ -44,9 +44,9 @@ class DirectReceives:
         self._node = node
 
     async def receive(self, key: TopicKey, call: ReceiveCall) -> Looked:
-        """Lease what is ready. The lease is in the file when this returns."""
+        """Lease ready messages. The lease is in the log file when this returns."""
         node = self._node
-        # Who asks turns the wheel.
+        # A receive turns the wheel.
         node.run_due()
         found = lease(node, key, call, [call.count_max])
         if not found:
@@ -57,7 +57,7 @@ class DirectReceives:
 
 
 class DirectSettles:
-    """What is settled."""
+    """Acks, nacks and extensions."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -65,7 +65,7 @@ class DirectSettles:
     async def settle(
         self, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts]
     ) -> list[Settlement]:
-        """Settle messages of several leases; an outcome for each, once the log is durable."""
+        """Settle messages of several leases; return an outcome for each once the log is durable."""
         node = self._node
         settled = outcomes(node, key, wanted, receipts)
         node.wake_ready()
@@ -74,7 +74,7 @@ class DirectSettles:
 
 
 class DirectTurn:
-    """In place of a server's `Turn`."""
+    """Replaces a server's `Turn`."""
 
     def __init__(self, node: Node) -> None:
         self.sends = DirectSends(node)

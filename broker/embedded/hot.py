@@ -1,7 +1,7 @@
-"""The calls that are made for every message: send, receive and settle, without a request between.
+"""The hot path of an embedded broker: send, receive and settle, without building a request.
 
-They judge by what clients judge by before they send (`make_row`) and brokers when they are asked
-(the bulk codec, the engine), and go from the caller's columns to the engine's.
+Arguments are checked by the code of clients (`make_row`) and of servers (the bulk codec, the
+engine). The caller's columns are passed on to the engine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from delaylog.storage.messages.batch import decode_send
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:
-    """The place of a topic. Raises TypeError, ValueError, as a client does."""
+    """(namespace, topic), after a check of the topic. Raises TypeError, ValueError as a client."""
     check_topic(topic)
     return namespace, topic
 
@@ -49,9 +49,9 @@ def checked_key(namespace: str, topic: str) -> TopicKey:
 async def send_rows(
     node: EmbeddedNode, key: TopicKey, rows: Sequence[Row], *, wait: bool = True
 ) -> list[Sent]:
-    """Messages, all of them or, where one is refused, none.
+    """Send messages: all of them, or none if one is refused.
 
-    They become one frame for each run of messages with the same `merge`. Raises EngineError.
+    Each run of messages with the same `merge` becomes a frame. Raises EngineError.
     """
     engine, limits = node.engine, node.engine.limits
     if engine.housekeeping.crowded():
@@ -78,7 +78,7 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
     body, kind, time_ms, members = row
     relative, merge = is_relative(kind), merge_of(kind)
     if relative and time_ms > horizon_ms:
-        # The engine judges sums; what is near the largest number has none that a column holds.
+        # The engine checks now + delay, which would overflow a column for a huge delay.
         detail = f"delay_ms is over the horizon of {horizon_ms} ms"
         raise BadRequestError(detail, field="delay_ms", item=item)
     return Single(body, time_ms, relative, members, merge)
@@ -99,7 +99,7 @@ def _sent(singles: list[Single], result: SendResult) -> Iterator[Sent]:
 async def send_wire(
     node: EmbeddedNode, key: TopicKey, wire: bytes, *, wait: bool = True
 ) -> SendAnswer:
-    """A bulk body as one frame. Raises BatchError, EngineError."""
+    """Send a bulk body as one frame. Raises BatchError, EngineError."""
     engine = node.engine
     if len(wire) > engine.limits.request_bytes_max:
         raise Problem("too_large", f"a batch has at most {engine.limits.request_bytes_max} bytes")
@@ -118,7 +118,7 @@ async def send_wire(
 
 
 async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
-    """Wait for what was appended; without `wait` somebody else may see to it."""
+    """Wait until everything appended is safe; without `wait`, only request the commit."""
     position = node.engine.state.position
     await (Safe(position) if wait else Begun(position))
 
@@ -127,9 +127,9 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 
 
 async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
-    """Lease what is ready, or wait for it; empty when nothing came."""
+    """Lease ready messages, or wait for some; the batch is empty if none came."""
     delivery = await hand_out(as_host(node), key, call) or NOTHING
-    # The lease may have the very same array: nobody else may change it.
+    # The lease may share this array, so the caller must not change it.
     delivery.origins.flags.writeable = False
     return received(bulk_fields(delivery, COLUMNS, node.clock.now_ms()), delivery.count)
 
@@ -138,11 +138,11 @@ async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) ->
 
 
 ToSettle: TypeAlias = Message | Iterable[Message] | MessageBatch
-"""What is settled: a message, messages of any receives, or all of one receive."""
+"""Messages to settle: a message, messages of any receives, or the batch of one receive."""
 
 
 def shares_of(messages: ToSettle) -> list[Share]:
-    """The messages by the batch that they came in. Raises TypeError."""
+    """Group messages by the batch that they were received in. Raises TypeError."""
     if not isinstance(messages, MessageBatch):
         return shares(listed(messages))
     rows = range(messages.columns.n)
@@ -157,7 +157,7 @@ async def settle(
     *,
     wait: bool = True,
 ) -> list[Settled]:
-    """End, give back or keep messages; a result for each, in their order. Raises Problem."""
+    """Ack, nack or extend messages; return a result for each, in their order. Raises Problem."""
     limits, lease_ms = node.engine.limits, wanted.lease_ms
     members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
     BACK_MS.take(members, limits)

@@ -1,6 +1,7 @@
-"""The embedded nodes of this process: no folder is opened twice, and a fork's child lets go of all.
+"""The embedded nodes of this process: no folder is opened twice, and a forked child uses none.
 
-The child has the parent's memory and none of its threads, and two that write a folder ruin it.
+A forked child has the parent's memory but none of its threads, and two processes that write one
+folder would damage it.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from delaylog.broker.engine.engine import Engine
 
 
 class Forkable(Protocol):
-    """A node that a fork's child has and must not use."""
+    """A node that a forked child inherits and must not use."""
 
     engine: Engine
     closed: bool
 
     def begin_forked(self) -> None:
-        """Let go of everything: this is the child."""
+        """Mark the node closed: this is the forked child."""
 
 
 _nodes: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def register(node: Forkable) -> None:
-    """A node has a folder of this process."""
+    """Register a node that has opened a folder."""
     _nodes.add(node)
 
 
 def is_open_here(folder: str) -> bool:
-    """Whether a broker of this very process has the folder."""
+    """Whether a broker of this process has opened the folder."""
     return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.closed)
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two paths name one folder; one that was removed under its broker is no other's."""
+    """Whether two paths name the same folder; a removed folder is not the same as any other."""
     try:
         return os.path.samefile(one, other)
     except FileNotFoundError:

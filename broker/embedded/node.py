@@ -1,9 +1,9 @@
-"""The node of an embedded broker: an engine, its clock, one lock, and the waiters for news.
+"""The node of an embedded broker: an engine, its clock, one lock, and the calls that wait for news.
 
-Everything is decided under the lock, on the calling thread. Handlers of `broker/calls` use it as
-they use `broker.node.Node`, so both answer a call alike; what the handlers await is a `Step`, which
-the driver of the coroutine carries out. With a running clock a thread does the upkeep; with a
-manual clock the thread that moved it, or that called, does all of it.
+All decisions are made under the lock, on the calling thread. Handlers of `broker/calls` use this
+node like a server's `Node`, so both answer a call alike. What the handlers await is a `Step`, which
+the driver of the coroutine (`waits/driving.py`) carries out. With a wall clock a thread does the
+upkeep. With a manual clock the thread that moves the clock, or makes a call, does it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
 
 _TURNS_MAX: Final = 64
-"""Slices of releases that one call makes before it goes on; the next one makes more."""
+"""Most slices of releases that one call runs; the next call runs more."""
 
 
 class EmbeddedNode:
-    """Runs an engine for threads. Methods need the lock (`held`) but where it is said."""
+    """Runs an engine for threads. Methods need the lock (`held`), unless "No lock" is stated."""
 
     suspended = False
     machine = REAL
@@ -52,7 +52,7 @@ class EmbeddedNode:
         self.waiters = Waiting(self.tell_news)
         self.turn = DirectTurn(as_host(self))
         self.manual = isinstance(clock, ManualClock)
-        """The clock stands still: nothing happens but in somebody's turn."""
+        """Whether the clock is manual: then only calls and moves of the clock do any work."""
         self.lock = threading.Lock()
         self._news = threading.Condition(self.lock)
         self._callers: set[int] = set()
@@ -71,10 +71,10 @@ class EmbeddedNode:
         register(self)
 
     def start(self) -> None:
-        """Stand the reserve and do what is due; then look after things from now on. No lock."""
+        """Create the reserve, do everything that is due, and start the upkeep thread. No lock."""
         with self.held():
             if self.manual:
-                # A first message is no reason for one: a day of the clock has to pass.
+                # Count from now: the first checkpoint is due after a day of this clock.
                 self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
             self.engine.create_reserve()
             self.run_due()
@@ -84,7 +84,7 @@ class EmbeddedNode:
             self.chores.start()
 
     def _retention_held(self) -> bool:
-        # Messages come before backups, as in a broker that serves.
+        # As in a server, space for messages has priority over a backup that holds files.
         enough = self.free_bytes() >= 2 * self.engine.limits.disk_reserve_bytes
         return enough and retention_held(self.engine.folder)
 
@@ -92,7 +92,7 @@ class EmbeddedNode:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock: upkeep lets callers go first. Raises ClosedError."""
+        """Hold the lock; upkeep lets callers have it first. Raises ClosedError."""
         self.enter()
         try:
             yield
@@ -100,7 +100,7 @@ class EmbeddedNode:
             self.lock.release()
 
     def enter(self) -> None:
-        """Take the lock; `lock.release()` gives it back. Raises ClosedError: it was not taken."""
+        """Take the lock, for `lock.release()` to release. Raises ClosedError, without the lock."""
         if not self.lock.acquire(blocking=False):
             mine = threading.get_ident()
             self._callers.add(mine)
@@ -112,26 +112,27 @@ class EmbeddedNode:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for the lock. No lock."""
+        """Whether a caller waits for the lock. No lock."""
         return bool(self._callers)
 
     def fail(self, error: BaseException) -> None:
-        """The disk or the state cannot be trusted any more: nothing is answered from here on."""
+        """Refuse all further calls: the disk or the state in memory cannot be trusted any more."""
         self._failure = self._failure or error
         self.tell_news()
 
     # ------------------------------------------------------------------ the turn
 
     def run_due(self, *, unpaced: bool = False) -> None:  # noqa: ARG002 (the node's form)
-        """Release what is due by now and tell who waits for it."""
+        """Release due messages and wake the calls that wait for them."""
         now_ms = self.clock.now_ms()
         if self.engine.state.exposures:
-            # Whoever committed a send may not have come to show it; its sender knows it is safe.
+            # The thread that committed a send may not have shown it to the wheel yet, although the
+            # sender has its answer.
             self.show_committed(now_ms)
         self.run_due_by(now_ms)
 
     def run_due_by(self, now_ms: int) -> None:
-        """The same for who has just looked at the clock."""
+        """The same, for a caller that has just read the clock."""
         if self.manual:
             self.chores.run_all()
         else:
@@ -148,7 +149,7 @@ class EmbeddedNode:
         self.wake_ready()
 
     def next_stop_ms(self) -> int | None:
-        """Where a manual clock has to stop: what ends by then leaves a time behind. No lock."""
+        """The next expiry, at which a manual clock has to stop: its time is recorded. No lock."""
         with self.held():
             state = self.engine.state
             ends = (
@@ -159,60 +160,60 @@ class EmbeddedNode:
             return min((end for end in ends if end is not None), default=None)
 
     def clock_moved(self) -> None:
-        """A manual clock shows another time. No lock."""
+        """Do everything that is due after a move of a manual clock. No lock."""
         with self.held():
             self.run_due()
-            # Whoever waits may have waited for the time itself.
+            # A call may also wait for the time itself.
             self.tell_news()
 
     def _clock_jumped(self, jump_ms: int) -> None:
-        # Found by somebody who asks for the time, and so has the lock.
+        # The caller has read the clock, so it holds the lock.
         self.engine.jump_ahead(jump_ms, self.clock.now_ms())
         self.commits.kick()
 
     def _committed(self) -> None:
-        """The log got further: what lies below may be handed out. No lock."""
+        """Show newly committed frames to the wheel and release due messages. No lock."""
         with self.lock:
             if self.closed or self._failure is not None:
                 return
-            # What went wrong is known to the node, and none of this thread's affair.
+            # The node has recorded an error; it must not end the thread that commits.
             with suppress(Exception):
-                self._hand_out()
+                self._release_committed()
 
     def written(self, position: int) -> bool:
-        """Have the log safe up to there in this turn, where a write does that; False where not.
+        """Make the log safe up to `position`, if a write is enough for that; return whether it is.
 
-        What is committed by it may be handed out.
+        Then show the newly committed frames to the wheel, and release due messages.
         """
         if not self.commits.write(position):
             return False
         if not self.manual and not self.engine.state.exposures:
             self.wake_ready()
         else:
-            self._hand_out()
+            self._release_committed()
         return True
 
-    def _hand_out(self) -> None:
-        """Show what is committed and release what is due; an error of that ends the node."""
+    def _release_committed(self) -> None:
+        """Show committed frames to the wheel and release due messages; an error ends the node."""
         try:
             now_ms = self.clock.now_ms()
             self.show_committed(now_ms)
             self.run_due_by(now_ms)
         except ClosedError:
-            # It waited for a full disk, and is being closed.
+            # The broker was closed while this call waited for space on a full disk.
             raise
         except BaseException as error:
             self.fail(error)
             raise
 
     def show_committed(self, now_ms: int | None = None) -> None:
-        """Show the wheel what is safe by now, which is `now_ms` if it was just looked at."""
+        """Show committed frames to the wheel; `now_ms` = the time, if it was just read."""
         self.engine.commit(
             self.commits.position(), self.clock.now_ms() if now_ms is None else now_ms
         )
 
     def wake_ready(self) -> None:
-        """Tell who waits that something came to be ready, or that a group has gone."""
+        """Wake waiting calls if messages became ready or a group was dropped."""
         state = self.engine.state
         if state.marks.newly_ready or state.marks.dropped:
             state.marks.newly_ready.clear()
@@ -220,7 +221,7 @@ class EmbeddedNode:
             self.tell_news()
 
     def tell_news(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiting calls, which then check again."""
         self._news.notify_all()
         for listener in self._listeners:
             listener()
@@ -228,7 +229,7 @@ class EmbeddedNode:
     # ------------------------------------------------------------------ waiting for news
 
     def seconds_to_wait(self, seconds: float) -> float:
-        """How long to wait for news: the wheel has to be turned by somebody."""
+        """How long to wait for news: until the wheel is due, as the waiting call turns it."""
         if self.manual:
             return seconds
         wake_ms = self.engine.next_wake_ms()
@@ -237,58 +238,58 @@ class EmbeddedNode:
         return min(seconds, max(wake_ms - self.clock.now_ms(), 1) / 1000)
 
     def wait_for_news(self, seconds: float) -> None:
-        """Let go of the lock until there is news, or the time is up."""
+        """Release the lock until there is news, or `seconds` have passed."""
         self._news.wait(self.seconds_to_wait(seconds))
         if self.closed or self._failure is not None:
             raise why_closed(self._failure, forked=self.forked)
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this at any news, under the lock, on whatever thread."""
+        """Call `listener` at any news, under the lock, on any thread."""
         self._listeners.add(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Not any more."""
+        """Stop calling `listener`."""
         self._listeners.discard(listener)
 
     # ------------------------------------------------------------------ what handlers ask for
 
     @property
     def stopping(self) -> bool:
-        """Whether it is on its way out."""
+        """Whether the broker is closed or being closed."""
         return self.closed
 
     def state_ms(self) -> int:
-        """The time of what the engine holds."""
+        """Time of the engine's state."""
         return self.clock.now_ms()
 
     def when_durable(self, position: int, call: Told) -> None:
-        """Call back once the log is safe up to there, at once if it is; on any thread."""
+        """Call `call` once the log is safe up to `position`, at once if it is; on any thread."""
         self.commits.tell(position, call)
 
     async def durable(self, position: int) -> None:
-        """Wait until the log is safe up to there."""
+        """Wait until the log is safe up to `position`."""
         await Safe(position)
 
     async def run(self, work: Work) -> None:
-        """Run work in slices to its end; its errors are the caller's."""
+        """Run work in slices to its end; raise its errors."""
         await drive(work, now=self.machine.steady_s, pause=Pause, committed=self._synced, done=Job)
 
     async def _synced(self, _seconds: float) -> None:
-        # Work waits for the log, whoever would have committed that.
+        # The work waits for the log: sync it now instead of waiting for another thread.
         await Job(self.commits.sync)
         self.show_committed()
 
     async def room(self) -> None:
-        """Wait while the tails hold more than the splitter has to catch up with."""
+        """Wait while the tails in memory are at their limit, until the splitter has caught up."""
         while self.engine.housekeeping.crowded():
             await self._catch_up()
 
     async def turn_for_large(self) -> None:
-        """Wait for room alone: threads take turns by the lock."""
+        """Wait for room only: the lock already lets threads take turns."""
         await self.room()
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
-        """Wait while changes leave more in memory than gets written; `rows` = rows, too."""
+        """Wait while the memory of changed states is at its limit; `rows` = that of tails, too."""
         while self.engine.housekeeping.crowded_by_changes(rows=rows) and not self.refusing_sends:
             await self._catch_up()
 
@@ -314,23 +315,23 @@ class EmbeddedNode:
         return self.space.refusing_sends
 
     def appended(self) -> None:
-        """Frames were appended: somebody commits them."""
+        """Have appended frames committed."""
         self.commits.kick()
 
     def kick_dispatch(self) -> None:
-        """Release what is due."""
+        """Release due messages."""
         self.run_due()
 
     def kick_jobs(self) -> None:
-        """A job was begun: see to it."""
+        """Have a new job run."""
         self.chores.kick()
 
     def kick_publish(self) -> None:
-        """A transaction was committed: bring its rows in."""
+        """Have the rows of a committed transaction published."""
         self.chores.kick()
 
     async def accept_clock(self) -> int:
-        """Go back to wall time after it was set back; returns by how much (0, or negative ms)."""
+        """Go back to wall time after it was set back; return the change in ms (0 or negative)."""
         step_ms = self.clock.accept()
         if step_ms:
             self.engine.set_back(step_ms, self.clock.now_ms())
@@ -339,28 +340,28 @@ class EmbeddedNode:
         return step_ms
 
     def seconds_left(self, until_s: float, until_ms: int) -> float:
-        """How long a call may wait yet; a manual clock that went so far ends a wait, too."""
+        """How long a call may still wait. A manual clock that reaches `until_ms` ends the wait."""
         if self.manual and self.clock.now_ms() >= until_ms:
             return 0.0
         return until_s - monotonic()
 
     async def pause(self, seconds: float = 0.0) -> None:
-        """Let others have their turn, for so long."""
+        """Let other calls run for `seconds`."""
         await Pause(seconds)
 
     def write_through(self) -> bool:
-        """Write what is appended now, without waiting for its fsync; False if that must wait."""
+        """Write appended frames now, without a sync; False if another thread is writing."""
         return self.engine.state.log.write_pending(wait=False)
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Everything appended is on the disk, and one last checkpoint. No lock.
+        """Write everything appended to disk, take a last checkpoint, and close the engine. No lock.
 
-        A broker that has failed is only let go of: its log has everything that was answered. A fork
-        leaves everything to the process that opened it.
+        After a failure the engine is closed without these: its log has everything that was
+        answered. In a forked child this does nothing.
         """
-        # Whoever waits for a full disk under the lock would keep it for ever.
+        # A call that waits for space on a full disk under the lock would keep the lock for ever.
         self.commits.end_waits(ClosedError("this broker is closed: open its folder again"))
         with self.lock:
             if self.closed:
@@ -377,22 +378,22 @@ class EmbeddedNode:
                 self.engine.close()
 
     def give_up(self, error: BaseException) -> None:
-        """Let go of everything without a checkpoint: the folder may be opened again. No lock."""
+        """Close without a checkpoint, after an error at the start. No lock."""
         with self.lock:
             self.fail(error)
         self.close()
 
     def begin_forked(self) -> None:
-        """In a forked child: the folder is the parent's, and two that write it would ruin it."""
-        # Another thread of the parent may have had the lock, and is not there to give it back.
+        """Mark the node closed in a forked child: only the parent may write the folder."""
+        # Another thread of the parent may have held the lock. It does not exist here.
         self.lock = threading.Lock()
         self._news = threading.Condition(self.lock)
         self.forked = self.closed = True
 
 
 def as_host(node: EmbeddedNode) -> ServingNode:
-    """The node as handlers of `broker/calls` see it.
+    """The node, typed as handlers of `broker/calls` expect it.
 
-    They use only what it shares with a server's; a test calls every handler with it.
+    They use only members that both kinds of node have; a test calls every handler with this one.
     """
     return cast("ServingNode", node)

@@ -1,4 +1,4 @@
-"""A folder that an embedded broker has: its node, its clock, and the lock that keeps it."""
+"""The open data folder of an embedded broker: its node, its clock, and the lock of the folder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ClockT = TypeVar("ClockT", bound=Clock)
 
 
 class Opened(Generic[ClockT]):
-    """What `opening` makes and a broker stands on."""
+    """An open data folder: created by `opening`, used by a broker."""
 
     def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
-        """Over a node that runs; `lock` is the descriptor that keeps the folder."""
+        """`node` runs already; `lock` = the descriptor that holds the folder's lock."""
         self.node = node
         self.clock = clock
         self.namespace = namespace
@@ -24,8 +24,8 @@ class Opened(Generic[ClockT]):
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """End the node and let go of the folder. Several threads may close it."""
-        # The folder is free when the first of several that close it has written everything.
+        """Close the node and release the folder. Several threads may call it."""
+        # The first caller writes everything and releases the folder; the others wait for that.
         with self._closing:
             try:
                 if isinstance(self.clock, ManualClock) and not self.node.closed:

@@ -1,4 +1,4 @@
-"""Opens a folder as an embedded broker: the lock, recovery and limits of one that serves."""
+"""Opens a folder as an embedded broker, with the lock, recovery and limits of a server."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 
 MANUAL_CHECKPOINT_MS: Final = 86_400_000
-"""A clock that is moved by hand passes a month in a moment: checkpoints come by its days."""
+"""Interval of checkpoints under a manual clock, on that clock: it may pass a month in a moment."""
 LIMITS: Final = Limits(reserve_file_bytes=0)
-"""As in a broker that serves, but that no file is kept for a disk that other programs fill."""
+"""The limits of a server, but without a reserve file for a full disk."""
 
 
 class OpenKeywords(TypedDict, total=False):
-    """What both take.
+    """Options of `open_broker` and `open_async_broker`.
 
-    `fsync`: always (unless it is given) = what was answered is on the disk; everysec = it is within
-    a second; never = when the system likes, and at the end (under a ManualClock not even then).
-    `limits` change some of `delaylog.toml`'s `[limits]`. `namespace` is `default`.
+    `fsync`: "always" (the default) = answers wait for the sync; "everysec" = synced within a
+    second; "never" = synced by checkpoints and at the end (under a ManualClock not at all).
+    `limits` change limits, named as in `[limits]` of `delaylog.toml`. `namespace`: by default
+    "default".
     """
 
     fsync: str
@@ -60,10 +61,10 @@ def open_broker(
 def open_broker(
     path: str | os.PathLike[str], *, clock: Any = None, **options: Unpack[OpenKeywords]
 ) -> EmbeddedBroker[Any]:
-    """Open a folder, made if it is new, and serve it in this process.
+    """Open a data folder, creating it if needed, and serve it in this process.
 
-    Raises ConfigError for a folder that cannot be served (another process serves it, a backup, a
-    node of a cluster), ValueError for wrong arguments, CorruptionError for a damaged folder.
+    Raises ConfigError for a folder that cannot be served (it is in use, a backup, or of a node of a
+    cluster), ValueError or TypeError for wrong arguments, CorruptionError for a damaged folder.
     """
     return EmbeddedBroker(_open(path, _clock(clock), **options))
 
@@ -80,7 +81,7 @@ def open_async_broker(
 async def open_async_broker(
     path: str | os.PathLike[str], *, clock: Any = None, **options: Unpack[OpenKeywords]
 ) -> AsyncIterator[AsyncEmbeddedBroker[Any]]:
-    """The same for an event loop, by `async with`; the loop goes on while the folder is read."""
+    """The same for an event loop, by `async with`; reading the folder does not block the loop."""
     opened = await asyncio.to_thread(_open, path, _clock(clock), **options)
     async with AsyncEmbeddedBroker(opened) as broker:
         yield broker
@@ -100,13 +101,13 @@ def _open(
         raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
     folder = os.fspath(path)
     if not isinstance(folder, str) or not folder:
-        raise ValueError(f"a folder is named by a text, not {folder!r}")
+        raise ValueError(f"the path of a folder is a non-empty string, not {folder!r}")
     hold_spares()
-    # A program may change its folder while it goes on.
+    # The program may change its working directory later.
     folder = str(Path(folder).absolute())
     manual = isinstance(clock, ManualClock)
     wanted = _limits(limits, manual=manual)
-    # Under the wall's clock checkpoints are synced whatever the dial, as a broker that serves does.
+    # Under a wall clock checkpoints are always synced, as in a server.
     files = UnsyncedFileSystem() if manual and fsync == "never" else OsFileSystem()
     check_folder(folder, member=False)
     if os.path.isdir(folder) and is_open_here(folder):
@@ -145,7 +146,7 @@ def _limits(given: Limits | Mapping[str, int] | None, *, manual: bool) -> Limits
     if isinstance(given, Limits):
         return given
     if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"limits are numbers by name, not {type(given).__name__}")
+        raise TypeError(f"limits are a mapping of names to integers, not {type(given).__name__}")
     base = LIMITS
     if manual:
         base = replace(
@@ -156,5 +157,5 @@ def _limits(given: Limits | Mapping[str, int] | None, *, manual: bool) -> Limits
         if name not in known:
             raise ValueError(f"unknown limit {name!r}; known are {', '.join(sorted(known))}")
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"limits.{name} is a whole number, not {value!r}")
+            raise ValueError(f"limits.{name} must be an integer, not {value!r}")
     return replace(base, **dict(given or {}))

@@ -1,7 +1,7 @@
-"""Drivers of calls: what a call waits for, waited for by a thread or by an event loop.
+"""Drivers of calls: run a call's coroutine and carry out its waits, on a thread or an event loop.
 
-A call holds the broker's lock while it runs and never while it waits. How it fails is said here as
-the client does: refusals of the broker are the client's own exceptions, with code and facts.
+A call holds the broker's lock while it runs and never while it waits. Errors of the engine and of
+storage become those of the client: a refusal is an ApiError with code and facts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Call = Coroutine[Step, None, Answer]
 
 
 def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
-    """Carry a call out on this thread. Raises ApiError, ClosedError."""
+    """Run a call on this thread. Raises ApiError, ClosedError."""
     try:
         node.enter()
     except ClosedError:
@@ -67,13 +67,13 @@ def run(node: EmbeddedNode, call: Call[Answer]) -> Answer:
 
 
 def _turn(node: EmbeddedNode, call: Call[Any], error: BaseException | None) -> Step:
-    """Let a call go on to where it waits. StopIteration has its answer."""
+    """Resume a call; return what it waits for. At its end StopIteration has its answer."""
     try:
         return call.send(None) if error is None else call.throw(error)
     except Exception:
         raise
     except BaseException as interruption:
-        # Ctrl-C between any two steps of it: the log is whole, and what is in memory may be not.
+        # Ctrl-C can interrupt it anywhere: the log is intact, the state in memory may not be.
         node.fail(interruption)
         raise
 
@@ -85,14 +85,14 @@ def _wait(node: EmbeddedNode, step: Step) -> None:
         step.call()
     else:
         assert isinstance(step, Pause)
-        # Nobody else runs before this thread lets go of the interpreter as well.
+        # Other threads run only once this one also releases the interpreter lock.
         sleep(step.seconds)
 
 
 def translated(node: EmbeddedNode, error: Exception) -> Exception:
-    """The client's error for one of the layers below; itself where it is none of theirs."""
+    """The client's error for an error of the engine or of storage; other errors stay the same."""
     if isinstance(error, DISTRUSTED):
-        # Whoever met it: nothing more may be answered from this disk.
+        # No call may be answered from this disk any more.
         node.fail(error)
         problem: EngineError | None = Problem("not_ready", f"the broker stops: {error}")
     else:
@@ -101,14 +101,14 @@ def translated(node: EmbeddedNode, error: Exception) -> Exception:
 
 
 def refusal(problem: EngineError) -> ApiError:
-    """What a client raises for a refusal."""
+    """The client's exception for a refusal."""
     document = document_of(problem)
     wait_s = document.get("retry_after_s")
     return api_error(document["status"], document, None if wait_s is None else float(wait_s))
 
 
 class LoopDriver:
-    """Carries calls out on one event loop, which is never blocked by a disk."""
+    """Runs calls on one event loop, which never blocks for the disk."""
 
     def __init__(self, node: EmbeddedNode, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
@@ -120,11 +120,11 @@ class LoopDriver:
     async def run(
         self, call: Call[Answer], *, give_back: Callable[[Answer], Call[Any]] | None = None
     ) -> Answer:
-        """Carry a call out. Raises ApiError, ClosedError; may be cancelled where it waits.
+        """Run a call. Raises ApiError, ClosedError; may be cancelled while it waits.
 
-        `give_back` is for a call that leases: cancelled while it waits for messages it has taken
-        nothing. Once it waits for the log it has, and nobody else would hear of them before their
-        lease ends.
+        `give_back` is for a call that leases messages. Cancelled while it waits for messages, it
+        has leased none. Cancelled while it waits for the log, it has, and they are given back:
+        nobody else would get them before their lease ends.
         """
         node = self._node
         error: BaseException | None = None
@@ -152,7 +152,7 @@ class LoopDriver:
             return answer
         except asyncio.CancelledError:
             if give_back is not None and isinstance(step, Safe):
-                # Neither of the two waits for anything.
+                # Neither of these two calls has to wait.
                 with suppress(ClosedError):
                     await self.run(give_back(await self.run(call)))
             raise
@@ -171,7 +171,7 @@ class LoopDriver:
             if commits.position() >= step.position:
                 return
             if self._node.manual:
-                # Nobody commits by itself there.
+                # There is no background thread that commits.
                 await self._loop.run_in_executor(self._jobs, commits.reach, step.position)
             else:
                 done: asyncio.Future[None] = self._loop.create_future()
@@ -186,7 +186,7 @@ class LoopDriver:
             await asyncio.sleep(step.seconds)
 
     def _told(self, done: asyncio.Future[None], error: BaseException | None) -> None:
-        # On the thread that committed; a loop that has closed waits for nothing.
+        # This runs on the thread that committed. If the loop is closed, nothing waits any more.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(finish, done, error)
 
@@ -215,6 +215,6 @@ class LoopDriver:
             finish(told)
 
     def close(self) -> None:
-        """Drive no more calls."""
+        """Stop listening for news, and run no more jobs."""
         self._node.unlisten(self._news)
         self._jobs.shutdown(wait=False)

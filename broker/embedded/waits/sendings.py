@@ -1,7 +1,6 @@
-"""Sends that were handed over: what becomes of them, for threads and for event loops.
+"""Results of sends that do not wait for the disk, for threads and for event loops.
 
-The one rule is that of the clients: looking at a failure is what counts as knowing of it, and a
-failure that nobody looked at comes out of `flush` and `close`.
+As in the clients, failures that no caller has read are raised by `flush` and `close`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from delaylog.client.errors import ApiError, SendFailed
 from delaylog.client.models import Sent
 
 FAILURES_KEPT: Final = 1_000
-"""Failures that nobody has read are kept up to this number; later ones are only counted."""
+"""Unread failures that are kept; later ones are only counted."""
 T = TypeVar("T")
 
 
@@ -38,7 +37,7 @@ class SoonSending:
         self.looked = False
 
     def done(self) -> bool:
-        """Whether it is as safe as the fsync dial says, or was refused."""
+        """Whether the send is as durable as the fsync option says, or was refused."""
         refused = isinstance(self._outcome, ApiError)
         return refused or self._node.commits.position() >= self._position
 
@@ -50,10 +49,10 @@ class SoonSending:
         return self._outcome if isinstance(self._outcome, ApiError) else None
 
     def result(self, timeout_s: float | None = None) -> Sent:
-        """Wait until it was sent; raises why it was refused, or TimeoutError: it goes on then."""
+        """Wait for the result. Raises the refusal, or TimeoutError; the send then goes on."""
         self.looked = True
         if isinstance(self._outcome, ApiError):
-            # Several may raise it, each from its own place.
+            # Several threads may raise it, each with another traceback.
             raise self._outcome.with_traceback(None)
         if not self.done():
             node, position = self._node, self._position
@@ -62,7 +61,7 @@ class SoonSending:
 
 
 class SoonSendings:
-    """Hands messages over for the threads of one broker, and keeps what nobody looked at."""
+    """Makes the sends of `send_soon`, and keeps their failures until a caller has read them."""
 
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
@@ -71,7 +70,7 @@ class SoonSendings:
         self._uncounted = 0
 
     def hand_over(self, steps: Steps[Sent]) -> SoonSending:
-        """Carry out a send that does not wait for the disk. Raises ClosedError."""
+        """Run a send that does not wait for the disk. Raises ClosedError."""
         outcome: Sent | ApiError
         try:
             outcome = run(self._node, steps)
@@ -87,7 +86,7 @@ class SoonSendings:
         return sending
 
     def take_unseen(self) -> SendFailed | None:
-        """What failed and nobody looked at, since it was last asked for."""
+        """The failures since the last call that no caller has read, or None."""
         with self._lock:
             failed, self._failed = self._failed, []
             uncounted, self._uncounted = self._uncounted, 0
@@ -108,7 +107,7 @@ class EmbeddedSending:
 
     def __await__(self) -> Generator[Any, None, Sent]:
         self._looked = True
-        # Whoever waits may be cancelled; the send goes on.
+        # If the awaiting task is cancelled, the send goes on.
         return asyncio.shield(self.task).__await__()
 
     def done(self) -> bool:
@@ -122,14 +121,14 @@ class EmbeddedSending:
 
     @property
     def unseen(self) -> BaseException | None:
-        """Why it was refused, if nobody has looked."""
+        """The refusal, if no caller has read it."""
         if self._looked or not self.task.done() or self.task.cancelled():
             return None
         return self.task.exception()
 
 
 def within(timeout_s: float | None, call: Callable[[], T], what: str) -> T:
-    """The call's answer; TimeoutError when it takes longer: it goes on in a thread then."""
+    """Return the call's answer. Raises TimeoutError; the call then goes on in a thread."""
     if timeout_s is None:
         return call()
     answer: Future[T] = Future()

@@ -1,8 +1,8 @@
-"""What a call of an embedded broker waits for, said without saying how.
+"""The conditions that a call of an embedded broker can wait for.
 
-A call is a coroutine that decides under the broker's lock and, where it has to wait, awaits one of
-these. Who drives it lets go of the lock meanwhile: a thread blocks, an event loop goes on with
-something else. So each call is written once for both.
+A call is a coroutine that decides under the broker's lock and awaits a `Step` where it has to wait.
+Its driver then releases the lock and waits: a thread blocks, an event loop runs other tasks. So
+each call is written once for both.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Safe(Step):
-    """The log is as safe as was promised up to `position`."""
+    """The log is safe up to `position`, as the fsync option defines it."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Begun(Step):
-    """Somebody makes the log safe up to `position`; nobody waits for that, unless it is cheaper."""
+    """A commit up to `position` is requested. The call does not wait for it."""
 
     position: int
 

@@ -1,4 +1,4 @@
-"""Who waits for messages in an embedded broker, in the form of a server's `Waiters`."""
+"""Waits for messages in an embedded broker, with the interface of a server's `Waiters`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from delaylog.broker.host.waiters import WaitKey
 
 
 class Waiting:
-    """Who waits for messages, of whatever topic: all look again at any news."""
+    """All waiting receives, of any topic. Any news wakes all of them."""
 
     def __init__(self, tell_news: Callable[[], None]) -> None:
         self._tell_news = tell_news
 
     def wake(self, key: WaitKey, count: int = 1) -> None:  # noqa: ARG002 (the form of `Waiters`)
-        """Let everybody who waits look again."""
+        """Wake all waiting receives."""
         self._tell_news()
 
     def join(self, key: WaitKey, takes: int = 1) -> Waiting:  # noqa: ARG002
-        """Nobody has a place of its own."""
+        """Return this object: there is no queue of waiting receives."""
         return self
 
     def leave(self) -> None:
-        """There is none to leave."""
+        """Do nothing: there is no queue to leave."""
 
     async def wait(self, seconds: float) -> bool:
         """Wait for news; False if there is no time left for that."""

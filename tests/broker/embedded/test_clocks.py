@@ -80,7 +80,7 @@ def test_a_folder_that_is_ahead_takes_it_along() -> None:
         (lambda clock: clock.advance(timedelta(microseconds=1)), "whole milliseconds"),
         (lambda clock: clock.advance(days=3_000_000), "year 9999"),
         (lambda clock: clock.set(datetime(2030, 1, 1)), "time zone"),  # noqa: DTZ001
-        (lambda clock: clock.set(-1), "a moment lies from 0"),
+        (lambda clock: clock.set(-1), "a time is from 0"),
     ],
 )
 def test_a_move_that_cannot_be_is_refused_and_nothing_passes(move, why) -> None:
@@ -92,7 +92,7 @@ def test_a_move_that_cannot_be_is_refused_and_nothing_passes(move, why) -> None:
 
 @pytest.mark.parametrize("moment", ["now", 1.5, True, None])
 def test_a_moment_is_a_number_or_a_datetime(moment: object) -> None:
-    with pytest.raises(TypeError, match="a moment is whole ms"):
+    with pytest.raises(TypeError, match="a time is an integer of ms"):
         ManualClock(moment)  # type: ignore[arg-type]
 
 

@@ -133,9 +133,9 @@ def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:
         ({"namespace": "a b"}, ValueError, "a namespace is"),
         ({"clock": 5}, TypeError, "a WallClock or a ManualClock"),
         ({"limits": {"colour": 1}}, ValueError, "unknown limit 'colour'"),
-        ({"limits": 5}, TypeError, "limits are numbers by name, not int"),
+        ({"limits": 5}, TypeError, "limits are a mapping of names to integers, not int"),
         ({"limits": {"receive_max": -1}}, ValueError, "limits.receive_max is -1; set it"),
-        ({"limits": {"receive_max": 1.5}}, ValueError, "limits.receive_max is a whole number"),
+        ({"limits": {"receive_max": 1.5}}, ValueError, "limits.receive_max must be an integer"),
         ({"limits": {"tail_bytes_max": 1 << 40}}, ValueError, "must be below limits.tail_bytes_ha"),
     ],
 )
