@@ -1,7 +1,7 @@
-"""Int64 runs on disk: the overflow of a ready queue. A scratch file: every start makes a new one.
+"""Queues of int64 values in scratch files: the overflow of ready queues; a start creates new ones.
 
-Values are read back in the blocks that have a checksum each. A wrong checksum is an error, since a
-changed ref could name a message that is not due.
+Values are read in blocks, each with a checksum. A wrong checksum is an error, since a changed ref
+could name a message that is not due.
 """
 
 from __future__ import annotations

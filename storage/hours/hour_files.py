@@ -1,7 +1,7 @@
 """The open files of one hour's folder: opened on demand, synced together, closed while unused.
 
 Any thread may open a file, or keep all of them open with `reading`. Only the thread that owns the
-hour closes them. State columns have files of their own.
+hour closes them. The files of state columns are not among them.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class HourFiles:
     # ------------------------------------------------------------------ syncing
 
     def changed(self) -> None:
-        """Bytes are about to be written that need a sync."""
+        """Note that bytes will be written which need a sync."""
         self._unsynced = True
 
     def exchanged(self) -> None:
-        """Durable files took the place of all that was written."""
+        """Note that durable files have replaced the written ones, so no sync is needed."""
         self._unsynced = False
 
     @property
     def unsynced(self) -> bool:
-        """Whether written bytes have not been synced; files stay open as long."""
+        """Whether written bytes are not synced yet; until then the files stay open."""
         return self._unsynced or self._syncing
 
     def sync(self) -> None:

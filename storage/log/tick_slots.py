@@ -4,7 +4,7 @@
     28 local_index u32 | 32 position u64 | 40 durable end u64 | 48 wall time i64
     56 crc32c u32 | 60 pad
 
-A torn write damages one slot and leaves the other intact; reading takes the newest whole one.
+A torn write damages one slot and leaves the other intact; the newest intact slot is read.
 `durable_end` is the log position up to which this node has synced: it tells corruption from a torn
 tail.
 """
@@ -83,7 +83,9 @@ class TickSlots:
                 self.newest, self._sequence = found
 
     def write(self, record: TickRecord) -> None:
-        """Put a record into the older slot. Not synced: a lost slot only proves less."""
+        """Write a record into the older slot, without a sync: an older record is safe, it only
+        proves less.
+        """
         self._sequence += 1
         self.newest = record
         slot = self._sequence % 2

@@ -1,23 +1,23 @@
-"""Payloads of TXN and PUBLISH frames: what was staged, what was decided, what came to be.
+"""Payloads of the frames of transactions: TXN (stage, commit, abort …) and PUBLISH.
 
-TXN is `u32 head size | head (msgpack map) | tail`, with `op` saying what it is about:
+TXN is `u32 head size | head (msgpack map) | tail`; the member `op` of the head is its kind:
 
     op       members                                                        tail
-    begin    txn, id, ttl, expires (again: it gets more time)               -
+    begin    txn, id, ttl, expires (a repeat extends the time)              -
     part     txn, producer, part, attempt, number, topic, rows, crc,        the client's bulk
              expires                                                        columns, untouched
     commit   txn, rows                                                      u32 places of the parts
                                                                             that won, in the order
-                                                                            they are published in
+                                                                            of publication
     abort    txn                                                            -
     expire   txn                                                            -
     forget   before                                                         -
 
-`txn` is a number that is never used again, `expires` and `before` are leader times, and a part's
-place counts from zero in the order they were staged. PUBLISH is the same form without a tail: txn,
-`part` (position of the part's frame), `first` and `stop` (rows of it), `at` (leader time that its
-rows count as sent at), `counts` (rows by result) and, unless nobody is to see these rows, the
-members of a SEND frame's decision.
+`txn` is a number that is never used again. `expires` and `before` are leader times. The place of a
+part is its index in the order of staging. PUBLISH has the same form without a tail: txn, `part`
+(position of the part's frame), `first` and `stop` (its range of rows), `at` (leader time at which
+these rows count as sent), `counts` (rows by result), and `send`, the members of a SEND frame's
+decision. `send` is absent if the range is skipped, since its topic was dropped or purged.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ PART: Final = np.dtype(
         ("flags", "<u4"),
     ]
 )
-"""What is kept of a staged part, in memory and in checkpoints: where its frame stands, who staged
-it (`producer` is a place in the transaction's list of names), and what it holds. `flags` is 0."""
+"""The entry of a staged part, in memory and in checkpoints. `position` is that of its frame,
+`producer` an index in the transaction's list of names, and `flags` is 0."""
 PART_SIZE: Final = 48
 assert PART.itemsize == PART_SIZE
 
@@ -60,7 +60,7 @@ PartIndexes = npt.NDArray[np.uint32]
 
 
 class TxnOp(StrEnum):
-    """What a TXN frame is about."""
+    """The kinds of TXN frames."""
 
     BEGIN = "begin"
     PART = "part"
@@ -88,7 +88,7 @@ _PUBLISH: Final = NamedFields(
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """One part as it is staged; the client's columns follow it in the frame."""
+    """The head of a staged part; the client's columns follow it in the frame."""
 
     transaction: int
     producer: str
@@ -106,7 +106,7 @@ class StagedPart:
 
     @classmethod
     def decode(cls, head: Mapping[str, Any]) -> StagedPart:
-        """Of a frame's head."""
+        """Decode the head of a frame."""
         return cls(**_STAGED.unpack(head))
 
 
@@ -116,13 +116,13 @@ def wire_of(payload: Block) -> memoryview:
 
 
 def checksum(wire: Block) -> int:
-    """Of a part's columns: a repeat has the same."""
+    """The checksum of a part's columns, by which a repeat is recognised."""
     return int(crc32c(wire))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishDecision:
-    """Rows of a committed part come to be."""
+    """The decision to turn a range of a committed part into rows, or to skip it."""
 
     transaction: int
     part: int
@@ -130,11 +130,11 @@ class PublishDecision:
     first: int
     stop: int
     at_ms: int
-    """What is due earlier is due then: where a SEND has its frame's leader time."""
+    """Leader time at which the rows count as sent; rows with an earlier due time are due then."""
     counts: tuple[int, ...]
-    """Rows of this range by what became of them: see `RESULTS`."""
+    """Rows of this range by result, in the order of `RESULTS`."""
     send: SendDecision | None
-    """None = nobody is to see them: they have ended by rule."""
+    """None = the range is skipped: a drop or a purge of the topic has ended its messages."""
 
     def encode(self) -> list[Block]:
         """The payload."""
@@ -143,15 +143,14 @@ class PublishDecision:
 
     @classmethod
     def decode(cls, payload: Block) -> PublishDecision:
-        """Of a frame's payload."""
+        """Decode the payload of a frame."""
         head, _ = unpack(payload)
         send = None if head.get("send") is None else SendDecision.decode(head["send"])
         return cls(**_PUBLISH.unpack(head), counts=tuple(head["counts"]), send=send)
 
 
 RESULTS: Final = ("created", "kept", "replaced", "rejected", "ended")
-"""What becomes of a committed row: as a send says it, or ended by rule before anybody saw it."""
-
+"""Results of committed rows: those of a send, and `ended` by a drop or a purge of the topic."""
 
 ENDED: Final = struct.Struct("<BBHI10Qqq")
 ENDED_SIZE: Final = 104
@@ -161,7 +160,7 @@ _STATES: Final = ("", "committed", "aborted", "expired")
 
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
-    """What is remembered of a transaction that has ended; 104 bytes in a checkpoint.
+    """The record of a transaction that has ended; 104 bytes in a checkpoint.
 
     0  state u8 (1 committed, 2 aborted, 3 expired) | 1 zero u8, u16 | 4 parts u32 | 8 rows u64
     16 bytes u64 | 24 discarded rows u64 | 32 rows by result 5 x u64 | 72 zero 2 x u64
@@ -171,18 +170,18 @@ class EndedTransaction:
     state: str
     parts: int
     rows: int
-    """Committed ones, else those that were staged."""
+    """Number of committed rows; if it was not committed, of staged rows."""
     size: int
-    """Bytes of their parts."""
+    """Bytes of the parts with these rows."""
     discarded_rows: int
-    """Staged and not committed."""
+    """Rows that were staged and not committed."""
     counts: tuple[int, ...]
     decided_ms: int
     kept_from_ms: int
-    """The time it ended without the steps that the clock has made by then."""
+    """The time when it ended, minus the steps that the clock had made by then."""
 
     def encode(self) -> bytes:
-        """Its record."""
+        """The bytes of the record."""
         return ENDED.pack(
             _STATES.index(self.state),
             0,
@@ -200,7 +199,7 @@ class EndedTransaction:
 
     @classmethod
     def decode(cls, raw: bytes) -> EndedTransaction:
-        """Of its record."""
+        """Decode the bytes of the record."""
         state, _, _, parts, rows, size, discarded, *rest = ENDED.unpack(raw)
         counts, (decided_ms, kept_from_ms) = tuple(rest[:5]), rest[-2:]
         return cls(_STATES[state], parts, rows, size, discarded, counts, decided_ms, kept_from_ms)

@@ -1,7 +1,7 @@
 """One connection to one peer: the handshake, HELLO, then messages until either side ends it.
 
-The first invalid input closes it; its host is told the reason once, and nothing of a bad record is
-used. The host decides who may connect and what messages mean.
+The first invalid input closes the connection. No byte of an invalid record is used, and the host
+gets the reason once. The host decides which peers may connect and what messages mean.
 
     CHALLENGE -> (listener only) PROOF -> HELLO -> FOLDER -> OPEN -> CLOSED
 
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(self._outgoing.ping())
 
     def close(self, reason: Refused | None, detail: str = "", *, gently: bool = False) -> None:
-        """Close it, once. `gently` = send first what the kernel has not taken yet."""
+        """Close it, once. `gently` = first send the bytes that the kernel has not taken yet."""
         if self.stage == Stage.CLOSED:
             return
         self.stage = Stage.CLOSED

@@ -68,9 +68,9 @@ def answers_in_tls(data: bytearray) -> bool:
 
 
 async def refuse_plain(sock: socket.socket) -> bool:
-    """Whether an accepted connection begins like a node without TLS; then it gets an alert.
+    """Whether an accepted connection begins like that of a node without TLS; it then gets an alert.
 
-    No byte is consumed of another connection.
+    If not, no byte of the connection is consumed.
     """
     loop = asyncio.get_running_loop()
     came = asyncio.Event()

@@ -148,14 +148,14 @@ class FarMerges:
 
     def _mostly_dead(self, counts: HourTable) -> bool:
         surplus = self._surplus(counts)
-        # A merge drops rows of hours that have left, and those ended rows that `keep` releases.
-        # `_surplus_left` is the surplus that the last merge had to keep: without it merges would
-        # repeat.
+        # A merge drops rows of hours that have left the far tier, and ended rows that `keep`
+        # releases. `_surplus_left` is the surplus that the last merge had to keep: without it,
+        # merges would repeat.
         self._surplus_left = min(self._surplus_left, surplus)
         return surplus > 2 * self._surplus_left
 
     def _surplus(self, counts: HourTable) -> int:
-        """Rows beyond twice the living ones, less a number that is not worth a merge."""
+        """Number of rows above twice the living ones, minus a minimum that is worth a merge."""
         return max(self._rows.rows - 2 * counts.far_living - _DEAD_ROWS_MIN, 0)
 
     # ------------------------------------------------------------------ merging

@@ -1,7 +1,7 @@
-"""Numbers of run files: the next free one, and those in use by jobs although in no stack.
+"""Numbers of run files: the next free number, and the numbers of files that jobs use.
 
-A run that a job writes, merges or reads is possibly in no checkpoint yet, or not in the newest
-one. `remove_others` keeps its file while it is in use.
+A run that a job writes, merges or reads may be missing in the newest checkpoint. While a job uses
+its file, `remove_others` keeps it.
 """
 
 from __future__ import annotations
