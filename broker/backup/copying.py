@@ -21,7 +21,7 @@ SYNC_BYTES: Final = 32 << 20
 _ZEROS: Final = bytes(PART_BYTES)
 
 Progress = Callable[[str, int], None]
-"""Called with the name of the file in work and the number of bytes just copied."""
+"""Called with the name of the file being copied and the number of bytes just copied."""
 
 
 class TargetFile(Protocol):
@@ -59,7 +59,7 @@ class Route(Generic[Target_co]):
     dest: str
 
     def begin(self, path: str, progress: Progress) -> CopiedFile:
-        """The copy of a file, still empty; `path` counts from both folders."""
+        """Create the copy of a file, still empty; `path` is relative to both folders."""
         return CopiedFile(self.target, self.dest, path, progress)
 
 
@@ -75,9 +75,9 @@ class CopiedFile:
         self._crc = 0
 
     def append(self, part: bytes) -> None:
-        """Add bytes at the end."""
+        """Append bytes."""
         self._crc = crc32c(part, self._crc)
-        # States are mostly holes; ranges of zeros stay holes in the copy.
+        # State files are mostly holes; ranges of zeros stay holes in the copy.
         if part != _ZEROS[: len(part)]:
             self._file.pwritev([part], self._size)
             self._unsynced += len(part)
@@ -88,7 +88,7 @@ class CopiedFile:
         self._progress(self._path, len(part))
 
     def copy(self, source: File, start: int, size: int) -> int:
-        """Add a range of another file; return the range's crc32c."""
+        """Append a range of another file; return the range's crc32c."""
         at, end, crc = start, start + size, 0
         while at < end:
             part = source.pread(min(PART_BYTES, end - at), at)

@@ -1,9 +1,9 @@
 """Copies the files of one delay hour into a backup while a broker may be writing them.
 
-Rows that a checkpoint counts are never changed, so they are copied up to its count and checked
-against the extents on the way. Everything else in the folder is written in place: it may be newer
-than the checkpoint, and torn where it is, because every entry that changed since has a frame
-behind the checkpoint which puts it right again.
+Rows that a checkpoint counts never change, so they are copied up to its count and checked against
+the extents. All other files are written in place. Their copies may be newer than the checkpoint,
+and torn: every entry that has changed since has a frame behind the checkpoint, which the replay
+applies again.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class HourCopy:
         self._open()
 
     def _open(self) -> None:
-        """Open everything; the index last, because it is the first to go when an hour is removed.
+        """Open every file, the index last: a removal deletes it before most other files.
 
-        Raises Vanished when it is gone.
+        Raises Vanished if the hour was removed.
         """
         path, source = f"{self._route.folder}/{self._place}", self._route.source
         try:
@@ -105,7 +105,7 @@ class HourCopy:
                 for start, size, crc in ranges:
                     if copied.copy(self._file(name), start, size) != crc and crc is not None:
                         raise self._damaged(
-                            name, start, f"{size} bytes that are not the ones written"
+                            name, start, f"{size} bytes do not match their checksum"
                         )
                 entries.append(copied.finish())
         names = sorted(set(self._files) - _ROW_FILES)
@@ -114,14 +114,14 @@ class HourCopy:
         return entries
 
     def _copy_later(self, name: str, progress: Progress) -> FileEntry:
-        """Copy a file that is written in place: of states only the counted rows' entries."""
+        """Copy a file that is written in place; of a state file, only entries of counted rows."""
         file = self._files[name]
         whole = size = file.size()
         if is_state(name):
             size = min(size, self._rows * STATE_ENTRY_SIZE)
         with closing(self._route.begin(f"{self._place}/{name}", progress)) as copied:
             copied.copy(file, 0, size)
-            # A column's pieces are mapped, so its file must keep its length.
+            # State files are mapped in whole pieces, so the copy must have the full length.
             return copied.finish(whole - size)
 
     def _file(self, name: str) -> File:
@@ -134,7 +134,7 @@ class HourCopy:
         return CorruptionError("damage", path=path, position=position, detail=what)
 
     def _extents(self) -> RowArray:
-        """The extents of the counted rows, each verified and directly behind the one before."""
+        """The extents of the counted rows, verified and checked for gaps."""
         file, path = self._file("extents"), f"{self._route.folder}/{self._place}/extents"
         _, count = extents_upto(file, path, self._rows)
         extents = read_extents(file, count, path)
@@ -149,7 +149,7 @@ class HourCopy:
             raise self._damaged(_INDEX, at, f"rows are missing; {self._rows} were durable")
         row = np.frombuffer(raw, INDEX_ENTRY)[0]
         if int(row["offset"]) + int(row["size"]) != log_end:
-            raise self._damaged(_INDEX, at, "its last row does not end where its extents do")
+            raise self._damaged(_INDEX, at, "the last row does not end where the extents end")
 
 
 def bytes_of_hour(source: FileSystem, folder: str, place: str, rows: int) -> int:

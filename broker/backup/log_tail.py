@@ -1,7 +1,7 @@
 """Copies the physical log behind a checkpoint into a backup while a broker may be appending to it.
 
-The copy ends at a frame's end, at or behind the end that the log had when the copy began: what
-was read of the states before is explained by a frame in it.
+The copy ends with a whole frame, at or behind the end that the log had when this copy began. So it
+has the frame of every state entry that was copied before.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from delaylog.storage.log.log_reader import (
 
 LOOKS: Final = 40
 LOOK_SECONDS: Final = 0.05
-"""How often, and at which interval, an unfinished frame is read again before it counts as a torn
-tail: a running broker completes any frame within these two seconds."""
+"""How often, and at which interval, an incomplete frame is read again before it counts as a torn
+tail. A running broker completes any frame within these two seconds."""
 
 
 @dataclass(slots=True)
 class LogTail:
-    """What was copied."""
+    """The frames that were copied."""
 
     end: int
     goal: int
-    """Where the log ended when the copy began."""
+    """The end of the log when the copy began."""
     epoch: int = 0
-    """Greatest epoch of the frames, counter and node; 0 without frames."""
+    """Greatest epoch of the frames (counter and node); 0 without frames."""
     tick: Tick | None = None
-    """Of the last frame."""
+    """The tick of the last frame."""
     frames: int = 0
     entries: list[FileEntry] = field(default_factory=list)
 
     def take(self, frame: Frame) -> None:
-        """Move past a frame."""
+        """Count a frame and move past it."""
         header = frame.header
         self.end = frame.end
         self.epoch = max(self.epoch, header.epoch)
@@ -70,9 +70,8 @@ def copy_log(
 ) -> LogTail:
     """Copy all frames from `position` on.
 
-    A bad frame in what is known to be durable is damage (CorruptionError), and so is one that a
-    later frame of the same node proves to have been whole. Raises Vanished when a segment that is
-    needed has gone.
+    Raises CorruptionError for a bad frame that was durable: below `durable`, or as a later frame of
+    the same node proves. Raises Vanished if a segment that is needed was removed.
     """
     source, log = route.source, f"{route.folder}/log"
     route.target.mkdir(f"{route.dest}/log")
@@ -82,7 +81,7 @@ def copy_log(
     tail = LogTail(position, goal=_end(source, log, bases))
     base = max(base for base in bases if base <= position)
     while True:
-        # A segment of a backup begins with its first frame, which is at a checkpoint's position.
+        # The first segment of a backup begins at the position from which frames are needed.
         first = max(base, position)
         with (
             closing(_open(source, log, base)) as file,
@@ -132,7 +131,7 @@ def _scan(
         later = [other for other in segment_bases(source, log) if other > base]
         if later and later[0] == tail.end:
             return later[0]
-        # Either the broker is in the middle of a write, or the log was torn here.
+        # Either the broker is writing here just now, or the log is torn.
         looks = 0 if tail.end > before else looks + 1
         if looks == LOOKS:
             what = "a bad frame" if tail.end < base + file.size() else "a gap between segments"

@@ -1,7 +1,7 @@
 """`backup.json`: the contents of a backup, with the size and checksum of every file.
 
-It is written last, so a folder without one is no backup. Its own `crc32c` is that of the object
-without this member, as JSON with sorted keys and no spaces.
+It is written last, so a folder without it is not a complete backup. Its member `crc32c` is the
+checksum of the object without this member, as JSON with sorted keys and no spaces.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILE_NAME: Final = re.compile(
 
 
 def is_backup_file(name: str) -> bool:
-    """Whether a backup may have a file of this name, which must be inside the backup's folder."""
+    """Whether a backup may have a file of this name. No such name leads out of its folder."""
     return _FILE_NAME.fullmatch(name) is not None
 
 
@@ -44,7 +44,7 @@ class FileEntry:
     crc32c: int
     """Checksum of the first `size` bytes."""
     hole: int = 0
-    """Zero bytes behind them, which are not stored: state files grow by whole pieces."""
+    """Number of zero bytes behind these, stored as a hole: state files grow by whole pieces."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Manifest:
 
     @property
     def byte_count(self) -> int:
-        """Sizes of all files together, without the holes behind them."""
+        """Total size of all files, without the holes at their ends."""
         return sum(entry.size for entry in self.files)
 
     def encode(self) -> bytes:
@@ -91,7 +91,7 @@ def read_manifest(fs: FileSystem, backup: str) -> Manifest:
     """Read and check the manifest of a backup. Raises BackupError."""
     path = f"{backup}/{MANIFEST}"
     if not fs.exists(path):
-        raise BackupError(f"{backup} is not a backup, or not a whole one: it has no {MANIFEST}")
+        raise BackupError(f"{backup} is not a complete backup: it has no {MANIFEST}")
     try:
         members = orjson.loads(read_file(fs, path))
         sealed, found = members.pop("crc32c"), members.pop("format")
@@ -99,8 +99,8 @@ def read_manifest(fs: FileSystem, backup: str) -> Manifest:
         raise BackupError(f"{path} is damaged: take another backup") from None
     if found != FORMAT:
         raise BackupError(
-            f"{path} has format {found!r}; this delaylog reads {FORMAT}: restore it with the "
-            f"version that made it, {members.get('version', 'which it does not name')}"
+            f"{path} has format {found!r}, but this delaylog reads format {FORMAT}: restore it "
+            f"with the version that made it, {members.get('version', 'which it does not name')}"
         )
     if sealed != _seal({"format": found, **members}):
         raise BackupError(f"{path} is damaged: take another backup")
@@ -111,5 +111,5 @@ def read_manifest(fs: FileSystem, backup: str) -> Manifest:
         raise BackupError(f"{path} has members that this delaylog does not know") from None
     for entry in manifest.files:
         if not is_backup_file(entry.path):
-            raise BackupError(f"{path} names {entry.path!r}, which no backup holds")
+            raise BackupError(f"{path} names {entry.path!r}, which is not a file of a backup")
     return manifest

@@ -1,9 +1,9 @@
 """`delaylog restore`: creates a data folder from a backup, and verifies every byte.
 
-Everything is copied into the folder `restoring` inside the data folder first (which may be the
-root of a volume, where a folder cannot be renamed into place), made durable, and moved out. As
-long as `restoring` is there the folder is unfinished: `serve` refuses it, and another restore
-begins anew.
+All files are first copied into the folder `restoring` inside the data folder, synced, and then
+moved out of it. (The data folder itself may be the root of a volume, which cannot be replaced by a
+rename.) While `restoring` exists the restore is unfinished: `serve` refuses the folder, and another
+restore starts again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _EPOCHS_AHEAD_MAX: Final = TAG_COUNT * 3 // 4
 
 
 def epoch_ahead(epoch: int, drawn: int) -> int:
-    """An epoch far ahead of a backup's, or a survivor's; `drawn` = any number, drawn at random.
+    """An epoch far ahead of `epoch`, that of a backup or a survivor; `drawn` = a random number.
 
-    The broker that is replaced may have gone on: ids and receipts that it has given out since then
-    must not name other messages.
+    The broker that is replaced may have served on. The ids and receipts that it gave out since then
+    must not name messages of the new one.
     """
     ahead = _EPOCHS_AHEAD_MIN + drawn % (_EPOCHS_AHEAD_MAX - _EPOCHS_AHEAD_MIN)
     return epoch + (ahead << EPOCH_NODE_BITS)
@@ -58,16 +58,16 @@ def restore_backup(
 ) -> Manifest:
     """Create a data folder from a backup; the folder must be absent or empty.
 
-    Raises ConfigError for folders that cannot be meant, BackupError for a backup that is not what
-    was written, and StorageError for full and failing disks. What was copied until then is removed.
+    Raises ConfigError for unsuitable folders, BackupError for a damaged or incomplete backup, and
+    StorageError for full and failing disks. Then the files copied so far are removed.
     """
     source, target = route.source, route.target
     backup, data_dir = route.folder.rstrip("/") or "/", route.dest.rstrip("/") or "/"
     if not os.path.isdir(backup):
-        raise ConfigError(f"there is no folder {backup}")
+        raise ConfigError(f"{backup} is not a folder")
     manifest = read_manifest(source, backup)
     if f"{os.path.realpath(data_dir)}/".startswith(f"{os.path.realpath(backup)}/"):
-        raise ConfigError(f"{data_dir} lies inside the backup: name a place outside of it")
+        raise ConfigError(f"{data_dir} is inside the backup: name a folder outside it")
     existed = os.path.isdir(data_dir)
     if existed:
         _check_empty(data_dir)
@@ -101,18 +101,18 @@ def restore_backup(
 
 
 def _check_empty(data_dir: str) -> None:
-    """A folder that holds something is left alone, unless it is what a restore began."""
+    """Raise ConfigError if the folder has files that no unfinished restore has left."""
     if restore_unfinished(data_dir):
         return
     names = sorted(set(os.listdir(data_dir)) - _ALLOWED)
     if names:
         raise ConfigError(
-            f"{data_dir} is not empty (it holds {names[0]!r}): restore into a folder that is"
+            f"{data_dir} is not empty (it has {names[0]!r}): restore into a new or empty folder"
         )
 
 
 def _clear(data_dir: str) -> None:
-    """Remove the files of an unfinished restore, and its mark last."""
+    """Remove the files of an unfinished restore, the folder `restoring` last."""
     for name in sorted(set(os.listdir(data_dir)) - _ALLOWED, key=lambda name: name == RESTORING):
         path = f"{data_dir}/{name}"
         if os.path.isdir(path) and not os.path.islink(path):
@@ -143,7 +143,7 @@ def _copy_file(route: Route[Target], entry: FileEntry, advance: Progress) -> Non
     try:
         file = route.source.open(path)
     except FileNotFoundError:
-        raise BackupError(f"{path} is missing: the backup is not whole") from None
+        raise BackupError(f"{path} is missing: the backup is incomplete") from None
     with closing(file), closing(route.begin(entry.path, advance)) as copied:
         try:
             crc = copied.copy(file, 0, entry.size)
@@ -162,7 +162,7 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     slots = target.open(f"{place}/tick")
     found = decode_slot(slots.pread(TICK_SLOT_SIZE, 0))
     if found is None:
-        raise BackupError("the backup's tick cannot be read: the backup is damaged")
+        raise BackupError("the tick of the backup cannot be read: the backup is damaged")
     record, sequence = found
     epoch = epoch_ahead(record.epoch, random.getrandbits(64))
     frame, size = encode_frame(
@@ -176,7 +176,9 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     log = target.open(f"{place}/log/{segment_name(base)}")
     try:
         if base + log.size() != record.durable_end:
-            raise BackupError("the backup's log does not end where its tick says")
+            raise BackupError(
+                "the log of the backup does not end where its tick says: the backup is damaged"
+            )
         log.pwritev(frame, record.durable_end - base)
         log.fdatasync()
         begun = TickRecord(epoch, record.tick, record.durable_end + size, now_ms)

@@ -1,10 +1,10 @@
 """`delaylog backup`: a consistent copy of a data folder that a broker may be serving.
 
-What makes it consistent is the order: the newest checkpoint, the rows it counts (they never
-change again), states (written in place, never ahead of the durable log), and the log last, up to
-an end that lies behind every state that was read. Recovery then does what it does after a kill:
-cut to the checkpoint's counts and replay. Nothing is ever seen under the backup's own name before
-all of it is durable.
+The order makes it consistent. First comes the newest checkpoint, then the rows that it counts,
+which never change, and the states, which are written in place but never ahead of the durable log.
+The log comes last, up to an end behind every state that was read. Recovery then does the same as
+after a kill: it cuts the files to the checkpoint's counts and replays the log. A backup gets its
+name only when all of it is durable.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
 FAR: Final = "hours/far"
 TRIES: Final = 5
-"""How often a backup begins again when files it needs were removed meanwhile. A broker keeps them
-while it is told to; one that runs out of disk space does not."""
+"""Most attempts of a backup. It begins again if files that it needs were removed: a broker keeps
+them for a backup, unless it runs out of disk space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The checkpoint that a backup begins with; without one, it begins with the log's start."""
+    """The checkpoint that a backup begins with; without one, it begins at the start of the log."""
 
     name: str | None
     raw: bytes
@@ -76,7 +76,7 @@ class Start:
 
     @property
     def far(self) -> HourTable:
-        """Counts of all hours; those of far hours include the rows in their runs."""
+        """Counts of all hours, including the rows that far hours have in runs."""
         table = HourTable()
         far = self.members.get("far")
         table.restore(self.hours, None if far is None else far["hours"])
@@ -109,9 +109,9 @@ def take_backup(
 ) -> Manifest:
     """Copy a data folder, served or not, to a new folder.
 
-    `progress` is told what is at work, and how many bytes of about how many are done. Raises
-    ConfigError for folders that cannot be meant, BackupError when the broker removes files faster
-    than they are copied, and StorageError for damage, full disks and disks that fail.
+    `progress` is called with the file being copied, the bytes copied, and an estimate of all bytes.
+    Raises ConfigError for unsuitable folders, BackupError if the broker removes files before they
+    are copied, and StorageError for damage, full disks and disks that fail.
     """
     source, target = route.source, route.target
     data_dir, dest = route.folder.rstrip("/") or "/", route.dest.rstrip("/") or "/"
@@ -131,8 +131,8 @@ def take_backup(
             except Vanished as error:
                 if last:
                     raise BackupError(
-                        f"{error} was removed while it was needed, {TRIES} times: the broker "
-                        "takes space back when its disk is nearly full; free some space and "
+                        f"{error} was removed before it was copied, in {TRIES} attempts: the "
+                        "broker removes files when its disk is nearly full; free some space and "
                         "try again"
                     ) from None
                 _empty(partial)
@@ -159,7 +159,7 @@ def _check_places(data_dir: str, dest: str) -> None:
 
 @contextmanager
 def _partial_folder(dest: str) -> Iterator[str]:
-    """An empty, locked DEST.partial, which is removed at the end unless it was renamed."""
+    """An empty, locked folder DEST.partial, which is removed after an error."""
     partial = f"{dest}.partial"
     try:
         make_folder(partial)
@@ -189,7 +189,7 @@ def _check_ours(partial: str) -> None:
     for name in os.listdir(partial):
         if name not in known and not name.startswith("checkpoint-"):
             raise ConfigError(
-                f"{partial} has {name!r}, which is not of a backup: move it away first"
+                f"{partial} has {name!r}, which is not a file of a backup: move it away first"
             )
 
 
@@ -204,7 +204,7 @@ def _empty(partial: str) -> None:
 
 
 def write_manifest(target: Target, partial: str, manifest: Manifest) -> None:
-    """Write the last file of a backup: without it the backup is not valid."""
+    """Write the manifest, the last file of a backup: without it the backup is not valid."""
     with closing(target.open(f"{partial}/{MANIFEST}", create=True)) as file:
         file.pwritev([manifest.encode()], 0)
         file.fdatasync()
@@ -258,7 +258,7 @@ class FolderCopy:
             sleep=self._sleep,
         )
         epoch = max(log.epoch, start.members.get("epoch", 0) << EPOCH_NODE_BITS)
-        # The copied log is durable to its end; what the broker's slots prove may lie behind it.
+        # The copied log is durable up to its end. The broker's own slots may name a later one.
         ended = TickRecord(epoch, log.tick or tick, log.end, manifest.began_at_ms)
         entries += [*log.entries, self._write("tick", encode_slot(ended, sequence=2))]
         if start.name is not None:
@@ -291,10 +291,10 @@ class FolderCopy:
         return Start(None, b"", {}, 0)
 
     def _present(self, start: Start) -> dict[int, HourCounts]:
-        """The hours of a checkpoint without those that had ended and are gone already.
+        """The hours of the checkpoint, without ended ones that were removed already.
 
-        Retention removes them right after it was written. Looked at once, at the beginning: while
-        a long backup goes on the checkpoint is followed by others and is not kept itself.
+        Retention removes ended hours right after a checkpoint. This is checked at the beginning:
+        during a long backup newer checkpoints replace this one.
         """
         hours = start.hours
         there = {
@@ -308,15 +308,15 @@ class FolderCopy:
     def _still_kept(self, start: Start) -> bool:
         """Whether the checkpoint is one of the newest two, so that nothing it needs was removed.
 
-        Retention removes what both kept checkpoints are past: an hour that is gone while this one
-        is kept had ended by its own counts.
+        Retention removes only files that neither of the two newest checkpoints needs. So an hour
+        that was removed while this one is kept had ended by its counts.
         """
         return start.name is None or self._source.exists(f"{self._folder}/{start.name}")
 
     # ------------------------------------------------------------------ parts
 
     def _copy_hour(self, start: Start, place: str, counts: HourCounts) -> list[FileEntry] | None:
-        """Copy an hour; None when it had ended and was removed."""
+        """Copy an hour; return None if it had ended and was removed."""
         try:
             hour = HourCopy(self._route, place, counts.rows)
         except Vanished:
@@ -334,20 +334,20 @@ class FolderCopy:
             return hour.copy(self._progress)
 
     def _copy_keyspace(self, start: Start) -> list[FileEntry]:
-        """The snapshot that the checkpoint names, if it names one."""
+        """Copy the snapshot that the checkpoint names, if any."""
         name = start.keyspace.file
         if not name:
             return []
         return self._copy_named(start, KEYSPACE, {name: start.keyspace.size}, "a snapshot")
 
     def _copy_runs(self, start: Start) -> list[FileEntry]:
-        """The runs of the far tier that the checkpoint names."""
+        """Copy the runs of the far tier that the checkpoint names."""
         return self._copy_named(start, FAR, start.runs, "a run") if start.runs else []
 
     def _copy_named(
         self, start: Start, folder: str, sizes: Mapping[str, int], what: str
     ) -> list[FileEntry]:
-        """Copy files that a checkpoint names: they never change, and are kept as long as it is."""
+        """Copy files that the checkpoint names. They never change, and exist as long as it does."""
         self._target.mkdir(f"{self._partial}/{folder}")
         entries = []
         for name, size in sizes.items():

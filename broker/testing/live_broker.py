@@ -1,6 +1,6 @@
 """A broker as a child process, for tests: on a free port, with a separate folder and log file.
 
-The one rule: whatever a test did to the broker, `close` leaves no process behind.
+Whatever a test did to the broker, `close` ends its process.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _BROKERS: Final = pytest.StashKey["list[LiveBroker]"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker of this plugin."""
     config.addinivalue_line(
         "markers",
         "delaylog(options=(), limits={}, start=None, fsync='never', namespace='default'): how the "
@@ -56,7 +56,7 @@ def delaylog_broker_session(
 def delaylog_embedded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedBroker[ManualClock]]:
-    """A broker in this process, with a clock that only moves by calls as `.clock.advance(days=30)`.
+    """A broker in this process, with a clock that the test moves: `.clock.advance(days=30)`.
 
     `@pytest.mark.delaylog` sets the `start` of the clock, `fsync`, `limits` and `namespace`.
     """
@@ -68,7 +68,7 @@ def delaylog_embedded(
     with open_broker(
         tmp_path_factory.mktemp("delaylog"),
         clock=clock,
-        # No test continues with the folder of a failed one, so writes need not wait for the disk.
+        # No test needs this folder after a crash, so writes need not wait for the disk.
         fsync=wanted.get("fsync", "never"),
         limits=wanted.get("limits"),
         namespace=wanted.get("namespace", "default"),
@@ -81,7 +81,7 @@ def _live(
 ) -> Iterator[LiveBroker]:
     from delaylog.broker.testing.live_broker import LiveBroker
 
-    # pytest keeps the folders of tests for a while, so none reserves disk space.
+    # pytest keeps the folders of tests for a while, so they must not reserve disk space.
     limits = {"reserve_file_bytes": 0, **wanted.get("limits", {})}
     broker = LiveBroker(folder, options=wanted.get("options", ()), limits=limits)
     node.stash.setdefault(_BROKERS, []).append(broker)
@@ -93,7 +93,7 @@ def _live(
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The options of all markers; for an option of several markers, that of the nearest one."""
+    """The options of all markers of a test; for the same option the nearest marker wins."""
     wanted: dict[str, Any] = {}
     known = LIVE_OPTIONS | EMBEDDED_OPTIONS
     for marker in request.node.iter_markers(MARKER):

@@ -1,4 +1,4 @@
-"""Verify: reads a whole data folder and reports damage."""
+"""Verify: reads a whole data folder and reports damage. First file: `folder`."""
 
 from delaylog.broker.verify.folder import verify_folder
 from delaylog.broker.verify.report import Finding, Report

@@ -59,8 +59,8 @@ def verify_folder(
 ) -> Generator[str, None, Report]:
     """Check every checksum, chain, count and pointer.
 
-    Yields the name of the part that it is checking, and returns the report. The caller may pass a
-    report to read it meanwhile.
+    Yields the name of the part being checked, and returns the report. A caller that passes a report
+    can read it while the check runs.
     """
     report = report or Report()
     for name in fs.listdir(folder):
@@ -138,27 +138,27 @@ def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None
 
 @dataclass(slots=True)
 class _Newest:
-    """The hours of the newest intact checkpoint; empty without one."""
+    """What the newest intact checkpoint says; empty without one."""
 
     counts: dict[int, HourCounts] = field(default_factory=dict)
     floor: int = 0
-    """Hours below it may have been removed."""
+    """Hours below this one may have been removed."""
     position: int = 0
     epoch: int = 0
     groups: dict[int, list[Group]] | None = None
-    """The groups of each topic, where states alone do not tell which rows are living."""
+    """The groups of each topic; None if the states alone tell which rows are living."""
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
     """For each intact checkpoint, oldest first: the base of its keyspace, and its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
-    """For the same checkpoints: their transactions."""
+    """The transactions of each intact checkpoint, in the same order."""
     id_key: bytes = b""
     """Key of the hashes of ids."""
     far: Mapping[str, Any] | None = None
-    """Its far hours."""
+    """The far hours of the newest checkpoint."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
-    """Positions of the intact checkpoints, oldest first, and the hours of the newest."""
+    """Positions of the intact checkpoints, oldest first, and what the newest one says."""
     positions: list[int] = []
     newest = _Newest()
     bases: list[tuple[KeyspaceBase, int]] = []
@@ -210,7 +210,7 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
         raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
         found = decode_slot(raw)
         if found is not None:
-            # The older slot may be about a part of the log that was cut since.
+            # Use the newer slot: the older one may be about a part of the log that was cut since.
             if found[1] > newest:
                 durable_end, newest = found[0].durable_end, found[1]
         elif any(raw):
@@ -227,7 +227,7 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
 
 
 def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
-    """Whether an hour's folder has the rows that the checkpoint counts."""
+    """Whether the rows of an hour's folder are those that the checkpoint counts."""
     with closing(DelayHour(fs, path, hour)) as files:
         return files.holds_rows_before(newest.position, newest.epoch)
 
@@ -279,12 +279,12 @@ def _hours(
         check = HourCheck(within, name, hour, known.rows, is_row)
         for _ in check.run():
             yield name
-        # States are newer than the checkpoint while frames behind it wait for a replay.
+        # Frames behind the checkpoint may have changed the states since; then nothing is compared.
         living = known.rows + check.living
         if newest.groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
             living = yield from _labelled(
                 name, count_living(fs, f"{folder}/{name}", known.rows, newest.groups)
             )
         if not log.changed and known.rows and living != known.living:
-            what = f"{living} rows have not ended, the checkpoint counts {known.living}"
+            what = f"{living} rows are living, but the checkpoint counts {known.living}"
             report.damaged(f"{name}/state", 0, what)

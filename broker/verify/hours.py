@@ -1,7 +1,7 @@
 """Verify one delay hour: extents, rows, chains, records, second index and states.
 
-Chains and second index are worked out anew from the rows and compared; nothing is believed
-because another file says it.
+Chains and the second index are computed from the rows and compared with the files: no file is
+trusted because of another one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from delaylog.storage.layout import (
 from delaylog.storage.messages.rows import seconds_of
 
 IsRow = Callable[[Int64Array], np.ndarray]
-"""Mask of the refs that name a row the log knows."""
+"""Mask of the refs that name an existing row."""
 _STATE_ROWS = 65_536
 
 
 class Folder(NamedTuple):
-    """The data folder that is checked, and where what is found is noted."""
+    """The data folder that is checked, and the report."""
 
     fs: FileSystem
     folder: str
@@ -58,7 +58,7 @@ class Folder(NamedTuple):
 
 
 class HourCheck:
-    """Reads one hour's folder. `rows_promised` is what the newest checkpoint counts."""
+    """Checks one hour's folder. `rows_promised` = the rows that the newest checkpoint counts."""
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class HourCheck:
         self._seconds = SecondIndex()
         self._rewritten = False
         self._removed: list[Int64Array] = []
-        """Numbers, from 0, of rows that compaction removed."""
+        """Indexes, from 0, of rows that compaction removed."""
         self.living = 0
+        """Minus the number of ended rows, for the default group."""
 
     def _path(self, name: str) -> str:
         return path_of(self._fs, self._place, name)
@@ -120,7 +121,7 @@ class HourCheck:
     # ------------------------------------------------------------------ rows and records
 
     def _extents(self) -> Generator[None, None, int]:
-        """Check flushed range by flushed range; returns how many rows they cover."""
+        """Check each extent; return the number of rows that they cover."""
         files = [self._open(name) for name in ("extents", "delay.index", "delay.log")]
         extents, index, log = files
         rows = 0
@@ -132,13 +133,14 @@ class HourCheck:
             log_end = 0
             for at in range(0, len(raw) - EXTENT_SIZE + 1, EXTENT_SIZE):
                 one = np.frombuffer(raw[at : at + EXTENT_SIZE], EXTENT)[0]
-                # What lies behind the checkpoint's rows is cut at a start and comes again.
+                # A start cuts rows behind those of the checkpoint, and replays them from the log.
                 promised = rows < self._promised
                 if not whole_extent(raw[at : at + EXTENT_SIZE]):
                     self._say("extents", at, "a damaged extent", promised=promised)
                     break
                 if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
-                    self._say("extents", at, "it does not follow the one before", promised=promised)
+                    what = "an extent that does not follow the one before"
+                    self._say("extents", at, what, promised=promised)
                     break
                 count, size = int(one["count"]), int(one["log_size"])
                 self._rewritten |= bool(one["flags"] & EXTENT_REWRITTEN)
@@ -156,7 +158,7 @@ class HourCheck:
                     ("delay.log", body, log_end, int(one["log_crc"])),
                 ):
                     if crc32c(data) != crc:
-                        what = f"bytes that are not the ones written, within {len(data)} from here"
+                        what = f"the next {len(data)} bytes do not match their checksum"
                         self._say(name, position, what, promised=promised)
                         sound = False
                 if sound:
@@ -178,12 +180,13 @@ class HourCheck:
     def _hole(
         self, index: File, first: int, count: int, *, promised: bool
     ) -> Generator[None, None, None]:
-        """Rows that compaction removed, all of them: nothing is there."""
+        """Check an extent whose rows compaction has removed: it must be zeros."""
         for start in range(first, first + count, _STATE_ROWS):
             part = min(_STATE_ROWS, first + count - start)
             if any(index.pread(part * INDEX_ENTRY_SIZE, start * INDEX_ENTRY_SIZE)):
                 at = start * INDEX_ENTRY_SIZE
-                self._say("delay.index", at, "rows that were removed", promised=promised)
+                what = "bytes where compaction has removed all rows"
+                self._say("delay.index", at, what, promised=promised)
             self._removed.append(np.arange(start, start + part))
             yield
         if self._seconds.covers >= 0:
@@ -193,16 +196,16 @@ class HourCheck:
         if promised:
             self._damaged(name, position, what)
         else:
-            tail = f"{what}; it is behind the checkpoint, a start cuts it and replays the log"
+            tail = f"{what}; this is behind the checkpoint: a start cuts it and replays the log"
             self._report.note(f"{self._name}/{name}", position, tail)
 
     def _rows(self, rows: RowArray, body: bytes, first: int, log_start: int) -> None:
-        """Rows of one extent against themselves, their records and the chains so far."""
+        """Check the rows of one extent, with their records and the chains so far."""
         size = rows["size"].astype(np.int64)
         ends = np.cumsum(size) + log_start
         known = self._seconds.covers >= 0
         numbers = np.arange(first, first + len(rows))
-        # A split leaves rows that the far tier had dropped already, with a tag that no ref has.
+        # For rows that the far tier had dropped, a split wrote tombstones with NO_TAG.
         there = rows["epoch_tag"] != NO_TAG
         if self._rewritten:
             there &= rows["global_index"] != 0
@@ -217,29 +220,29 @@ class HourCheck:
             update = self._seconds.chain(expected, seconds_of(expected, self._hour))
             self._seconds.apply(update)
         if self._rewritten and known:
-            # Removed rows count in the numbers of those behind them.
+            # Removed rows still count in the numbers of later rows of their second.
             self._seconds.count[seconds_of(rows, self._hour)] = rows["local_index"]
             expected["local_index"] = np.maximum(expected["local_index"], rows["local_index"])
         before, local = expected["pre_global_index"], expected["local_index"]
         meta = head_sizes(rows)
         for what, good in (
             (
-                "a row with another's number",
+                "the number of another row",
                 rows["global_index"] == numbers,
             ),
             ("a record that does not follow the one before", rows["offset"] == ends - size),
             ("id, key, tags and headers longer than the record", meta <= size),
             ("a row that is due after its hour", rows["deliver_at"] // HOUR_MS <= self._hour),
             (
-                "a chain that leads elsewhere",
+                "a chain that leads to a wrong row",
                 rows["pre_global_index"] == before,
             ),
             (
-                "a number in its second that is not its own",
+                "a wrong number within its second",
                 rows["local_index"] == local,
             ),
-            ("an origin that is no row", self._is_row(rows["origin"].astype(np.int64))),
-            ("an id whose hash differs", self._id_hashes(rows, body, ends - size - log_start)),
+            ("an origin that is not a row", self._is_row(rows["origin"].astype(np.int64))),
+            ("a wrong hash of the id", self._id_hashes(rows, body, ends - size - log_start)),
         ):
             for row in np.flatnonzero(~np.asarray(good))[:3].tolist():
                 number = int(numbers[row])
@@ -254,7 +257,7 @@ class HourCheck:
             named.tolist(), *(column.tolist() for column in columns), strict=True
         ):
             good[row] = self._id_hash.one(body[start : start + size]) == value
-        # A row whose record was removed keeps its hashes.
+        # A row keeps its hash when compaction removes its record.
         unnamed = (rows["id_size"] == 0) & ((rows["size"] > 0) | (not self._rewritten))
         good[unnamed] = rows["id_hash"][unnamed] == 0
         return good
@@ -278,7 +281,8 @@ class HourCheck:
                 what = f"{verdict[1]}; a start rebuilds it from the delay index"
                 self._report.damaged(name, verdict[0], what)
         elif kept.covers != rows:
-            self._report.note(name, 0, f"it covers {kept.covers} rows of {rows}; a start mends it")
+            what = f"it covers {kept.covers} rows of {rows}; a start completes it"
+            self._report.note(name, 0, what)
         elif not (
             every(kept.newest == self._seconds.newest)
             and (
@@ -287,7 +291,7 @@ class HourCheck:
                 else every(kept.count == self._seconds.count)
             )
         ):
-            self._damaged("second.index", 0, "it is whole, but not the index of these rows")
+            self._damaged("second.index", 0, "it does not match the rows")
 
     def _judge_seconds(self, raw: bytes, rows: int) -> tuple[int, str] | None:
         with closing(self._fs.open(self._path("delay.index"))) as file:
@@ -304,7 +308,7 @@ class HourCheck:
             return
         ended = 0
         removed = np.concatenate(self._removed or [np.zeros(0, np.int64)])
-        # What lies behind the last row is read too: rows of the log may have states already.
+        # Entries behind the last row are read too: rows still in the log may have states already.
         size = file.size()
         for start in range(0, size, _STATE_ROWS * STATE_ENTRY_SIZE):
             raw = file.pread(min(_STATE_ROWS * STATE_ENTRY_SIZE, size - start), start)
@@ -327,12 +331,12 @@ class HourCheck:
             leads = np.ones(len(entries), np.bool_)
             leads[forward != 0] = self._is_row(forward[forward != 0])
             for what, bad in (
-                ("a state that is not the one written", broken(entries)),
+                ("a state entry with a wrong seal", broken(entries)),
                 (
                     "a state that does not exist",
                     (kinds > MessageState.MOVED) | unstored,
                 ),
-                ("a moved message that leads to no row", (moved & (forward == 0)) | ~leads),
+                ("a moved message without an existing row", (moved & (forward == 0)) | ~leads),
                 (
                     "a lease without a number",
                     leased & (entries["lease"] == 0),

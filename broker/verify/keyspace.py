@@ -1,4 +1,4 @@
-"""Verify the keyspace's snapshots: every seal, and that each checkpoint finds what it needs."""
+"""Verify the keyspace's snapshots: every checksum, and that each checkpoint has what it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def verify_keyspace(
 ) -> Generator[None, None, None]:
     """Check all snapshots, yielding now and then.
 
-    `bases` = of each checkpoint that is whole, what the keyspace comes back from, and its position.
+    `bases` = for each intact checkpoint: the base from which a start restores the keyspace, and the
+    checkpoint's position.
     """
     place = f"{folder}/{FOLDER}"
     names = fs.listdir(place) if fs.exists(place) else []
@@ -32,22 +33,25 @@ def verify_keyspace(
         report.damaged(f"{FOLDER}/{name}", 0, "a snapshot that a checkpoint names is missing")
     for name in names:
         if position_of_name(name) is None:
-            report.note(f"{FOLDER}/{name}", 0, "not a snapshot; an unfinished one is removed")
+            report.note(f"{FOLDER}/{name}", 0, "not a snapshot; a start removes unfinished ones")
             continue
         size = yield from _file(fs, folder, name, report)
         for base, _ in bases:
             if base.file == name and size is not None and base.size != size:
-                what = f"{size} bytes, the checkpoint names {base.size}"
+                what = f"{size} bytes, but the checkpoint says {base.size}"
                 report.damaged(f"{FOLDER}/{name}", 0, what)
         if name not in wanted and bases:
             report.note(f"{FOLDER}/{name}", 0, "a snapshot that no checkpoint names")
     for base, position in bases:
         first, last = (bisect_left(log.keyspace, at) for at in (base.position, position))
         if base.position < log.first and base.frames:
-            what = f"the log begins here, but the keyspace needs it from {base.position} on"
+            what = f"the log begins here, but the keyspace needs frames from {base.position} on"
             report.damaged("log", log.first, what)
         elif base.frames != last - first:
-            what = f"{last - first} frames of the keyspace up to {position}, not {base.frames}"
+            what = (
+                f"{last - first} frames of the keyspace from here to {position}; the checkpoint "
+                f"counts {base.frames}"
+            )
             report.damaged("log", base.position, what)
 
 
@@ -63,7 +67,8 @@ def _file(
         while check.next() is not None:
             yield
         if check.summary.position != position_of_name(name):
-            report.damaged(f"{FOLDER}/{name}", 0, f"it stands at {check.summary.position}")
+            what = f"its position is {check.summary.position}, which its name does not say"
+            report.damaged(f"{FOLDER}/{name}", 0, what)
             return None
         return check.summary.size
     except SnapshotError as error:

@@ -1,7 +1,7 @@
 """Counts the living rows of an hour, by a checkpoint's topics, groups and floors.
 
-Where a topic has several groups a row lives once for each that has to see it, and what lies below
-a floor has ended without a state that says so: then the states alone do not tell.
+States alone are not enough in two cases. If a topic has several groups, a row lives once for each
+group that must see it. Rows below a group's floor have ended without a state that says so.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ROWS: Final = 65_536
 
 
 def _no_run(_topic: int) -> NoReturn:
-    raise AssertionError("nothing becomes ready here")
+    raise AssertionError("no message becomes ready here")
 
 
 def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
-    """Groups by topic number, or None where the states alone tell what lives."""
+    """Groups by topic number, or None if the states alone tell which rows are living."""
     out: dict[int, list[Group]] = {}
     plain = True
     for topic in members["topics"]:
@@ -43,14 +43,14 @@ def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
             fill_group(group, saved)
             groups.append(group)
         plain &= topic["next_group"] == DEFAULT_GROUP + 1 and [g.floor for g in groups] == [0]
-    # Rows of a dropped topic or group live in no group, and have no state any more.
+    # Rows of a dropped topic or group are living in no group, but have no state that says so.
     return None if plain and len(out) == members["next_topic"] - 1 else out
 
 
 def count_living(
     fs: FileSystem, place: str, rows: int, groups: Mapping[int, list[Group]]
 ) -> Generator[None, None, int]:
-    """The living ones of an hour's first `rows` rows, counted once for each group."""
+    """Count the living rows among the first `rows` of an hour, once for each group."""
     living = 0
     index = fs.open(path_of(fs, place, "delay.index"))
     states: dict[int, File] = {}

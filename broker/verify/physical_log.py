@@ -1,7 +1,6 @@
 """Verify the physical log: every frame of every segment, and that segments join.
 
-Reads, never cuts: what a start would take for a torn tail is a note, what it would refuse is
-damage.
+Reads only. A tail that a start would cut as torn is a note; what a start would refuse is damage.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def verify_log(
 ) -> Generator[None, None, LogRange]:
     """Check the log below `folder`, yielding now and then.
 
-    `after` is the newest checkpoint's position, `durable_end` what the node knows to be synced,
-    `node` whose folder it is.
+    `after` = the newest checkpoint's position; `durable_end` = the end of what is known to be
+    synced; `node` = the index of the folder's node, 0 without a cluster.
     """
     place = f"{folder}/log"
     bases = segment_bases(fs, place) if fs.exists(place) else []
@@ -62,7 +61,7 @@ def verify_log(
     for at, base in enumerate(bases):
         name = f"log/{segment_name(base)}"
         if base != end:
-            report.damaged(name, base, f"a gap between segments: the one before ends at {end}")
+            report.damaged(name, base, f"a gap: the segment before ends at {end}")
         with closing(fs.open(f"{folder}/{name}")) as file:
             size = file.size()
             scan = scan_segment(file, base, base)

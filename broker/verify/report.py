@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One damage or note, and its place."""
+    """A damaged place, or a note about one."""
 
     path: str
     """Relative to the data folder."""
@@ -43,7 +43,7 @@ class Report:
         return not self.damage
 
     def damaged(self, path: str, position: int, what: str) -> None:
-        """Add a damage."""
+        """Add damage."""
         self.damage.append(Finding(path, position, what))
 
     def note(self, path: str, position: int, what: str) -> None:

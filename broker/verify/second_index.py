@@ -1,8 +1,8 @@
 """Distinguishes corruption of a second index from the state that a power cut may leave.
 
-The file is written in place, so a power cut may leave some sectors as they were before: then each
-entry belongs to one of several versions, and so does the header. All of them can be computed from
-the rows. Any other content is damage.
+The file is written in place, so after a power cut some sectors may be old. Then the header and each
+entry belong to one of several versions of the file, all of which can be computed from the rows. Any
+other content is damage.
 """
 
 from __future__ import annotations

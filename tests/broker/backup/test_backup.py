@@ -300,7 +300,7 @@ def test_a_broker_that_always_removes_files_first(
                 life.host.send([bytes(3_000)], delay=HOUR)
                 life.host.checkpoint()
 
-    with pytest.raises(BackupError, match=r"removed while it was needed.*nearly full"):
+    with pytest.raises(BackupError, match=r"removed before it was copied.*nearly full"):
         back_up(Between(drop_segments), life.host.folder, tmp_path / "b")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0"]
 

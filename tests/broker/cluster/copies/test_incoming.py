@@ -185,7 +185,7 @@ def test_what_never_came_is_missed() -> None:
     with pytest.raises(BackupError, match="differs from the bytes"):
         incoming.finish()
     incoming.begin()
-    with pytest.raises(BackupError, match="not a whole one"):
+    with pytest.raises(BackupError, match="not a complete backup"):
         incoming.finish()
 
 
