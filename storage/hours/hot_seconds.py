@@ -1,11 +1,10 @@
-"""Hot seconds, laid out in the order in which they will be handed out.
+"""Copies of hot seconds in dispatch order.
 
-Rows and records stand in an hour's files in log order; what is due in one second stands among
-them in any order. For a second of many messages a worker copies both, ahead of time, into a
-scratch file in dispatch order, so that a receive of ten thousand reads two ranges instead of
-touching twenty thousand pages. A copy is a cache: what it does not hold is read from the hour,
-and nothing of it survives a restart. Rows whose bytes are not the ones copied count as rows that
-it does not hold.
+An hour's files have rows and records in log order, so the messages of one second are scattered over
+them. If a second has many messages, a worker copies its rows and records into a scratch file in
+dispatch order, before they are due. A receive of ten thousand messages then reads two ranges
+instead of twenty thousand pages. A copy is a cache: rows that it lacks are read from the hour, and
+a restart discards it. A damaged part of a copy counts as missing.
 """
 
 from __future__ import annotations
@@ -36,13 +35,15 @@ from delaylog.storage.layout import (
 )
 
 HOT_ROWS_MIN: Final = 8_192
-"""A second of fewer messages is not worth a file of its own; nor is a topic of an eighth in it."""
+"""Messages that make a second hot. A topic is copied if it has at least an eighth."""
 _SLICE_ROWS: Final = 4_096
 _SUM_ROWS: Final = 512
-"""Rows that are summed up together: what a receive reads first it checks, on the loop."""
+"""Rows with a common checksum, which the first receive of them verifies on the loop."""
 _LOOK_AROUND_ROWS: Final = 4_096
 _COPIED: Final = np.uint64(1 << 63)
-"""Set in the `offset` of a row that came from a copy; number and place in its file follow."""
+"""Flag in the `offset` of a row from a copy; below it are the copy's number and the record's
+offset in the copy's file.
+"""
 _NUMBER_SHIFT: Final = np.uint64(44)
 _NUMBERS: Final = 1 << 19
 _PLACE_MASK: Final = np.uint64((1 << 44) - 1)
@@ -53,7 +54,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class _Stretch:
-    """The rows of one topic: [start, end) of a copy, handed out up to `next`."""
+    """The rows of one topic: [start, end) of a copy, delivered up to `next`."""
 
     start: int
     end: int
@@ -78,12 +79,12 @@ class _Copy:
         self.dropped = False
         self._part_starts: list[int] = []
         self._sums: list[tuple[int, int, int, int, int]] = []
-        """Of each part: its rows, place and size of its records, checksums of both."""
+        """For each part: number of rows, offset and size of its records, checksums of both."""
         self._sound: list[bool] = []
         self._file: File = fs.open(path, create=True)
 
     def add_slice(self, reader: HourReader, at: int) -> None:
-        """Copy rows [at, at + _SLICE_ROWS) and their records. Any thread, one at a time."""
+        """Copy rows [at, at + _SLICE_ROWS) and their records. Any thread, one call at a time."""
         indexes = self.refs[at : at + _SLICE_ROWS] & INDEX_MASK
         rows = copy_rows(reader.rows(indexes))
         data = reader.records(rows)
@@ -108,7 +109,7 @@ class _Copy:
         self.size += len(data)
 
     def find(self, topic: int, wanted: Int64Array) -> tuple[Mask | None, RowArray] | None:
-        """Rows of `wanted` that are here: (mask of them, None = all; rows), or None."""
+        """The rows of `wanted` that this copy has: (their mask, None = all; rows), or None."""
         stretch = self.topics.get(topic)
         if stretch is None:
             return None
@@ -118,7 +119,7 @@ class _Copy:
             stretch.next = at + n
             rows = self._rows(at, n)
             return None if rows is None else (None, rows)
-        # Some were cancelled, came live or go out again: look for what is here, in its order.
+        # Some messages were cancelled, sent late or delivered again: search near `next`.
         low = max(at - 2 * n, stretch.start)
         window = self.refs[low : min(at + 2 * n + _LOOK_AROUND_ROWS, last)]
         hits = np.flatnonzero(np.isin(window, wanted))
@@ -133,14 +134,14 @@ class _Copy:
         return None if rows is None else (mask, rows[hits - hits[0]])
 
     def pass_by(self, topic: int) -> None:
-        """Later seconds of the topic are being handed out: what is left here was ended."""
+        """Skip the rest of a topic: later seconds are being delivered, so it has ended."""
         stretch = self.topics.get(topic)
         if stretch is not None:
             stretch.next = stretch.end
 
     @property
     def read(self) -> bool:
-        """Whether everything in it has been handed out."""
+        """Whether all of its rows have been delivered."""
         if self.building:
             return False
         return all(s.next >= min(s.end, self.built) for s in self.topics.values())
@@ -152,7 +153,7 @@ class _Copy:
         return np.frombuffer(raw, INDEX_ENTRY)
 
     def _checked(self, first_row: int, last_row: int) -> bool:
-        """Whether the parts of these rows hold what was copied; they are read in order, once."""
+        """Whether the parts with these rows are intact. Each part is verified once, in order."""
         first = bisect_right(self._part_starts, first_row) - 1
         last = bisect_right(self._part_starts, last_row) - 1
         while len(self._sound) <= last:
@@ -170,14 +171,14 @@ class _Copy:
         return read_spans(self._file.pread, starts, rows["size"].astype(np.int64), gap=65_536)
 
     def close(self) -> None:
-        """Remove the file, or leave that to the worker that still writes it."""
+        """Remove the file; if a worker still writes it, `finish` removes it."""
         self.dropped = True
         if not self.building:
             self._file.close()
             self._fs.unlink(self._path)
 
     def finish(self) -> None:
-        """The worker is done with it."""
+        """Note that the worker has stopped writing the file."""
         self.building = False
         if self.dropped:
             self.close()
@@ -186,7 +187,7 @@ class _Copy:
 class HotSeconds:
     """The copies of a node, in at most `bytes_max` of disk.
 
-    `folder` is scratch, emptied by whoever opens the node.
+    `folder` is for scratch files; it is emptied when the node starts.
     """
 
     def __init__(
@@ -224,8 +225,8 @@ class HotSeconds:
     ) -> Generator[IoJob | None, None, None]:
         """Copy a second while `in_time()`: `refs` in dispatch order and the topic of each.
 
-        All of them stand in the files of `hour`. Yields jobs for one worker thread. What has been
-        copied when time or room runs out stays.
+        All of them are in the files of `hour`. Yields jobs for one worker thread. When time or room
+        runs out, the part copied so far is kept.
         """
         order = np.argsort(topics, kind="stable")
         order = order[_of_large_groups(topics[order], max(self.rows_min // 8, 1))]
@@ -243,7 +244,7 @@ class HotSeconds:
         for start, end in zip(starts, ends, strict=True):
             copy.topics[int(topics[start])] = _Stretch(start, end, start)
         self._copies[number] = copy
-        # The loop reads the same files meanwhile, with maps of its own.
+        # The loop reads the same files meanwhile, through other maps.
         files = {name: self._fs.open(f"{hour.folder}/{name}") for name in _SOURCES}
         reader = HourReader(files.__getitem__, hour.folder)
         reader.row_count, reader.log_size = hour.row_count, hour.log_size
@@ -267,10 +268,10 @@ class HotSeconds:
     def rows(
         self, topic: int, refs: Int64Array, now_ms: int
     ) -> tuple[Mask | None, RowArray] | None:
-        """Rows of refs about to be handed out, as far as copies hold them.
+        """The rows of refs that are about to be delivered, as far as copies have them.
 
-        (mask of the refs that were found, None = all of them; their rows), or None. The `offset`
-        of such a row leads to `records` of this object and nowhere else.
+        (mask of the refs that were found, None = all of them; their rows), or None. Only
+        `HotSeconds.records` understands the `offset` of these rows.
         """
         got: list[tuple[Int64Array, RowArray]] = []
         left = np.arange(len(refs))
@@ -319,9 +320,9 @@ class HotSeconds:
         return scatter_back(parts, places, rows["size"].astype(np.int64))
 
     def drop_read(self) -> None:
-        """Drop the copies from which everything has been handed out.
+        """Drop the copies whose rows have all been delivered.
 
-        Not between `rows` and `records` of what they returned.
+        Do not call this between `rows` and `records`, which reads the records of these rows.
         """
         for copy in list(self._copies.values()):
             if copy.read:
@@ -338,7 +339,7 @@ class HotSeconds:
                 self._drop(copy)
 
     def clear(self) -> None:
-        """Drop every copy (the disk is needed)."""
+        """Drop every copy, to free disk space."""
         for copy in list(self._copies.values()):
             self._drop(copy)
 
@@ -352,7 +353,7 @@ _SOURCES: Final = ("delay.index", "delay.log")
 
 
 def _of_large_groups(topics: Int64Array, rows_min: int) -> Mask:
-    """Mask of the rows of topics that have at least so many of them. `topics` is sorted."""
+    """Mask of the rows of topics that have at least `rows_min` rows. `topics` is sorted."""
     cuts = np.flatnonzero(topics[1:] != topics[:-1]) + 1
     lengths = np.diff(np.concatenate([[0], cuts, [len(topics)]]))
     return np.repeat(lengths >= rows_min, lengths)

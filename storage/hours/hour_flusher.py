@@ -1,4 +1,4 @@
-"""Writes what waits in memory (tails, state pages, second indexes) to the files of its hours.
+"""Flushes tails, state pages and second indexes from memory to the files of their hours.
 
 Jobs that write may run on any thread; the loop runs short slices only. Nothing is written before
 its frame is committed, and no append crosses the position of a checkpoint.
@@ -32,13 +32,13 @@ from delaylog.storage.work import Work
 FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation, on the thread that writes them."""
 _SLICE_PAGES: Final = 256
-"""State pages that are copied out in one slice: some of them take a page fault each."""
+"""State pages that are copied in one slice: some of them cost a page fault each."""
 
 _COLUMNS_AT_ONCE: Final = 32
-"""State columns of one job: it waits for its turn on the loop, however few pages it writes."""
+"""State columns of one job. Each job waits for a slice of the loop, however few pages it writes."""
 
 _Taken: TypeAlias = list[tuple[StateColumn, StateRuns]]
-"""Pages that were copied out, by column."""
+"""Copied pages, by column."""
 
 
 class HourFlusher:
@@ -58,14 +58,14 @@ class HourFlusher:
         self._far = far
         self._writes_tails = False
         self.writes_far = False
-        """A flush writes rows of far hours."""
+        """Whether a flush writes rows of far hours."""
         self._written: dict[StateColumn, None] = {}
-        """Columns that hold a descriptor until they are synced."""
+        """Columns whose files stay open until they are synced."""
         self._syncs = self._replaces = False
         self.writes_states = False
-        """A flush of states runs: a page that was copied out may not be written yet."""
+        """Whether a flush of states runs: a page that was copied may not be written yet."""
         self.boundary = 0
-        """Position of a checkpoint in the making: no append of a flush straddles it; 0 = none."""
+        """Position of the checkpoint being taken, which no append may straddle; 0 = none."""
 
     def flush(self, *, upto: int, hour: int | None = None) -> Work:
         """Append tails (frames below `upto`, which must be durable): of all hours, or of `hour`."""
@@ -108,7 +108,7 @@ class HourFlusher:
             self._writes_tails = False
 
     def make_room(self) -> Work:
-        """Close the hours opened first: a flush may touch more hours than there are descriptors."""
+        """Close the hours opened first: a flush may need more descriptors than there are."""
         for folder in self._opened.oldest_heads():
             if folder.heads.need_file:
                 yield folder.heads.write_job()
@@ -138,7 +138,7 @@ class HourFlusher:
                 part.append(chunks[at])
                 rows += len(chunks[at].rows)
                 at += 1
-            # Loaded on this thread. The job keeps its own reference: the hour may drop them.
+            # Load the heads on this thread. The job keeps a reference: the hour may drop them.
             heads = folder.heads.get()
             written: list[Flush] = []
             yield partial(_append, folder, heads, part, written)
@@ -155,11 +155,11 @@ class HourFlusher:
     def flush_states(
         self, pages_max: int = 2_048, *, until_committed: Callable[[], Work] | None = None
     ) -> Work:
-        """Write the state pages that are dirty when their column has its turn; then far states.
+        """Write the pages that are dirty when the flush reaches their column; then far states.
 
-        A page holds the changes of every frame so far, so once it is copied out `until_committed`
-        waits for those: a lease on disk that no log explains would never end. One flush runs at a
-        time, else a page in flight would pass for a written one.
+        A page has the changes of every frame so far, so after the copy `until_committed` waits for
+        these frames: a lease on disk whose frame is lost would never end. One flush runs at a time,
+        else a page that is still being written would count as written.
         """
         while self.writes_states:
             yield 0.001
@@ -216,19 +216,19 @@ class HourFlusher:
                 yield None
 
     def _sync_columns(self) -> Work:
-        """Sync what was written, before more columns hold descriptors than hours may."""
+        """Sync written columns before they use more descriptors than hours may."""
         unsynced = [column for column in self._written if column.holds_file]
         for first in range(0, len(unsynced), _COLUMNS_AT_ONCE):
             yield partial(_sync, unsynced[first : first + _COLUMNS_AT_ONCE])
         for column in list(self._written):
-            # A column that is being flushed is written again: it keeps its descriptor.
+            # A column that is being flushed will be written again: it keeps its descriptor.
             if not column.busy and not column.holds_file:
                 self._written.pop(column, None)
                 self._opened.let_go(column)
                 yield None
 
     def replacing(self, work: Work) -> Work:
-        """Run work that exchanges files of an hour: nothing is appended or synced meanwhile."""
+        """Run work that replaces files of an hour; meanwhile nothing is appended or synced."""
         while self._writes_tails or self._syncs:
             yield 0.001
         self._writes_tails = self._replaces = True
@@ -264,9 +264,9 @@ class HourFlusher:
         yield lambda: self._fs.sync_folder(self._folders.folder)
 
     def rest(self, hour: int) -> None:
-        """Give back what a pass over an hour's states made resident, unless it is near.
+        """Release the pages that a pass over a far hour's states made resident.
 
-        Not while states are written: a page in flight would pass for a written one.
+        Not while states are flushed: a page that is still being written would count as written.
         """
         if not self.writes_states:
             self._folders.rest(hour)
@@ -275,7 +275,7 @@ class HourFlusher:
 def _collect(
     left: list[tuple[StateColumn, int, int]], pages_max: int, taken: _Taken
 ) -> Generator[None, None, list[tuple[StateColumn, int, int]]]:
-    """Copy dirty pages of (column, first page, end) out, a slice at a time; what is left."""
+    """Copy dirty pages of (column, first page, end), a slice at a time; returns the rest."""
     room = pages_max
     while left and room > 0:
         if taken:
@@ -308,7 +308,7 @@ def _sync(columns: list[StateColumn]) -> None:
 def _append(
     folder: DelayHour, heads: SecondIndex, part: list[TailChunk], written: list[Flush]
 ) -> None:
-    """Prepare and write one append. Any thread: whoever reads meanwhile finds the tail."""
+    """Prepare and write one append, on any thread; meanwhile readers find the rows in the tail."""
     rows = concat_rows([chunk.rows for chunk in part])
     data = [_records_of(chunk) for chunk in part]
     flush = folder.prepare(rows, data, part[-1].position, heads)

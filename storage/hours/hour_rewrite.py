@@ -1,10 +1,10 @@
-"""Compaction of one hour: its files are written anew without the rows that have ended.
+"""Compaction of one hour: rewrites its files without the rows that have ended.
 
-Row numbers stay. A removed row reads as zeros: in `delay.index` whole pages of them are a hole, in
-`delay.log` nothing is left of them. Chains lead past them, so offsets, chains and extents become
-this node's own. The new files are written aside; once the file `rewritten.tmp` is durable they
-replace the old ones, and a start finishes that (`settle_rewrite`). Who may be removed is decided
-elsewhere.
+Row numbers do not change. A removed row reads as zeros: whole pages of them are holes in
+`delay.index`, and `delay.log` does not contain them. Chains skip them, so offsets, chains and
+extents may differ between nodes. The new files are written beside the old ones. Once the file
+`rewritten.tmp` is durable they replace the old ones, and a start finishes an interrupted
+replacement (`settle_rewrite`). The caller decides which rows are removed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ REWRITE_ROWS: Final = 32_768
 _MARKER: Final = "rewritten.tmp"
 _FILES: Final = ("delay.log", "delay.index", "extents", "second.index")
 _GAP_ROWS: Final = 36
-"""Removed rows between kept ones that are written out: fewer are no page of their own."""
+"""Gaps of fewer removed rows than this are written as zeros: they cover no whole page."""
 
 
 def settle_rewrite(fs: FileSystem, folder: str) -> None:
-    """At a start: finish a replacement that had begun, or drop files written aside in vain."""
+    """At a start: finish a replacement that had begun, or remove the files of an unfinished one."""
     if not fs.exists(folder):
         return
     if fs.exists(f"{folder}/{_MARKER}"):
@@ -57,7 +57,7 @@ def settle_rewrite(fs: FileSystem, folder: str) -> None:
 
 
 def path_of(fs: FileSystem, folder: str, name: str) -> str:
-    """Where a file's present bytes are: still aside, if a replacement was cut short."""
+    """The path of a file's present bytes: that of the new file if a replacement was interrupted."""
     aside = f"{folder}/{name}.tmp"
     replaced = fs.exists(f"{folder}/{_MARKER}") and fs.exists(aside)
     return aside if replaced else f"{folder}/{name}"
@@ -73,9 +73,9 @@ def _replace(fs: FileSystem, folder: str) -> None:
 
 
 class HourRewrite:
-    """One rewriting of the first rows of an hour. Every method may run on any thread.
+    """One rewrite of the first rows of an hour. Every method may run on any thread.
 
-    It reads through descriptors of its own, so the hour goes on beside it until `replace`.
+    It reads through separate descriptors, so the hour stays in use until `replace`.
     """
 
     def __init__(self, fs: FileSystem, folder: str, hour: int) -> None:
@@ -86,7 +86,7 @@ class HourRewrite:
         self._new: dict[str, File] = {}
         self._extents: list[RowArray] = []
         self.seconds = SecondIndex()
-        """Its heads lead to rows that were kept; its counts are of those too."""
+        """The second index of the rows that were kept."""
         self.row_count = 0
         self.log_size = 0
 
@@ -107,7 +107,7 @@ class HourRewrite:
         return self._new[name]
 
     def reader(self, extent_count: int) -> HourReader:
-        """The old files as far as `extent_count` extents tell; all that it reads is checked."""
+        """A reader of the first `extent_count` extents of the old files, which verifies them."""
         path = f"{self._folder}/extents"
         file = self._open_old("extents")
         extents = read_extents(file, extent_count, path) if extent_count else np.zeros(0, EXTENT)
@@ -120,9 +120,9 @@ class HourRewrite:
     def write(
         self, reader: HourReader, rows: RowArray, gone: Mask, bare: Mask, position_last: int
     ) -> None:
-        """Take the next rows over: those of `gone` are removed, those of `bare` lose their record.
+        """Copy the next rows as one extent, except `gone` rows; `bare` rows lose their record.
 
-        They are one extent. `position_last` = the last frame that made one of them.
+        `position_last` = the position of the last frame that created one of them.
         """
         first, n = self.row_count + 1, len(rows)
         kept = np.flatnonzero(~(gone | (rows["global_index"] == 0)))
@@ -159,7 +159,7 @@ class HourRewrite:
         self.seconds.covers = self.row_count
 
     def _write_rows(self, rows: RowArray, kept: Int64Array, first: int) -> None:
-        """Write rows where they stand, and nothing where there is none."""
+        """Write the kept rows at their offsets; large gaps between them stay holes."""
         raw = rows.view(np.uint8).data
         apart = np.flatnonzero(np.diff(kept) > _GAP_ROWS) + 1
         starts = kept[np.concatenate([[0], apart])].tolist()
@@ -173,7 +173,7 @@ class HourRewrite:
         self, extent: RowArray, first: int, count: int, *, hole: bool, position_last: int
     ) -> None:
         if hole and self._extents and int(self._extents[-1]["flags"][0]) & EXTENT_HOLE:
-            # Holes side by side are one, however many rows it has.
+            # Adjacent holes become one extent of any number of rows.
             last = self._extents[-1]
             last["count"] += count
             last["position_last"] = position_last
@@ -187,7 +187,7 @@ class HourRewrite:
         self._extents.append(extent)
 
     def finish(self) -> None:
-        """Make the new files whole and durable, aside."""
+        """Complete the new files and make them durable, beside the old ones."""
         self._open_new("delay.index").truncate(self.row_count * INDEX_ENTRY_SIZE)
         self._open_new("delay.log").truncate(self.log_size)
         extents = self._open_new("extents")
@@ -197,7 +197,7 @@ class HourRewrite:
             file.fdatasync()
 
     def replace(self, counts: npt.NDArray[np.uint32]) -> None:
-        """Put the new files in the place of the old ones; `counts` = rows of each second so far."""
+        """Replace the old files by the new ones; `counts` = the rows of each second so far."""
         self.seconds.count = counts
         raw = self.seconds.encode()
         seconds = self._open_new("second.index")
@@ -211,7 +211,7 @@ class HourRewrite:
         _replace(self._fs, self._folder)
 
     def drop(self) -> None:
-        """Give it up; nothing has changed."""
+        """Give up the rewrite and remove the new files."""
         self.close()
         settle_rewrite(self._fs, self._folder)
 
@@ -224,9 +224,9 @@ class HourRewrite:
 
 
 def make_hole(first: int, log_offset: int, position_last: int) -> RowArray:
-    """The record of rows that were all removed, an array of one that is not sealed yet.
+    """The extent of rows that were all removed: an array of one, without its checksum yet.
 
-    Its bounds and bits match nothing.
+    Its zone map matches no filter.
     """
     hole = np.zeros(1, EXTENT)
     hole["magic"], hole["version"] = EXTENT_MAGIC, FILE_VERSION

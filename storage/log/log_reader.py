@@ -32,9 +32,9 @@ def segment_bases(fs: FileSystem, folder: str) -> list[int]:
 
 
 def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None, int]:
-    """Yield good frames of the segment at `base` from `position` on.
+    """Yield the intact frames of the segment at `base` from `position` on.
 
-    Returns the position of the first that is not good.
+    Returns the position of the first frame that is not intact.
     """
     size = file.size()
     window, window_at = b"", 0
@@ -76,10 +76,10 @@ def read_frame(file: File, base: int, position: int) -> Frame | None:
 
 
 def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> bytes:
-    """Whole frames of the segment at `base` from the one at `start` on, as they stand there.
+    """The bytes of whole frames of the segment at `base`, from `start` up to at most `end`.
 
-    As many as fit, at least one, none behind `end`. For who ships them on: the receiver checks
-    them. Raises CorruptionError where no frame begins.
+    At least one frame, and as many as fit in `bytes_max`. Only their headers are checked: the node
+    that receives them verifies the rest. Raises CorruptionError for a bad header.
     """
     raw = file.pread(min(max(bytes_max, FRAME_HEADER_SIZE), end - start), start - base)
     at = 0
@@ -98,9 +98,9 @@ def read_frames(file: File, base: int, start: int, end: int, bytes_max: int) -> 
 
 
 def frames_in(data: Block, start: int) -> Iterator[Frame]:
-    """The frames that stand in `data`, which is whole frames from the one at `start` on.
+    """The frames in `data`, the bytes of whole frames from position `start` on.
 
-    Payloads are views. Raises CorruptionError for one that is not as it was written.
+    Payloads are views. Raises CorruptionError for a damaged frame.
     """
     whole = memoryview(data)
     at = 0
@@ -117,10 +117,10 @@ def frames_in(data: Block, start: int) -> Iterator[Frame]:
 
 
 class FrameHops:
-    """Hops over the frames from `start` to `end`, which must be written, and reads some of them.
+    """Walks the written frames from `start` to `end` by their headers, and reads some payloads.
 
-    For readers beside the writer: it opens the files itself, and skips segments that are dropped
-    meanwhile (`position` says where it continues). One thread at a time.
+    It may run while the log is written: it opens the files itself, and skips segments that are
+    removed meanwhile (`position` is the position where it continues). One thread at a time.
     """
 
     _WINDOW_BYTES: Final = 256 << 10
@@ -131,7 +131,7 @@ class FrameHops:
         self.position = start
         self.end = end
         self.skipped = False
-        """Whether frames behind `start` were not there any more."""
+        """Whether frames after `start` had been removed already."""
         self._file: File | None = None
         self._base = 0
         self._size = 0
@@ -149,12 +149,12 @@ class FrameHops:
             raw = self._bytes(self.position - self._base, FRAME_HEADER_SIZE)
             header = check_header(raw, self.position) if len(raw) == FRAME_HEADER_SIZE else None
             if header is None:
-                raise self._rot()
+                raise self._corrupt()
             if not is_known(header) or wanted(header):
                 at = self.position - self._base + FRAME_HEADER_SIZE
                 payload = self._bytes(at, header.payload_size)
                 if frame_crc(raw, payload) != header.crc:
-                    raise self._rot()
+                    raise self._corrupt()
                 check_known(header)
                 out.append(Frame(header, payload))
             self.position += FRAME_HEADER_SIZE + header.payload_size
@@ -168,7 +168,7 @@ class FrameHops:
         return self._window[at - self._window_at : at - self._window_at + size]
 
     def _open(self) -> None:
-        """Open the segment that holds the position, or the first one there is behind it."""
+        """Open the segment with the position, or the first existing segment after it."""
         self.close()
         bases = segment_bases(self._fs, self._folder)
         base = max((b for b in bases if b <= self.position), default=bases[0])
@@ -180,9 +180,9 @@ class FrameHops:
         if base > self.position:
             self.position, self.skipped = base, True
         elif self.position - base >= self._size:
-            raise self._rot()
+            raise self._corrupt()
 
-    def _rot(self) -> CorruptionError:
+    def _corrupt(self) -> CorruptionError:
         path = f"{self._folder}/{segment_name(self._base)}"
         return CorruptionError("a bad frame", path=path, position=self.position)
 
@@ -232,9 +232,9 @@ def judge_tail(
 
 
 def _find_later_sync(file: File, base: int, position: int, node: int) -> int | None:
-    """Position of a whole later frame whose `synced_position` lies behind `position`.
+    """Position of an intact later frame whose `synced_position` is greater than `position`.
 
-    Frames that another node made state what that node had synced, so they prove nothing here.
+    A frame of another node states what that node had synced, so it proves nothing here.
     """
     size = file.size()
     at = max(position - base, 0)

@@ -1,6 +1,6 @@
-"""Which state columns of a store have pages that are newer than their files, and how many.
+"""The state columns of a store that have dirty pages, and the number of these pages.
 
-A look costs what changed since the last one, however many columns there are.
+A query examines only the columns that changed since the last one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ class Paged(Protocol):
 
     @property
     def dirty_pages(self) -> int:
-        """How many of them are newer than its file."""
+        """Number of pages that are newer than the file."""
 
 
 C = TypeVar("C", bound=Paged)
 
 
 class DirtyColumns(Generic[C]):
-    """Columns note themselves when their pages change. All methods belong to the store's thread."""
+    """Columns call `note` when their pages change. All methods belong to the store's thread."""
 
     def __init__(self) -> None:
         self._changed: set[C] = set()
@@ -28,27 +28,27 @@ class DirtyColumns(Generic[C]):
         self._total = 0
 
     def note(self, column: C) -> None:
-        """Its set of dirty pages has changed."""
+        """Note that the column's set of dirty pages has changed."""
         self._changed.add(column)
 
     @property
     def pages(self) -> int:
         """Dirty pages of all columns."""
-        self._look()
+        self._update()
         return self._total
 
     @property
     def count(self) -> int:
-        """How many columns have dirty pages."""
-        self._look()
+        """Number of columns with dirty pages."""
+        self._update()
         return len(self._pages)
 
     def columns(self) -> list[C]:
-        """Those with dirty pages."""
-        self._look()
+        """The columns with dirty pages."""
+        self._update()
         return list(self._pages)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         changed, self._changed = self._changed, set()
         for column in changed:
             count = column.dirty_pages

@@ -1,13 +1,13 @@
 """State column: one 32-byte entry per row of an hour, per consumer group.
 
-The file is mapped copy-on-write in fixed pieces, so changes are fancy indexing in memory and
-never reach the file by themselves: dirty pages are copied out (`collect`), written with pwrite
-only after the log that explains them is durable (`write`), and given back to the kernel
-(`settle`). A hole, or no file at all, reads as zeros: never handed out. What the file does not
-reach yet is in plain memory, so that storing a state never needs the disk.
+The file is mapped copy-on-write in pieces of one size, so changes are made in memory and do not
+reach the file by themselves. Dirty pages are copied (`collect`), written with pwrite once the
+frames of their changes are committed (`write`), and released to the kernel (`settle`). A hole or a
+missing file reads as zeros: the row was never delivered. Pieces beyond the end of the file are in
+plain memory, so storing a state never needs the disk.
 
-Entries are sealed when they are stored and looked at when they are read (state_seal.py); callers
-see their seals as zero. A replay only stores, so what a crash tore is never read.
+Entries are sealed when they are stored and verified when they are read (state_seal.py); callers see
+their seals as zero. A replay only stores entries, so it never reads an entry that a crash has torn.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from delaylog.storage.hours.states.state_seal import sealed
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
 COLUMN_BYTES: Final = 1_536
-"""Memory of a column beside its pages: its objects, and the bits of a few rows."""
+"""Memory of a column in addition to its pages: its objects, and the bits of a few rows."""
 _BACK_PAGES_MAX: Final = PIECE_PAGES // 8
 
 StateRun: TypeAlias = tuple[int, int, bytes]
-"""(piece, its first page, bytes): pages in a row, copied out."""
+"""(piece, number of the first page in it, bytes): a copy of consecutive pages."""
 StateRuns: TypeAlias = list[StateRun]
 
 
@@ -52,12 +52,12 @@ class StateColumn:
     def __init__(
         self, fs: FileSystem, path: str, dirty: DirtyColumns[StateColumn] | None = None
     ) -> None:
-        """`dirty` learns when pages change, for whoever has them written."""
+        """`dirty` is notified when pages change; the flusher reads it."""
         self._fs = fs
         self._path = path
         self._dirty = dirty if dirty is not None else DirtyColumns()
         self._file: File | None = None
-        """Open from a write to its sync only: open descriptors are told of write errors."""
+        """Open only from a write to its sync, which reports write errors to open descriptors."""
         self._writing = threading.Lock()
         self._pieces: dict[int, Piece] = {}
         self._has_new_name = True
@@ -67,9 +67,9 @@ class StateColumn:
         self._exists = fs.exists(path)
         self._length = 0
         self.used = False
-        """Whether this column was asked for since `OpenHours` last looked at it."""
+        """Whether this column was used since the last check by `OpenHours`."""
         self.busy = False
-        """A flush has copied pages out and not written all of them."""
+        """Whether a flush has copied pages and not written all of them yet."""
         if self._exists:
             with self._opened() as file:
                 self._length = file.size()
@@ -81,7 +81,7 @@ class StateColumn:
 
     @property
     def absent(self) -> bool:
-        """True while no row of this hour was ever handed out or changed."""
+        """True while no row of this hour was ever delivered or changed."""
         return not self._exists and not self._pieces
 
     @contextmanager
@@ -92,18 +92,18 @@ class StateColumn:
 
     @property
     def holds_file(self) -> bool:
-        """Whether it holds a descriptor: what was written has not been synced."""
+        """Whether the file is open: written pages have not been synced."""
         return self._file is not None
 
     @property
     def idle(self) -> bool:
-        """Whether closing it loses nothing."""
+        """Whether the column can be closed without losing changes."""
         return not (self.busy or self.holds_file or self.dirty_pages)
 
     # ------------------------------------------------------------------ entries
 
     def get(self, indexes: Int64Array, run: slice | None = None) -> StateArray:
-        """A copy of the entries of rows `indexes`; `run` = the slice that they are, if known."""
+        """A copy of the entries of rows `indexes`; `run` = the same rows as a slice, if known."""
         if self.absent or len(indexes) == 0:
             return np.zeros(len(indexes), STATE_ENTRY)
         inside = _inside(indexes, run)
@@ -123,7 +123,7 @@ class StateColumn:
         return out
 
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
-        """Store entries, one for all or one each. Memory only; see `collect`."""
+        """Store entries in memory, one for all rows or one for each; see `collect`."""
         if len(indexes):
             whole = entries if isinstance(entries, np.ndarray) else np.array([entries])
             self.put_sealed(indexes, sealed(whole), run)
@@ -131,7 +131,7 @@ class StateColumn:
     def put_sealed(
         self, indexes: Int64Array, entries: StateArray, run: slice | None = None
     ) -> None:
-        """Store entries that have their seals. Memory only."""
+        """Store sealed entries in memory."""
         self._dirty.note(self)
         inside = _inside(indexes, run)
         if inside is not None:
@@ -148,7 +148,7 @@ class StateColumn:
             self._piece(which).put(_as_run(part), chosen)
 
     def _has(self, which: int) -> bool:
-        """Whether the piece can hold anything: mapped already, or inside the file."""
+        """Whether the piece may have entries: it is in memory, or within the file."""
         return which in self._pieces or which * PIECE_SIZE < self._length
 
     def _piece(self, which: int) -> Piece:
@@ -169,11 +169,11 @@ class StateColumn:
             return file.map_private(which * PIECE_SIZE, PIECE_SIZE)
 
     def _reach(self, end: int) -> File:
-        """The file, made if need be and at least `end` long; growing leaves holes."""
+        """The file, created if needed and extended by a hole to at least `end` bytes."""
         file = self._file
         if file is None:
             if not self._exists:
-                # The column may be the first file of its hour: rows can still sit in the tail.
+                # The column may be the first file of its hour: the rows may still be in the tail.
                 self._fs.mkdir(self._path.rpartition("/")[0])
             file = self._file = self._fs.open(self._path, create=not self._exists)
             self._exists = True
@@ -191,7 +191,7 @@ class StateColumn:
 
     @property
     def dirty_end(self) -> int:
-        """The page of the column behind its last dirty one, 0 without any."""
+        """Number of the page after the last dirty page of the column; 0 without any."""
         for which, piece in sorted(self._pieces.items(), reverse=True):
             dirty = np.flatnonzero(piece.dirty)
             if len(dirty):
@@ -199,11 +199,11 @@ class StateColumn:
         return 0
 
     def collect(self, pages_max: int, start: int = 0, stop: int | None = None) -> StateRuns:
-        """Copy out up to `pages_max` dirty pages as (piece, first page, bytes), marked clean.
+        """Copy up to `pages_max` dirty pages of the pages [start, stop), and mark them clean.
 
-        They come in order, those from page `start` to `stop` of the column: a pass that goes on
-        behind what it got (`behind`), to the `dirty_end` that it found, ends, however fast pages
-        become dirty again and the column grows.
+        They are in ascending order. A pass that continues after the pages it got (`behind`), up to
+        the `dirty_end` at its beginning, ends even if pages become dirty again and the column
+        grows.
         """
         self._dirty.note(self)
         out: StateRuns = []
@@ -228,12 +228,12 @@ class StateColumn:
 
     @staticmethod
     def behind(runs: Sequence[StateRun]) -> int:
-        """The page of the column behind the last one that was collected."""
+        """Number of the page after the last collected one."""
         which, first, data = runs[-1]
         return which * PIECE_PAGES + first + len(data) // PAGE_SIZE
 
     def write(self, runs: Sequence[StateRun]) -> None:
-        """Write collected runs to the file. May run beside the loop; `settle` comes after."""
+        """Write collected runs to the file, on any thread; call `settle` afterwards."""
         if not runs:
             return
         with self._writing:
@@ -248,11 +248,11 @@ class StateColumn:
             self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True
 
     def settle(self) -> None:
-        """Give every clean page back to the kernel; the file holds the same bytes."""
+        """Release every clean page to the kernel; the file has the same bytes."""
         for which, piece in list(self._pieces.items()):
             if isinstance(piece.mapping, Unbacked):
-                # Dirty pages are copied over, 5 us each. A piece that is being filled has mostly
-                # those: it waits for a flush that leaves few, the next one most often.
+                # Each dirty page is copied, in 5 us. A piece that is being filled has many of them:
+                # leave it to a later flush that finds few, most often the next one.
                 if int(np.count_nonzero(piece.dirty)) <= _BACK_PAGES_MAX:
                     self._back(which, piece)
                 continue
@@ -262,7 +262,7 @@ class StateColumn:
                     piece.mapping.forget((first + 1) * PAGE_SIZE, (stop - first - 1) * PAGE_SIZE)
 
     def _back(self, which: int, piece: Piece) -> None:
-        """Replace an unbacked piece by a mapped one, once the file has reached it."""
+        """Replace an unbacked piece by a mapped one, if the file extends over it."""
         if not self._exists or (which + 1) * PIECE_SIZE > self._length:
             return
         mapped = Piece(self._map(which), path=self._path, which=which, fresh=False)
@@ -274,10 +274,9 @@ class StateColumn:
         self._pieces[which] = mapped
 
     def punch(self, gone: Mask) -> None:
-        """Give the pages back in which no row is left; `gone` begins with row 1. Any thread.
+        """Punch holes for the pages whose rows are all `gone`, from row 1 on. Any thread.
 
-        Nobody asks for these rows: whether a page in memory, or one just being written, still says
-        what they were does not matter.
+        These rows are never read again, so pages in memory or being written may keep their states.
         """
         if not self._exists or self._length == 0:
             return
@@ -294,18 +293,18 @@ class StateColumn:
                 return
             self._file.fdatasync()
             if self._has_new_name:
-                # The hour's folder was synced for its rows, maybe before this file was created. If
-                # this fails, the next sync repeats it.
+                # The sync of the hour's folder for its rows may have preceded this file. If this
+                # one fails, the next sync repeats it.
                 self._fs.sync_folder(self._path.rpartition("/")[0])
                 self._has_new_name = False
             self._file.close()
             self._file = None
 
     def cut(self, count: int) -> None:
-        """Forget everything behind row `count` (recovery: later rows come back by replay).
+        """Remove the states after row `count`, for recovery: the replay restores them.
 
-        A recovery may have ended between the two steps of an earlier cut: what is shorter than
-        whole pieces is filled up, whoever left it.
+        An earlier recovery may have ended between the two steps of its cut, so a file that does not
+        end with a whole piece is extended in any case.
         """
         self.drop_memory()
         if not self._exists:
@@ -319,7 +318,7 @@ class StateColumn:
                 file.truncate(self._length)
 
     def drop_memory(self) -> None:
-        """Unmap all pieces, changes that were not written included."""
+        """Unmap all pieces; changes that were not written are lost."""
         self._dirty.note(self)
         for piece in self._pieces.values():
             del piece.entries
@@ -335,12 +334,12 @@ class StateColumn:
 
 
 def _as_run(at: Int64Array) -> Int64Array | slice:
-    """The slice that `at` is, if its values follow one another."""
+    """`at` as a slice if its values are consecutive, else `at`."""
     return slice(int(at[0]), int(at[-1]) + 1) if consecutive(at) else at
 
 
 def _inside(indexes: Int64Array, run: slice | None) -> tuple[int, Int64Array | slice] | None:
-    """(the piece that all rows lie in, their places there), or None where they are of several."""
+    """(the piece with all rows, their places in it), or None if several pieces have them."""
     if run is None and consecutive(indexes):
         run = slice(int(indexes[0]), int(indexes[-1]) + 1)
     if run is not None:

@@ -1,14 +1,15 @@
-"""Seals of state entries: 32 bits in each entry that follow from its other 28 bytes.
+"""Seals of state entries: a checksum of 32 bits in each entry, over its other 28 bytes.
 
-A seal is `(w0 * K0 + w1 * K1 + w2 * K2 + w3 * K3) mod 2**64 >> 32` over the entry's four u64 words
-with the seal itself taken as zero. An entry of zeros has seal zero, so a hole is sealed without
-ever having been written. Any one or two flipped bits break it (a test tries them all), others
-pass with one chance in 2**32.
+A seal is `(w0 * K0 + w1 * K1 + w2 * K2 + w3 * K3) mod 2**64 >> 32` over the entry's four u64 words,
+with zero in place of the seal. An entry of zeros has seal zero, so the entries of a hole are valid.
+The seal detects every change of one or two bits (a test tries them all), and misses any other
+change with a probability of 2**-32.
 
-Why a seal an entry, and not a checksum a page: pages are written whenever they like between two
-checkpoints, and a power cut keeps any sectors of them. A page that a replay touches could not be
-told from a rotten one, and the rows beside those that the replay stores would be believed
-unseen. Sixteen entries make a sector, so an entry is old or new and its seal always holds.
+Why each entry has a seal, instead of each page a checksum: pages are written at any time between
+two checkpoints, and after a power failure some sectors of a page may be old. Its checksum would
+then be wrong without corruption, so a replay that stores entries in the page would have to ignore
+it, and the page's other entries would go unverified. A sector has sixteen whole entries, so each
+entry is old or new, and its seal is valid in either case.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FACTORS: Final = np.array(
 _LOWER: Final = np.uint64((1 << 32) - 1)
 _ONE: Final = Struct(f"<{_WORDS}Q")
 _ONE_FACTORS: Final = _FACTORS.tolist()
-assert int(_FACTORS[0]) & 0xFFFFFFFF == 0xFFFFFFFF, "the seal counts as minus itself"
+assert int(_FACTORS[0]) & 0xFFFFFFFF == 0xFFFFFFFF, "the seal's own factor is minus one"
 
 # The seal is the upper half of w0, so it adds `seal * (K0 mod 2**32)`, which is minus the seal, to
 # the upper half of the sum: that is zero exactly when the seal is right.
@@ -40,7 +41,7 @@ def _words(entries: StateArray) -> npt.NDArray[np.uint64]:
 
 
 def sealed(entries: StateArray) -> StateArray:
-    """A copy of entries with their seals; what stood there is not looked at."""
+    """A copy of entries with their seals; present seals are ignored."""
     if len(entries) == 1:
         return _sealed_one(entries)
     # Words, not entries: numpy copies structured columns field by field.
@@ -52,7 +53,7 @@ def sealed(entries: StateArray) -> StateArray:
 
 
 def _sealed_one(entries: StateArray) -> StateArray:
-    """The same for one entry, most often one for all: an eighth of the price."""
+    """The same for one entry, the usual case, at an eighth of the cost."""
     words = _ONE.unpack(entries.tobytes())
     lower = words[0] & 0xFFFFFFFF
     total = sum(map(mul, (lower, *words[1:]), _ONE_FACTORS))
@@ -60,7 +61,7 @@ def _sealed_one(entries: StateArray) -> StateArray:
 
 
 def broken(entries: StateArray) -> npt.NDArray[np.bool_]:
-    """Mask of entries whose seal does not fit. `entries` is contiguous."""
+    """Mask of entries with a wrong seal. `entries` must be contiguous."""
     out: npt.NDArray[np.bool_] = _words(entries) @ _FACTORS > _LOWER
     return out
 
