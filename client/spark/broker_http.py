@@ -104,7 +104,7 @@ class BrokerHttp:
             found = None
         if not isinstance(found, dict):
             raise BrokerError(
-                f"{method} {path}: the answer is no JSON object; does option endpoint name a "
+                f"{method} {path}: the answer is not a JSON object; does option endpoint name a "
                 f"delaylog broker?"
             )
         return found

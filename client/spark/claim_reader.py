@@ -162,8 +162,8 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if not self._claims.ack(claim):
             log.warning(
-                "claim %s had ended before its batch was done, so its %s messages come again; "
-                "raise the option leaseMs",
+                "claim %s had ended before its batch was done, so its %s messages are delivered "
+                "again; raise the option leaseMs",
                 claim.name,
                 end["rows"],
             )
@@ -211,7 +211,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(
                 f"claim {claim.name} of topic {self._options.topic!r} has ended, its rows {first} "
                 f"to {end - 1} cannot be read in this batch; the broker delivers these messages "
-                "again. Raise the option leaseMs, and set failOnDataLoss=false once to go on"
+                "again. Raise the option leaseMs, and set failOnDataLoss=false once to continue"
             )
         log.warning("claim %s has ended: rows %d to %d are skipped", claim.name, first, end - 1)
 

@@ -81,8 +81,8 @@ class Columns:
                     else ""
                 )
                 raise RowError(
-                    f"column {shown!r} is null in a row{told}; filter such rows out, or have them "
-                    "put aside by the option onError=deadLetter"
+                    f"column {shown!r} is null in a row{told}; filter such rows out, or send them "
+                    "to a dead-letter topic with the option onError=deadLetter"
                 )
 
     def sift(self, batch: Any) -> tuple[Any, list[Rejected]]:
@@ -108,8 +108,8 @@ def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
     for name in names:
         if not NAME.match(name):
             raise RowError(
-                f"column 'topic': {name!r} is no legal name; use 1 to 200 of A-Z a-z 0-9 . _ -, or "
-                "have such rows put aside by the option onError=deadLetter"
+                f"column 'topic': {name!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, "
+                "or set the option onError=deadLetter"
             )
     if len(names) == 1:
         return [(names[0], rest)]
@@ -128,7 +128,7 @@ _RULES: Final[tuple[tuple[str, str, Any], ...]] = (
     ("topic", "topic is null", pc.is_null),
     (
         "topic",
-        "topic is no legal name",
+        "topic is not a valid name",
         lambda column: pc.invert(pc.match_substring_regex(column, TOPIC_PATTERN)),
     ),
     ("id", f"id is longer than {TEXT_BYTES_MAX} bytes", _too_long),

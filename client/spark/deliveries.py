@@ -77,14 +77,14 @@ class StagedDelivery:
         """Commit the load. `transaction` is its name if the driver began it."""
         staged = [each for each in messages if isinstance(each, Staged)]
         if len(staged) != len(messages):
-            raise TransactionError("a task has sent no message of this sink, nothing is committed")
+            raise TransactionError("a task returned no commit message: nothing is committed")
         names = {each.transaction for each in staged} | ({transaction} if transaction else set())
         if not names:
             return
         if len(names) > 1:
             raise TransactionError(
-                f"tasks staged in different transactions ({', '.join(sorted(names))}), since one "
-                "ended meanwhile; run the load again (option txnTtlMs says how long one stays open)"
+                f"tasks staged in different transactions ({', '.join(sorted(names))}), because one "
+                "ended meanwhile; run the load again (option txnTtlMs: the time to expiry)"
             )
         (name,) = names
         if any(each.state == COMMITTED for each in staged):
@@ -108,7 +108,7 @@ class StagedDelivery:
             try:
                 self.transactions.abort(name)
             except DelaylogError as error:
-                log.warning("transaction %s is left to expire: %s", name, error)
+                log.warning("transaction %s was not aborted, and will expire: %s", name, error)
 
 
 class DirectDelivery:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class DelaylogError(Exception):
-    """Base of everything that is raised here on purpose."""
+    """Base of all errors that the connector raises deliberately."""
 
 
 class OptionError(DelaylogError, ValueError):
@@ -23,7 +23,7 @@ class SchemaError(DelaylogError, TypeError):
 
 
 class RowError(DelaylogError, ValueError):
-    """A row cannot be sent: correct the data, or have such rows put aside by `onError`."""
+    """A row cannot be sent: correct the data, or let `onError` divert such rows."""
 
 
 class BrokerError(DelaylogError):

@@ -125,8 +125,7 @@ class Loading:
         if not self._options.dead_letter:
             raise RowError(
                 f"the broker refuses a row for topic {topic!r}{_id_of(chunk.row(row))}: "
-                f"{error.detail}; correct it, or put such rows aside by the option "
-                "onError=deadLetter"
+                f"{error.detail}; correct it, or set the option onError=deadLetter"
             ) from None
         if are_letters:
             raise RowError(
@@ -135,7 +134,7 @@ class Loading:
         if refusals > REFUSALS_MAX:
             raise RowError(
                 f"the broker refuses more than {REFUSALS_MAX} rows of one chunk for topic "
-                f"{topic!r}, this one since: {error.detail}; the data or an option is wrong"
+                f"{topic!r}, the last one because: {error.detail}; the data or an option is wrong"
             ) from None
         return row
 

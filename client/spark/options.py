@@ -53,7 +53,7 @@ class Taker:
         known = {name.lower(): name for name in OPTION_NAMES}
         if "path" in self._given:
             raise OptionError(
-                "option path: a broker has none; write .save() or .load() without an argument, "
+                "option path: not supported; call .save() or .load() without an argument, "
                 "and give the options endpoint and topic"
             )
         for name in self._given:
@@ -74,7 +74,7 @@ class Taker:
         text = self.text(name)
         if text is not None and not NAME.match(text):
             raise OptionError(
-                f"option {name}: {text!r} is no legal name; use 1 to 200 of A-Z a-z 0-9 . _ -"
+                f"option {name}: {text!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -"
             )
         return text
 
@@ -104,7 +104,7 @@ class Taker:
             return None
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             raise OptionError(
-                f"option {name}: {text!r} is no whole number; give one from {least} to {most}"
+                f"option {name}: {text!r} is not an integer; give one from {least} to {most}"
             )
         number = int(text)
         if not least <= number <= most:
@@ -117,7 +117,7 @@ class Taker:
         if text is None:
             raise OptionError(
                 "option endpoint: missing; give the broker's base URL, such as "
-                "http://127.0.0.1:8711, or several with commas between"
+                "http://127.0.0.1:8711, or several, separated by commas"
             )
         found = [part.strip().rstrip("/") for part in text.split(",") if part.strip()]
         for url in found:
@@ -136,8 +136,8 @@ class Taker:
         text = self.text("authToken")
         if text is not None and not re.fullmatch(r"[\x21-\x7e]+", text):
             raise OptionError(
-                "option authToken: has characters that no token has (blanks, line ends, letters "
-                "beyond ASCII); give the token alone"
+                "option authToken: has characters that a token cannot have (blanks, line ends, "
+                "non-ASCII characters); give the token alone"
             )
         return text
 
@@ -168,11 +168,11 @@ class Taker:
         if topic is None:
             raise OptionError(
                 "option deadLetterTopic: missing; onError=deadLetter needs it "
-                "where the option topic does not say one topic for all rows"
+                "if the option topic does not set one topic for all rows"
             )
         found = f"{topic}.rejected"
         if not NAME.match(found):
-            raise OptionError(f"option deadLetterTopic: give one, {found!r} is too long a name")
+            raise OptionError(f"option deadLetterTopic: give one, the name {found!r} is too long")
         return found
 
 
@@ -247,7 +247,7 @@ def _or_else(check: Callable[[str], bool], url: str) -> None:
         sound = False
     if not sound:
         raise OptionError(
-            f"option endpoint: {url!r} is no base URL; give one like http://127.0.0.1:8711"
+            f"option endpoint: {url!r} is not a base URL; give one like http://127.0.0.1:8711"
         )
 
 

@@ -60,7 +60,7 @@ def check_sink_schema(schema: StructType, options: Options) -> None:
                 f"{', '.join(known)}{_case_hint(name, known)}"
             )
         if names.count(name) > 1:
-            raise SchemaError(f"column {name!r} is there twice; drop one of them")
+            raise SchemaError(f"column {name!r} occurs twice; drop one of them")
     for field in schema.fields:
         wanted, fits = known[field.name]
         if not fits(field.dataType):

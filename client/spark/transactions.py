@@ -20,7 +20,7 @@ from pyspark_delaylog.options import Options
 from pyspark_delaylog.tasks import Task
 
 RUNS_MAX: Final = 100
-"""How often a load may fail under one name before it is refused."""
+"""The number of failed loads of one name after which the name is refused."""
 OPEN: Final = "open"
 COMMITTED: Final = "committed"
 ROOT: Final = "/v1/transactions"
@@ -70,8 +70,8 @@ class Transactions:
             if state in (OPEN, COMMITTED):
                 return Transaction(identity, state)
         raise TransactionError(
-            f"{RUNS_MAX} transactions by the name {name} were aborted or expired; see why this "
-            "load fails, then give another txnAppId"
+            f"{RUNS_MAX} transactions of the name {name} were aborted or expired; find out why "
+            "this load fails, then give another txnAppId"
         )
 
     def committed_rows(self, name: str) -> int | None:
@@ -96,8 +96,8 @@ class Transactions:
         except RefusedError as error:
             if error.status == 404:
                 raise TransactionError(
-                    "this broker knows no transactions; run a newer one, or give the option "
-                    "delivery=direct"
+                    "this broker does not support transactions; run a newer one, or set the "
+                    "option delivery=direct"
                 ) from error
             raise
 
@@ -122,8 +122,8 @@ class Transactions:
             if error.status in (404, 410):
                 raise TransactionError(
                     f"transaction {identity} has ended ({error.state or error.code}) before this "
-                    "task was done; run the load again (option txnTtlMs says how long one stays "
-                    "open)"
+                    "task was done; run the load again (option txnTtlMs is the time until a "
+                    "transaction expires)"
                 ) from error
             raise
 
@@ -145,7 +145,7 @@ class Transactions:
             if error.status in (404, 409, 410):
                 raise TransactionError(
                     f"transaction {identity} cannot be committed: {error.detail} "
-                    f"({error.state or error.code}); nothing of it is visible, run the load again"
+                    f"({error.state or error.code}); no row is visible, run the load again"
                 ) from error
             raise
 

@@ -67,7 +67,7 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
         if self._staged is not None:
             self._staged.abort(self._transaction.id, messages)
         else:
-            log.warning("load %s has failed; what it had sent stays (delivery=direct)", self._name)
+            log.warning("load %s has failed; sent messages stay (delivery=direct)", self._name)
 
 
 class DelaylogStreamWriter(DataSourceStreamArrowWriter):
@@ -115,7 +115,7 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         if self._options.staged:
             self._staged.abort(None, messages)
         else:
-            log.warning("batch %d has failed; what it had sent stays (delivery=direct)", batchId)
+            log.warning("batch %d has failed; sent messages stay (delivery=direct)", batchId)
 
 
 def _log_direct(name: str, messages: Messages) -> None:

@@ -73,10 +73,14 @@ def test_a_load_of_nothing_is_one(spark: SparkSession, broker: FakeBroker) -> No
             {},
             "column 'deliver_at' must be timestamp",
         ),
-        (lambda frame: frame, {"batchSize": "many"}, "option batchSize: 'many' is no whole number"),
+        (lambda frame: frame, {"batchSize": "many"}, "option batchSize: 'many' is not an integer"),
         (lambda frame: frame, {"batchsise": "5"}, "did you mean batchSize?"),
-        (lambda frame: frame, {"topic": "a b"}, "option topic: 'a b' is no legal name"),
-        (lambda frame: frame, {"endpoint": "nowhere"}, "option endpoint: 'nowhere' is no base URL"),
+        (lambda frame: frame, {"topic": "a b"}, "option topic: 'a b' is not a valid name"),
+        (
+            lambda frame: frame,
+            {"endpoint": "nowhere"},
+            "option endpoint: 'nowhere' is not a base URL",
+        ),
         (lambda frame: frame, {"authToken": "not-this-one"}, "(give the option authToken)"),
     ],
 )

@@ -47,12 +47,12 @@ Sums = dict[str, tuple[int, int]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for input and output."""
     add_folder_arguments(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say which hours would be archived")
+    parser.add_argument("--dry-run", action="store_true", help="list hours that would be archived")
     parser.add_argument("--endpoint", metavar="URL", help="the broker, for --release")
     parser.add_argument(
         "--release",
         action="store_true",
-        help="archive what can change no more, and have the broker let it go",
+        help="archive hours that can no longer change, and let the broker remove them",
     )
 
 
@@ -164,7 +164,7 @@ def _archive(
     written = sums_of(back)
     if read != written:
         wrong = sorted(n for n in names if read.get(n) != written.get(n))
-        raise JobError(f"what was written is not what was read, in {', '.join(wrong)}")
+        raise JobError(f"the copy differs from the folder in {', '.join(wrong)}")
     entries = {}
     for name in sorted(names):
         made, place = staging / f"{HOUR_COLUMN}={name}", output / f"{HOUR_COLUMN}={name}"

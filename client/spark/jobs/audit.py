@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder_arguments(parser)
     parser.add_argument("--topic", metavar="NAME,…", help="only these topics")
     parser.add_argument("--group", metavar="NAME,…", help="only these groups")
-    parser.add_argument("--bodies", action="store_true", help="of the dead letters")
+    parser.add_argument("--bodies", action="store_true", help="include bodies of dead letters")
     parser.add_argument(
-        "--on-corrupt", choices=("fail", "skip"), default="fail", help="skip: count what is damaged"
+        "--on-corrupt", choices=("fail", "skip"), default="fail", help="skip: count damaged rows"
     )
 
 
@@ -40,8 +40,8 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the folder, its hours, and the output."""
     parser.add_argument("folder", help="a broker's data folder, or a backup")
     parser.add_argument("output", help="folder for the results")
-    parser.add_argument("--start-hour", metavar="HOUR", help="2026-01-31T07Z; the first one")
-    parser.add_argument("--end-hour", metavar="HOUR", help="the one behind the last")
+    parser.add_argument("--start-hour", metavar="HOUR", help="first hour, as 2026-01-31T07Z")
+    parser.add_argument("--end-hour", metavar="HOUR", help="end, exclusive")
     parser.add_argument("--partitions", type=int, metavar="N", help="tasks (default: the cores)")
 
 

@@ -46,14 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=_FORMATS, help="of the input (default: by its name)")
     for name, what in (
         ("value", "the body (default: the column value, or the row as JSON)"),
-        ("deliver-at", "when it is due: a timestamp, text of one, or Unix milliseconds"),
+        ("deliver-at", "due time: a timestamp, its text, or Unix milliseconds"),
         ("id", "your own id"),
         ("key", "ordering key"),
         ("priority", "an int"),
         ("headers", "array<struct<key string, value binary>>"),
     ):
         parser.add_argument(f"--{name}", metavar="SQL", help=what)
-    parser.add_argument("--delay-ms", type=int, metavar="MS", help="due so long from now")
+    parser.add_argument("--delay-ms", type=int, metavar="MS", help="due after this time from now")
     parser.add_argument("--where", metavar="SQL", help="only these rows")
     parser.add_argument("--txn-app-id", metavar="ID", help="name of the transaction")
     for name, what in (("reader", "the input's format"), ("sink", "the format delaylog")):
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help=f"an option of {what}; may be given again",
+            help=f"an option of {what}; may be repeated",
         )
 
 
@@ -194,7 +194,7 @@ def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
         status = path.getFileSystem(conf).getFileStatus(path)
         files.append([name, status.getLen(), status.getModificationTime()])
     if not files:
-        raise JobError("the input holds no file")
+        raise JobError("the input contains no files")
     words = {name: getattr(args, name) for name in (*_COLUMNS, "namespace", "delay_ms", "where")}
     options = [args.format, sorted(args.reader_option)]
     text = json.dumps([files, words, options], sort_keys=True)

@@ -50,15 +50,15 @@ def write_report(
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>delaylog audit</title>",
         f"<style>{_STYLE}</style><h1>Audit of {html.escape(str(summary['folder']))}</h1>",
-        f"<p>{summary['rows']:,} messages, each once for each group that sees it, as of {when}",
+        f"<p>{summary['rows']:,} messages, counted once per group that sees them, as of {when}",
         f" (log position {summary['position']:,}); read in {summary['seconds']:g} s.</p>",
         _table(("state", "messages"), [(s, summary["states"][s]) for s in shown]),
-        "<h2>Messages by the hour they are due in</h2>",
+        "<h2>Messages by due hour</h2>",
         _hours_plot(tables["counts"], shown),
-        "<h2>Lateness</h2><p>Time of the ack less due time.</p>",
+        "<h2>Lateness</h2><p>Time of the ack minus due time.</p>",
         _lateness_plot(tables["lateness"]),
         _lateness_table(tables["lateness"]),
-        "<h2>How often messages were handed out</h2>",
+        "<h2>Deliveries per message</h2>",
         _attempts_plot(tables["retries"]),
         "<h2>Topics</h2>",
         _topics_table(tables["counts"], shown),
@@ -113,7 +113,7 @@ def _lateness_plot(lateness: Sequence[Any]) -> str:
             worst[place] = np.fmax(worst[place], row[name])
         axes.plot(starts, np.fmax(worst, 0.5), marker=".", label=label)
     axes.set_yscale("log")
-    axes.set_ylabel("ms, the worst topic's")
+    axes.set_ylabel("ms, of the worst topic")
     axes.legend(fontsize=8)
     figure.autofmt_xdate()
     return _svg(figure)

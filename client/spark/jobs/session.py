@@ -31,7 +31,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("Spark")
     spark.add_argument("--master", metavar="URL", help="of the cluster (default: this machine)")
     spark.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="may be given again"
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
 
 
@@ -52,7 +52,7 @@ def open_session(args: argparse.Namespace) -> Iterator[Any]:
         settings |= _LOCAL
         builder = builder.master(args.master or _LOCAL_MASTER)
     elif args.master:
-        raise JobError("--master is for spark-submit to say, where that is used")
+        raise JobError("with spark-submit, give --master to spark-submit")
     for pair in args.conf:
         name, equals, value = pair.partition("=")
         if not equals:

@@ -168,8 +168,8 @@ def read_folder(path: str) -> Folder:
             return _read_folder(path)
         except FileNotFoundError:
             if not os.path.isdir(path):
-                raise SegmentError(f"{path} is not there, or not a folder") from None
-    raise SegmentError(f"{path}: its checkpoints went faster than they could be read")
+                raise SegmentError(f"{path} does not exist, or is not a folder") from None
+    raise SegmentError(f"{path}: its checkpoints were deleted faster than they could be read")
 
 
 def _read_folder(path: str) -> Folder:
@@ -181,11 +181,11 @@ def _read_folder(path: str) -> Folder:
         if found is not None:
             return _folder(path, *found)
     if checkpoints:
-        raise DamagedError(f"{path}/{checkpoints[-1]}", 0, "no checkpoint of the folder is whole")
+        raise DamagedError(f"{path}/{checkpoints[-1]}", 0, "no checkpoint of the folder is valid")
     if "log" not in names:
         raise SegmentError(
-            f"{path} holds neither a log nor a checkpoint: it is no data folder of a broker and"
-            " no backup"
+            f"{path} contains neither a log nor a checkpoint: it is not a broker's data folder or"
+            " a backup"
         )
     return Folder(path, 0, 0, 0, (), {})
 

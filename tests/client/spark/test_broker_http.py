@@ -218,7 +218,7 @@ def test_a_pickled_one_opens_its_own_connection(broker: FakeBroker, options_of: 
 def test_an_answer_that_is_no_broker_s_says_so(broker: FakeBroker, options_of: OptionsOf) -> None:
     broker.answer = lambda call: b"<html>"  # type: ignore[method-assign]
     http = BrokerHttp(options_of())
-    with pytest.raises(BrokerError, match="is no JSON object; does option endpoint name"):
+    with pytest.raises(BrokerError, match="is not a JSON object; does option endpoint name"):
         http.json("GET", "/v1/clock")
     http.close()
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> N
     assert {each.reason: each.rows.column("id").to_pylist() for each in rejected} == {
         "value is null": ["no body"],
         "topic is null": ["no topic"],
-        "topic is no legal name": ["bad"],
+        "topic is not a valid name": ["bad"],
         "id is longer than 255 bytes": ["x" * 256],
         "id begins with ~": ["~mine"],
         "id has control characters": ["a\nb"],
@@ -92,7 +92,7 @@ def test_rows_are_cut_by_topic_in_order(options_of: OptionsOf) -> None:
     assert cut == {"b": ["1", "3"], "a": ["2"]}
     assert [topic for topic, _ in by_topic(wire, "t")] == ["t"]
     bad = batch_of(["1", "2"], topic=pa.array(["b", "a/b"]))
-    with pytest.raises(RowError, match="column 'topic': 'a/b' is no legal name"):
+    with pytest.raises(RowError, match="column 'topic': 'a/b' is not a valid name"):
         by_topic(Columns(options_of(topic=""), None).wire(bad), None)
     one = by_topic(wire.slice(0, 1), None)
     assert [(topic, rows.schema.names) for topic, rows in one] == [

@@ -77,7 +77,7 @@ def test_a_body_is_needed_and_no_column_twice(options_of: OptionsOf) -> None:
     with pytest.raises(SchemaError, match=r"column 'value'.*is missing"):
         check_sink_schema(of(deliver_at=TIME), options_of())
     twice = StructType([StructField("value", TEXT)] * 2)
-    with pytest.raises(SchemaError, match="column 'value' is there twice"):
+    with pytest.raises(SchemaError, match="column 'value' occurs twice"):
         check_sink_schema(twice, options_of())
 
 

@@ -171,7 +171,7 @@ def test_a_transaction_that_expired_says_which_option_helps(
     broker.expire("slow")
     with pytest.raises(TransactionError, match=r"ended \(expired\).*txnTtlMs"):
         run_task(writer, spark, 1, 1, [batch_of(ids_of(3, 6))])
-    with pytest.raises(TransactionError, match=r"cannot be committed.*nothing of it is visible"):
+    with pytest.raises(TransactionError, match=r"cannot be committed.*no row is visible"):
         writer.commit([message])
 
 
@@ -204,7 +204,7 @@ def test_a_name_that_fails_for_ever_is_given_up(
     options = options_of(txnAppId="x")
     for _ in range(2):
         batch_writer(options).abort([])
-    with pytest.raises(TransactionError, match="2 transactions by the name x"):
+    with pytest.raises(TransactionError, match="2 transactions of the name x"):
         batch_writer(options)
 
 
@@ -212,7 +212,7 @@ def test_a_broker_without_transactions_says_what_to_do(
     broker: FakeBroker, options_of: OptionsOf
 ) -> None:
     broker.fault = lambda call: Fault(404) if "transactions" in call.path else None
-    with pytest.raises(TransactionError, match=r"knows no transactions.*delivery=direct"):
+    with pytest.raises(TransactionError, match=r"does not support transactions.*delivery=direct"):
         batch_writer(options_of())
 
 

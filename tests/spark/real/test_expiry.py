@@ -150,7 +150,7 @@ def is_commit(call: Call) -> bool:
 
 ENDED = {
     is_middle_chunk: r"transaction load has ended \(expired\).*option txnTtlMs",
-    is_commit: r"transaction load cannot be committed.*\(expired\); nothing of it is visible",
+    is_commit: r"transaction load cannot be committed.*\(expired\); no row is visible",
 }
 
 

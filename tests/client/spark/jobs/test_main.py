@@ -43,13 +43,13 @@ def test_what_a_broker_or_an_option_has_against_it_is_said_in_a_line(
     """Without Python's traceback: there is nothing in the job to be mended."""
 
     def refuse(spark: object, args: object) -> None:
-        raise OptionError("option endpoint: 'nowhere' is no base URL")
+        raise OptionError("option endpoint: 'nowhere' is not a base URL")
 
     monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
     monkeypatch.setattr(backfill, "run", refuse)
     assert main(["backfill", "a.csv", "--endpoint", "nowhere", "--topic", "t"]) == 1
     said = capsys.readouterr().err
-    assert said == "delaylog spark backfill: option endpoint: 'nowhere' is no base URL\n"
+    assert said == "delaylog spark backfill: option endpoint: 'nowhere' is not a base URL\n"
 
 
 def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:
