@@ -1,10 +1,10 @@
 """Epochs: the numbers of leaderships, and the table of their first positions in a log.
 
-An epoch is a counter (48 bits) above the index of the leader (16 bits), so every epoch has one
-owner and any two are ordered. A log contains its table: each leadership begins with an EPOCH_BEGIN
-frame, and every frame after it has the same epoch until the next one. Two logs with a common epoch
-are equal up to the earlier end of that epoch in them, so two tables are enough to find the common
-prefix of two logs.
+An epoch is a number: a counter (48 bits) and, in its low bits, the index of the leader (16 bits).
+So every epoch has one owner, and any two are ordered. A log contains its table: each leadership
+begins with an EPOCH_BEGIN frame, and every frame after it has the same epoch until the next one.
+Two logs with a common epoch are equal up to the earlier end of that epoch in them, so two tables
+are enough to find the common prefix of two logs.
 """
 
 from __future__ import annotations

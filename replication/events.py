@@ -26,7 +26,7 @@ class Serving(NamedTuple):
 
 
 class SteppedDown(NamedTuple):
-    """This node leads no more: fail the calls in flight and redirect clients."""
+    """This node no longer leads: fail the calls in flight and redirect clients."""
 
     epoch: int
     commit: int

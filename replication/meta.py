@@ -136,7 +136,7 @@ def decode_meta(raw: bytes, path: str) -> Meta:
     """Decode the bytes of the file. Raises MetaDamagedError."""
     opened = open_file(META_MAGIC, raw)
     if opened is None:
-        raise MetaDamagedError(path, "its checksum does not hold")
+        raise MetaDamagedError(path, "its checksum is wrong")
     try:
         members: dict[str, Any] = msgpack.unpackb(opened[0], strict_map_key=False)
         if members["format"] != META_FORMAT:
@@ -154,14 +154,14 @@ def decode_meta(raw: bytes, path: str) -> Meta:
             members.get("known_to", {}),
         )
     except (ValueError, KeyError, TypeError, ClusterError) as error:
-        raise MetaDamagedError(path, f"its members make no sense: {error!r}") from error
+        raise MetaDamagedError(path, f"its contents are invalid: {error!r}") from error
 
 
 class MetaFile:
     """The file of one data folder."""
 
     def __init__(self, fs: FileSystem, path: str, meta: Meta) -> None:
-        """`meta` = what `load_meta` has read or `make` writes."""
+        """`meta` = the contents that `load_meta` has read or `make` writes."""
         self._fs = fs
         self.path = path
         self.meta = meta

@@ -258,11 +258,11 @@ def _decode(layout: Layout, body: memoryview) -> Message:
 
 def _piece(raw: bytes, name_size: int) -> tuple[str, bytes]:
     if name_size > min(len(raw), NAME_BYTES_MAX) or len(raw) - name_size > PIECE_BYTES_MAX:
-        raise WireError("a part of a file has another size than it states")
+        raise WireError("the size of a part of a file is wrong")
     try:
         return raw[:name_size].decode(), raw[name_size:]
     except UnicodeDecodeError:
-        raise WireError("a file's name is no text") from None
+        raise WireError("a file's name is not UTF-8") from None
 
 
 def _numbers(raw: bytes) -> tuple[int, ...]:

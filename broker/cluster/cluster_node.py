@@ -137,12 +137,12 @@ def _open_place(
     if files.fresh and files.log_end and not config.new_cluster:
         if files.replica.epochs.configuration is not None:
             raise ClusterError(
-                f"{config.data_dir} is that of a member whose file `meta` is missing, so it does "
-                "not know what it has promised: empty the folder, and the node joins as a learner"
+                f"{config.data_dir} belongs to a member, but its file `meta` with the promises is "
+                "missing: empty the folder, and the node joins as a learner"
             )
         raise ClusterError(
-            f"{config.data_dir} is that of a broker without a cluster; joining one would lose what "
-            "it holds: restore one backup of it on all nodes and start each with --new-cluster"
+            f"{config.data_dir} belongs to a broker without a cluster; joining one would lose its "
+            "data: restore one backup of it on all nodes and start each with --new-cluster"
         )
     member = ClusterMember(
         cluster, files, new_cluster=config.new_cluster, on_fatal=on_fatal, machine=machine

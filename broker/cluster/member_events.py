@@ -56,8 +56,8 @@ class EventActions:
                 member.counts.leaderships += 1
                 self._succession.serve(event)
             case SteppedDown():
-                member.copies.giver.abort("this node leads no more")
-                log.info("this node leads no more, epoch %#x", event.epoch)
+                member.copies.giver.abort("this node no longer leads")
+                log.info("this node no longer leads, epoch %#x", event.epoch)
                 self._lead.end(event)
             case Truncated():
                 member.copies.giver.abort("the log was cut")

@@ -116,7 +116,9 @@ class MemberStanding:
         replication = self._member.replication
         leader = None if replication is None else replication.leader
         if leader is None or not self._succession.leading:
-            call(NotLeadingError("this node leads no more; ask the leader, with the same sequence"))
+            call(
+                NotLeadingError("this node no longer leads; ask the leader, with the same sequence")
+            )
             return
         self._member.node.appended()
         self._safe_sends.add(leader, position, acks, call)

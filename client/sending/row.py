@@ -105,7 +105,7 @@ def due_kind(
     assert due is not None, "at least one of the four is given"
     time_ms, relative = due
     if time_ms > INT64_MAX:
-        raise ValueError(f"{time_ms} ms lie beyond what a broker can count")
+        raise ValueError(f"{time_ms} ms exceed what a broker can store")
     return (_RELATIVE if relative else 0), time_ms
 
 

@@ -125,7 +125,7 @@ class AnswerReader:
             raise MalformedAnswer("the answer has no status")
         self.status = int(digits)
         if self.status < 100 or self.status == 101:
-            raise MalformedAnswer(f"status {self.status} is no answer")
+            raise MalformedAnswer(f"unexpected status {self.status}")
         headers: dict[bytes, bytes] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(b":")
@@ -147,11 +147,11 @@ class AnswerReader:
             self._part = _Part.WHOLE
         elif coding is not None:
             if coding.lower() != b"chunked":
-                raise MalformedAnswer("the answer comes in a coding that nobody asked for")
+                raise MalformedAnswer("the answer has a coding that was not requested")
             self._part = _Part.CHUNKS
         elif (length := headers.get(b"content-length")) is not None:
             if not length.isdigit():
-                raise MalformedAnswer("the length of the answer is no number")
+                raise MalformedAnswer("the length of the answer is not a number")
             self._left = int(length)
             self._part = _Part.LENGTH
         else:

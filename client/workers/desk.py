@@ -291,7 +291,8 @@ class Desk:
     def given_up(self, settlement: Settlement) -> None:
         """Give up on a settlement: its leases ended before the broker answered."""
         logger.warning(
-            "%s: no answer to the %s of %d messages before their leases ended; they come again",
+            "%s: no answer to the %s of %d messages before their leases ended: they are delivered "
+            "again",
             self.consumer.name,
             settlement.verb,
             len(settlement.held),
@@ -304,7 +305,7 @@ class Desk:
     def refused(self, settlement: Settlement, error: Exception) -> None:
         """Record that the broker refused a settlement: its leases expire."""
         logger.error(
-            "%s: the %s of %d messages was refused, they come again: %s",
+            "%s: the %s of %d messages was refused; they are delivered again: %s",
             self.consumer.name,
             settlement.verb,
             len(settlement.held),

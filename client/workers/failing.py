@@ -47,7 +47,7 @@ class Outages:
     def over(self) -> None:
         """Record an answered call."""
         if self._failures:
-            logger.info("%s: it is over, after %d calls", self._what, self._failures)
+            logger.info("%s: the outage is over, after %d failed calls", self._what, self._failures)
             self._failures, self._said = 0, ""
 
 

@@ -79,7 +79,7 @@ class ShiftBase:
 
     def _report_late(self, handlers: int, grace_s: float) -> None:
         logger.warning(
-            "%s: %d handlers have not ended within %.1f s; their messages come again",
+            "%s: %d handlers have not ended within %.1f s; their messages are delivered again",
             self._consumer.name,
             handlers,
             grace_s,

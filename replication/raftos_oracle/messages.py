@@ -88,7 +88,7 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "last_log_index": _is_zero,
         "last_log_term": _is_zero,
         "standing": _is_standing,
-        # The leader has told the candidate to stand: then it does not matter whose log is longer.
+        # The leader has chosen the candidate: then the length of its log does not matter.
         "by_transfer": _is_bool,
     },
     "request_vote_response": {"term": _is_term, "vote_granted": _is_bool},
@@ -109,7 +109,7 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
         "last_log_index": _is_zero,
         "request_id": _is_number,
     },
-    # From a leader that hands over: stand at once, without a pre-vote.
+    # From a leader that hands over: become a candidate at once, without a pre-vote.
     "timeout_now": {"term": _is_term},
 }
 

@@ -19,7 +19,7 @@ RESPONSES_PENDING_MAX: Final = 64
 
 
 class Follower(raftos_state.Follower):
-    """Follows the leader that it hears; stands if it hears none and a majority agrees."""
+    """Follows the leader that it hears; if it hears none and a majority agrees, is a candidate."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)

@@ -75,12 +75,12 @@ class ElectionState(raftos_state.State):
 
     @property
     def hears_leader(self) -> bool:
-        """Whether a leader was heard so recently that no other node should stand."""
+        """Whether a leader was heard so recently that no other node should be a candidate."""
         return self.loop.time() - self._heard_s < self.timing.step_down_ms / 1000
 
     @property
     def is_out(self) -> bool:
-        """Whether it has resigned and must not stand yet."""
+        """Whether it has resigned and must not be a candidate yet."""
         return self.loop.time() < self._out_until_s
 
     def get_leader(self) -> str | None:
@@ -106,8 +106,8 @@ class ElectionState(raftos_state.State):
     def is_behind(self, standing: list[int]) -> bool:
         """Whether a candidate's log is less complete than this node's, which refuses it then.
 
-        A node that may not stand itself, for now or as a learner, has no such preference: otherwise
-        the most complete log could keep every other node from leading.
+        A node that may not be a candidate, for now or as a learner, has no such preference:
+        otherwise the most complete log could keep every other node from leading.
         """
         mine = None if self.is_out else self.settings.standing()
         return mine is not None and (standing[0], standing[1]) < mine
@@ -139,7 +139,7 @@ class ElectionState(raftos_state.State):
             self.server.note_change()
 
     def resign(self, out_s: float) -> None:
-        """Step down and do not stand for a while."""
+        """Step down, and do not be a candidate for a while."""
         self._out_until_s = max(self._out_until_s, self.loop.time() + out_s)
         if not isinstance(self.state, Follower):
             self.to_follower()

@@ -23,7 +23,7 @@ def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -
     for key in table:
         if key not in known:
             names = ", ".join(sorted(known))
-            raise ClusterError(f"{where}{key} is no key of a cluster file; there are {names}")
+            raise ClusterError(f"{where}{key} is not a key of a cluster file; there are {names}")
 
 
 def text_field(table: Mapping[str, Any], key: str, where: str, hint: str) -> str:

@@ -48,7 +48,7 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise ClusterError(f"secret_file: cannot read {path}: {error.strerror}") from None
     if len(text) > SECRET_FILE_BYTES_MAX:
-        raise ClusterError(f"secret_file: {path} is no secret, it is too large; {MAKE_ONE}")
+        raise ClusterError(f"secret_file: {path} is too large for a secret; {MAKE_ONE}")
     return parse_secret(text.decode("utf-8", "replace"), f"secret_file {path}")
 
 
@@ -62,7 +62,7 @@ def check_private(path: Path, name: str) -> None:
         raise ClusterError(f"{name}: {path} is not a regular file")
     if mode & stat.S_IRWXO:
         text = f"{name}: everybody may read or change {path} (mode {mode & 0o777:o})"
-        raise ClusterError(f"{text}; say: chmod 600 {path}")
+        raise ClusterError(f"{text}; run: chmod 600 {path}")
 
 
 def parse_secret(text: str, where: str) -> bytes:
@@ -73,9 +73,7 @@ def parse_secret(text: str, where: str) -> bytes:
     secret = _decoded(text)
     for sample in _SAMPLES:
         if sample in (secret or b"") or sample.replace(b" ", b"") in text.encode():
-            raise ClusterError(
-                f"{where}: this is the sample that raftos publishes, everybody has it; {MAKE_ONE}"
-            )
+            raise ClusterError(f"{where}: this is the published sample of raftos; {MAKE_ONE}")
     if secret is None:
         raise ClusterError(f"{where}: the secret is neither hex nor base64; {MAKE_ONE}")
     if len(secret) < SECRET_BYTES_MIN:

@@ -134,7 +134,7 @@ class Copies:
         replication = self._member.replication
         leader = None if replication is None else replication.leader
         if leader is None or not leader.serving:
-            self.giver.abort("this node leads no more")
+            self.giver.abort("this node no longer leads")
             return
         for peer, one in leader.progress.items():
             self.giver.note_match(peer, one.match)

@@ -243,7 +243,7 @@ class CopyGiver:
             self._give_up("the receiver came back without the copy", tell=False)
 
     def abort(self, why: str) -> None:
-        """Give up: this node leads no more, or ends, so its log may be cut."""
+        """Give up: this node no longer leads, or ends, so its log may be cut."""
         if self._gift is not None:
             self._give_up(why)
 
@@ -281,7 +281,7 @@ class CopyGiver:
             return
         except Exception as error:
             if self._gift is not gift:
-                # The copy was given up meanwhile, perhaps because this node leads no more and its
+                # The copy was given up meanwhile, perhaps because this node no longer leads and its
                 # log was cut: then a bad read says nothing about the disk.
                 log.warning("a copy that was given up could not be read on: %s", error)
                 return

@@ -1,8 +1,8 @@
 """When a node lets others be elected first: while it is unfit, or has a lower priority.
 
-It stands back for a bounded time after the leader has fallen silent, and only while an able voter
-is connected. So a preference delays a failover by at most that time, and a cluster in which every
-disk is full elects a leader at once.
+It is not a candidate for a bounded time after the leader has fallen silent, and only while a voter
+that is able to lead is connected. So a preference delays a failover by at most that time, and a
+cluster in which every disk is full elects a leader at once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from delaylog.broker.cluster.fitness.targets import Peer, able
 
 LEADER_MS: Final = 200
 """A leader sends a round every 50 ms. While it is heard, a node never stands back: then only a
-transfer asks it to stand."""
+transfer makes it a candidate."""
 UNFIT_MS: Final = 2_000
-"""How long the leader has to be silent until an unfit node stands."""
+"""How long the leader has to be silent until an unfit node is a candidate."""
 PRIORITY_MS: Final = 600
-"""The same for a node of lower priority: each voter has stood once by then (election timers of at
-most 500 ms)."""
+"""The same for a node of lower priority: each other voter has been a candidate once by then, with
+election timers of at most 500 ms."""
 
 
 def stands_back(me: Me, peers: Sequence[Peer], silent_ms: int) -> bool:

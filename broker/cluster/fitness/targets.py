@@ -1,4 +1,4 @@
-"""Who can take the leadership, and who should.
+"""Which nodes can take the leadership, and which of them should.
 
 `refusal` says in one line why a node cannot take it, with the figure; `best` ranks those that can.
 A node of a release without statuses is judged by its connection and log alone, and is never chosen

@@ -218,7 +218,7 @@ class FitnessWatch:
         elif self.unfit is not None and not self._alone and best(peers) is None:
             self._alone = True
             why = "; ".join(filter(None, map(refusal, peers)))
-            log.error("this node is not fit to lead, and leads on: no node can take over: %s", why)
+            log.error("this node is not fit to lead but leads on: no node can take over: %s", why)
 
     def make_room(self) -> None:
         """Free a step of the reserve, as there was no space for the log, a vote or a promise.

@@ -26,7 +26,7 @@ class Handover:
         """The node to hand over to, until the leadership was given away."""
 
     def begin(self, target: int) -> asyncio.Future[bool]:
-        """Begin; the future is True once this node leads no more, False if no node took over."""
+        """Begin; the future is True once this node no longer leads, False if no node took over."""
         self.target = target
         self._ended = asyncio.get_running_loop().create_future()
         return self._ended
@@ -38,7 +38,7 @@ class Handover:
         return target
 
     def end(self, *, done: bool) -> None:
-        """This node leads no more (`done`), or leads on. Without a hand-over it does nothing."""
+        """This node no longer leads (`done`), or leads on. Without a hand-over it does nothing."""
         self.target = None
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(done)

@@ -114,7 +114,7 @@ class Lead:
 
     def end(self, event: SteppedDown) -> None:
         """Stop leading, and fail the calls that wait for this leadership."""
-        why = NotLeadingError("this node leads no more; ask the leader, with the same sequence")
+        why = NotLeadingError("this node no longer leads; ask the leader, with the same sequence")
         self._handover.end(done=True)
         was_leading = self._succession.leading
         self._succession.step_down(event.commit)

@@ -64,7 +64,7 @@ class Pace:
         while not self.gate_open():
             replication = self._serving()
             if replication is None:
-                raise NotLeadingError("this node leads no more; ask the leader")
+                raise NotLeadingError("this node no longer leads; ask the leader")
             left = until - loop.time()
             if left <= 0:
                 return False

@@ -67,8 +67,8 @@ class SafeSends:
         committed = leader.commit >= position
         known = "a majority has it" if committed else "no majority is known to have it"
         return NotEverywhereError(
-            f"stored, but not every voter said within {ALL_SECONDS:.0f} s that it has it "
-            f"(missing: {', '.join(missing) or 'none'}); {known}; send it again under its sequence",
+            f"stored, but not every voter confirmed it within {ALL_SECONDS:.0f} s (missing: "
+            f"{', '.join(missing) or 'none'}); {known}; send it again with the same sequence",
             committed=committed,
             missing=missing,
         )

@@ -101,7 +101,7 @@ class Succession:
         self._wake.set()
 
     def step_down(self, commit: int) -> None:
-        """Replication leads no more; frames before `commit` stay."""
+        """Replication no longer leads; frames before `commit` stay."""
         self._serving = None
         if self.leading:
             self.leading = False

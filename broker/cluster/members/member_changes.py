@@ -118,7 +118,7 @@ class MemberChanges:
                 raise BadRequestError("replace takes two nodes: the old one, then the new one")
             old, new = nodes
             if old not in before.voters:
-                raise ConflictError(f"{self._name(old)} is no voter, so there is none to replace")
+                raise ConflictError(f"{self._name(old)} is not a voter: only voters are replaced")
             return self._with_voters(before, {*before.voters, new} - {old}, [new], replication)
         return self._remove(before, nodes)
 

@@ -68,9 +68,9 @@ def decode_status(message: NodeStatus) -> Status:
     try:
         members = msgpack.unpackb(message.members, strict_map_key=False)
     except ValueError as error:
-        raise PeerError(f"a node's status is no msgpack: {error}") from error
+        raise PeerError(f"a node's status is not msgpack: {error}") from error
     if not isinstance(members, dict):
-        raise PeerError("a node's status is no map")
+        raise PeerError("a node's status is not a map")
     known = {name: value for name, value in members.items() if name in _TYPES}
     for name, value in known.items():
         if type(value) is not _TYPES[name]:

@@ -26,7 +26,7 @@ class ClusterMetrics(Collector):
         """Read the member."""
         member, replication = self._member, self._member.replication
         role = GaugeMetricFamily(
-            "delaylog_cluster_role", "1 for what this node is at the moment.", labels=["role"]
+            "delaylog_cluster_role", "1 for the current role of this node.", labels=["role"]
         )
         mine = self._calls.role
         for name in ROLES:
@@ -36,16 +36,16 @@ class ClusterMetrics(Collector):
         gauges = {
             "epoch": ("Counter of the newest epoch that this node knows.", epoch_counter(promised)),
             "commit_position": (
-                "How far the log is known to be committed.",
+                "End of the log that is known to be committed.",
                 0 if replication is None else replication.commit,
             ),
-            "applied_position": ("How far the log is applied here.", member.position),
+            "applied_position": ("End of the log that is applied here.", member.position),
             "connected_peers": ("Peers that are connected.", len(member.transport.connected())),
-            "leader_known": ("1 while it is known who leads.", int(member.leader is not None)),
+            "leader_known": ("1 while a leader is known.", int(member.leader is not None)),
         }
         age_ms = member.gate_age_ms()
         if age_ms is not None:
-            text = "How long ago the newest tick went out that a majority took; only who leads."
+            text = "Age of the newest tick that a majority has taken; on the leader only."
             gauges["gate_age_ms"] = (text, age_ms)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"delaylog_cluster_{name}", text, value)
@@ -57,8 +57,8 @@ class ClusterMetrics(Collector):
     def _lag(self) -> Metric:
         lag = GaugeMetricFamily(
             "delaylog_cluster_follower_lag_bytes",
-            "Log that a follower does not have durably, all of it until it is heard of; only who "
-            "leads knows.",
+            "Log that a follower does not have durably, all of it until it connects; on the "
+            "leader only.",
             labels=["node"],
         )
         replication = self._member.replication
@@ -71,12 +71,12 @@ class ClusterMetrics(Collector):
         counts = self._member.counts
         plain = {
             "elections_won": ("Times the election chose this node.", counts.chosen),
-            "leaderships": ("Times this node came to serve as the leader.", counts.leaderships),
-            "resignations": ("Times it was chosen and could not come to serve.", counts.resigned),
-            "handovers": ("Hand-overs by this node that were taken.", counts.handed_over),
-            "handovers_failed": ("Hand-overs that nobody took.", counts.handovers_failed),
+            "leaderships": ("Times this node began to serve as the leader.", counts.leaderships),
+            "resignations": ("Times it was chosen and did not serve in time.", counts.resigned),
+            "handovers": ("Hand-overs by this node that succeeded.", counts.handed_over),
+            "handovers_failed": ("Hand-overs by this node that failed.", counts.handovers_failed),
             "lost_commits": (
-                "Times a leader lacked what was committed on this node, which took no part then.",
+                "Times a leader lacked frames committed on this node, which was quarantined then.",
                 counts.lost_commits,
             ),
             "epochs_refused": (

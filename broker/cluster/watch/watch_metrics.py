@@ -29,7 +29,7 @@ def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
     if own is not None:
         yield GaugeMetricFamily(
             "delaylog_cluster_own_clock_offset_seconds",
-            "How far this node's clock is ahead of the middle one of all; from three clocks on.",
+            "How far this node's clock is ahead of the median of all; needs three clocks.",
             own.us / 1e6,
         )
     under_way = GaugeMetricFamily(

@@ -62,7 +62,7 @@ def check_handler(consumer: Consumer) -> None:
     """TypeError for a handler that is not a coroutine function."""
     if not consumer.is_async:
         raise TypeError(
-            f"the handler of {consumer.name} is no coroutine function: write `async def`, or "
+            f"the handler of {consumer.name} is not a coroutine function: write `async def`, or "
             "use Client, whose handlers run in threads"
         )
 
@@ -385,7 +385,7 @@ class AsyncShift(ShiftBase):
             _, late = await asyncio.wait(self._calls, timeout=FLUSH_S)
             if late:
                 logger.warning(
-                    "%s: %d calls have no answer after %.0f s; their messages come again",
+                    "%s: %d calls have no answer after %.0f s; their messages are delivered again",
                     self._consumer.name,
                     len(late),
                     FLUSH_S,

@@ -323,7 +323,7 @@ class ThreadShift(ShiftBase):
                 each.notify()
             if not self._settled.wait_for(lambda: not self._desk.unsettled, FLUSH_S):
                 logger.warning(
-                    "%s: %d messages are not settled within %.0f s; they come again",
+                    "%s: %d messages are not settled within %.0f s; they are delivered again",
                     self._consumer.name,
                     self._desk.unsettled,
                     FLUSH_S,

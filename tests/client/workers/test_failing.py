@@ -28,7 +28,7 @@ def test_an_outage_is_told_of_as_long_as_it_lasts(caplog: pytest.LogCaptureFixtu
         ("ERROR", "t: cannot receive from a: 404 unknown: there is no group 'g'"),
         ("ERROR", "t: cannot receive from a, try 4: 404 unknown: there is no group 'g'"),
         ("WARNING", "t: cannot receive from a, try 6: nobody there"),
-        ("INFO", "t: cannot receive from a: it is over, after 6 calls"),
+        ("INFO", "t: cannot receive from a: the outage is over, after 6 failed calls"),
     ]
 
 

@@ -48,10 +48,10 @@ def test_url_alphabet() -> None:
         ("correct horse battery staple!", "neither hex nor base64"),
         ("00" * 32, "is not random"),
         (base64.b64encode(b"x" * 40).decode(), "is not random"),
-        ("raftos sample secret key", "sample that raftos publishes"),
-        (b"raftos sample secret key".hex(), "sample that raftos publishes"),
+        ("raftos sample secret key", "published sample of raftos"),
+        (b"raftos sample secret key".hex(), "published sample of raftos"),
         (base64.b64encode(b"raftos sample secret key, longer").decode(), "that raftos publishes"),
-        (b"raftos sample salt".hex(), "sample that raftos publishes"),
+        (b"raftos sample salt".hex(), "published sample of raftos"),
     ],
 )
 def test_what_is_refused(text: str, says: str) -> None:
@@ -68,7 +68,7 @@ def test_open_to_everybody(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "secret"
     path.write_text(GOOD.hex())
     path.chmod(mode)
-    with pytest.raises(ClusterError, match=rf"everybody may .*mode {mode:o}\); say: chmod 600"):
+    with pytest.raises(ClusterError, match=rf"everybody may .*mode {mode:o}\); run: chmod 600"):
         read_secret(path)
 
 

@@ -20,7 +20,7 @@ from tests.broker.cluster.random_operator.nodes import Nodes
 SETTLE_S = 120.0
 ENOUGH_S = 5.0
 CHANGE_S = 60.0
-DONE_ALREADY = ("is a voter already", "is a member already", "there is no member", "is no voter")
+DONE_ALREADY = ("is a voter already", "is a member already", "there is no member", "is not a voter")
 OK_STATUS = 0
 STALE_STATUS = 65
 FULL_STATUS = 75
