@@ -1,4 +1,4 @@
-"""The tail of one hour: rows that are not in its files yet, in chunks of consecutive ones."""
+"""The tail of one hour: rows that are not in its files yet, in chunks of consecutive rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, Int64Array, R
 from delaylog.storage.messages.batch import Block
 
 _ROWS_PER_CHUNK_FEW: Final = 16
-"""Below so many rows a chunk, a look-up goes row by row."""
+"""With fewer wanted rows than this for each chunk, a look-up goes row by row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,10 +27,10 @@ class TailChunk:
     rows: RowArray
     data: Block
     dense: bool
-    """The rows' records are exactly `data`, in order: it can be written as it is."""
+    """Whether `data` consists of exactly the rows' records, in order: it is written unchanged."""
     position: int
     extra_bytes: int = 0
-    """Memory of its frame besides rows and records; counted in the first chunk of a frame."""
+    """Other memory of its frame than rows and records; counted in the frame's first chunk."""
     _raw: memoryview | None = field(default=None, init=False, repr=False)
 
     @property
@@ -63,10 +63,7 @@ class HourTail:
         self.firsts.append(chunk.first_index)
 
     def rows(self, indexes: Int64Array, run: slice | None = None) -> RowArray:
-        """Copies of the rows `indexes`, each with its own `global_index`.
-
-        `run` = the slice that `indexes` is, if it is known to be one.
-        """
+        """Copies of the rows `indexes`; `run` = the same rows as a slice, if known."""
         if run is not None and (chunk := self._chunk_of(run)) is not None:
             return take_rows(chunk.rows, chunk.places(run))
         first, last = self._chunk_span(indexes)
@@ -82,14 +79,14 @@ class HourTail:
         return out
 
     def records(self, indexes: Int64Array, rows: RowArray, run: slice | None = None) -> bytes:
-        """Their records, one after another, or the begins of them.
+        """The records of these rows, concatenated, or the beginning of each record.
 
-        `rows` is what `rows(indexes)` said, with smaller sizes where only begins are wanted.
+        `rows` is the result of `rows(indexes)`; a smaller size requests only the beginning.
         """
         if run is not None and (chunk := self._chunk_of(run)) is not None and chunk.dense:
             first, last = int(rows["offset"][0]), rows[-1]
             end = int(last["offset"]) + int(last["size"])
-            # Asked for the begins of records only, they do not stand side by side.
+            # The beginnings of records are not adjacent.
             if int(rows["size"].sum()) == end - first:
                 return bytes(chunk.data[first:end])
         starts, sizes = rows["offset"].astype(np.int64), rows["size"].astype(np.int64)
@@ -103,28 +100,28 @@ class HourTail:
         pieces = self._split(indexes, first)
         parts = [gather(chunk.data, starts[mask], sizes[mask]) for mask, chunk in pieces]
         if rising(indexes):
-            # Ascending rows meet the chunks in order, so each chunk gives one stretch.
+            # With ascending rows, the parts of the chunks are in order already.
             return b"".join(parts)
         return scatter_back(parts, [mask for mask, _ in pieces], sizes)
 
     def _chunk_of(self, run: slice) -> TailChunk | None:
-        """The chunk that holds all rows of a run, if one does."""
+        """The chunk with all rows of a run, or None if there is none."""
         at = bisect_right(self.firsts, run.start) - 1
         assert at >= 0, "the caller splits tail from file"
         chunk = self.chunks[at]
         return chunk if run.stop - 1 <= chunk.last_index else None
 
     def _chunk_span(self, indexes: Int64Array) -> tuple[int, int]:
-        """Places of the first and the last chunk that can hold some of `indexes`."""
+        """Places of the first and the last chunk that may have some of `indexes`."""
         first = bisect_right(self.firsts, int(indexes.min())) - 1
         assert first >= 0, "the caller splits tail from file"
         return first, bisect_right(self.firsts, int(indexes.max()), lo=first) - 1
 
     def _each(self, indexes: Int64Array) -> Iterator[tuple[TailChunk, int]]:
-        """(chunk, place in it) row by row: what is cheapest for few rows of many chunks.
+        """(chunk, place in it) for each row: the cheapest way for few rows of many chunks.
 
-        A turn's worth of short delays comes from as many sends as there are rows; one mask a
-        chunk would cost ten times what one step a row does.
+        Messages with short delays often come from single sends, so that each row has a chunk. A
+        mask for each chunk would then cost ten times as much as a step for each row.
         """
         firsts, chunks = self.firsts, self.chunks
         for index in indexes.tolist():
@@ -132,7 +129,7 @@ class HourTail:
             yield chunk, index - chunk.first_index
 
     def _split(self, indexes: Int64Array, first: int) -> list[tuple[Int64Array, TailChunk]]:
-        """(positions in `indexes`, chunk) for every chunk that holds some of them."""
+        """(places in `indexes`, chunk) for every chunk that has some of them."""
         which = np.searchsorted(np.array(self.firsts[first:]), indexes, side="right") - 1 + first
         return [
             (np.flatnonzero(which == number), self.chunks[number])

@@ -1,9 +1,9 @@
 """Tails: rows that are applied but not yet in their hour's files.
 
-A frame whose rows fall into few hours becomes one chunk per hour. A frame spread thinly over many
-hours stays one loose block, so that nothing is done per message until the splitter sorts the
-whole pile once; a look-up into an hour first breaks the loose blocks up. Rows stay here, and
-answer every look-up, until their flush has been taken over by the hour.
+A frame whose rows fall into few hours becomes one chunk per hour. A frame with few rows in each of
+many hours stays one loose block, so that its rows cost nothing until the splitter sorts all loose
+blocks at once; a look-up into an hour first splits them into chunks. Look-ups find rows here until
+their hour has taken over the flushed ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TailPile:
             self._add_chunks(placed)
 
     def add_mixed(self, placed: PlacedRows, near: int, far: Mask) -> None:
-        """As `add`, where hours from number `near` on are far ones by the mask `far`."""
+        """As `add`; of the hours from number `near` on, those of the mask `far` are far ones."""
         if near:
             self.add(placed.part(0, near))
         lengths = np.diff(placed.starts[near:])
@@ -90,15 +90,15 @@ class TailPile:
             self._size_bytes += size + len(chunk.rows) * INDEX_ENTRY.itemsize
 
     def tail(self, hour: int) -> HourTail | None:
-        """The tail of an hour; breaks loose blocks up first."""
+        """The tail of an hour, after splitting loose blocks into chunks."""
         if self._loose:
             self._break_up()
         return self._tails.get(hour)
 
     def parts(self, hour: int) -> list[tuple[RowArray, Block]]:
-        """Rows of an hour as they lie, in any order, each part with the block its records are in.
+        """All unflushed rows of an hour in any order, each part with the block of its records.
 
-        For readers of a whole tail: loose blocks stay whole.
+        Loose blocks are not split.
         """
         tail = self._tails.get(hour)
         out = [] if tail is None else [(chunk.rows, chunk.data) for chunk in tail.chunks]
@@ -109,7 +109,7 @@ class TailPile:
         return out + self._far.hour_parts(hour)
 
     def _break_up(self) -> None:
-        """Turn every loose block into chunks of its hours."""
+        """Split every loose block into chunks of its hours."""
         loose, self._loose = self._loose, []
         for placed in loose:
             self._add_chunks(placed)
@@ -120,18 +120,18 @@ class TailPile:
 
     @property
     def has_loose(self) -> bool:
-        """Whether blocks wait that are spread thinly over many hours."""
+        """Whether there are loose blocks."""
         return bool(self._loose)
 
     @property
     def empty(self) -> bool:
-        """No row waits to be flushed."""
+        """Whether no row waits to be flushed."""
         return not self._tails and not self._loose and self._far.empty
 
     def take(self, *, upto: int, hour: int | None = None) -> list[tuple[int, list[TailChunk]]]:
         """Chunks of frames below position `upto`, per hour; they stay here until `drop`.
 
-        With `hour`, only that hour's. Loose blocks that `merge` has not sorted are broken up.
+        With `hour`, only that hour's. Loose blocks that were not merged are split into chunks.
         """
         if hour is None:
             if any(placed.position < upto for placed in self._loose):
@@ -151,11 +151,11 @@ class TailPile:
         return out
 
     def begin_merge(self, upto: int) -> list[PlacedRows]:
-        """Loose blocks of frames below `upto`, to be sorted by `sort_loose` in any thread."""
+        """Loose blocks of frames below `upto`, to be sorted by `sort_loose` on any thread."""
         return [placed for placed in self._loose if placed.position < upto]
 
     def end_merge(self, blocks: list[PlacedRows], merged: list[tuple[int, TailChunk]]) -> None:
-        """Take sorted chunks in place of their blocks, unless a look-up broke those up."""
+        """Replace loose blocks by their sorted chunks, unless a look-up has split the blocks."""
         if self._loose[: len(blocks)] != blocks:
             return
         self._loose = self._loose[len(blocks) :]
@@ -185,15 +185,14 @@ class TailPile:
 
 
 def _extra_bytes(placed: PlacedRows) -> int:
-    """Bytes of a frame besides its rows and their records, those of refused rows included."""
+    """Bytes of a frame in addition to its rows and records; includes records of refused rows."""
     return _OVERHEAD_BYTES + len(placed.data) - int(placed.rows["size"].sum())
 
 
 def sort_loose(blocks: list[PlacedRows]) -> list[tuple[int, TailChunk]]:
-    """All rows of loose blocks sorted by (hour, index): one chunk an hour.
+    """All rows of loose blocks sorted by (hour, index), as one chunk for each hour.
 
-    Pure, so that a worker can do it: it costs a tenth of a second for a full pile. The blocks'
-    rows are not changed.
+    It runs on a worker, since a full pile takes a tenth of a second. The blocks do not change.
     """
     rows = concat_rows([p.rows for p in blocks])
     lengths = [len(p.rows) for p in blocks]

@@ -1,9 +1,9 @@
 """The physical log: one append-only sequence of checksummed frames in segments.
 
-A position is a byte offset since the beginning of the log. Frames are
-appended in memory (`append`), written in order (`write_pending`) and made durable (`sync`). One
-lock guards the write phase, so the loop may write a small frame itself while the log thread
-waits in fdatasync. Where the log ends is found by log_replay.py when it is opened.
+A position is a byte offset since the beginning of the log. Frames are appended in memory
+(`append`), written in order (`write_pending`) and made durable (`sync`). A lock covers only the
+writing, so the loop may write a small frame itself while the log thread waits in fdatasync. When
+the log is opened, log_replay.py finds its end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PhysicalLog:
         self.written_position = 0
         self.durable_position = 0
         self.found_end = 0
-        """Where the log ended when it was opened. An earlier process wrote the frames below."""
+        """End of the log when it was opened: earlier processes wrote the frames below it."""
 
     # ------------------------------------------------------------------ opening
 
@@ -158,7 +158,7 @@ class PhysicalLog:
             self._write_lock.release()
 
     def sync(self) -> int:
-        """fdatasync what is written; returns (and remembers) the new durable position.
+        """fdatasync the written frames; returns (and remembers) the new durable position.
 
         After a failure every later write and sync fails too: the kernel may have dropped the dirty
         pages, and a second fdatasync would report success for them.
@@ -195,8 +195,8 @@ class PhysicalLog:
     def cut(self, position: int) -> None:
         """Drop every frame from the one at `position` on; durable when it returns.
 
-        For a node whose log diverged from its cluster's. The caller discards what it derived from
-        those frames. Waits for a sync that is under way.
+        For a node whose log has diverged from that of its cluster. The caller discards all state
+        that it derived from these frames. Waits for a sync that is under way.
         """
         assert self.first_position <= position <= self.end_position, "there is a frame to cut at"
         with self._sync_lock:
@@ -218,8 +218,8 @@ class PhysicalLog:
     def rewrite_last(
         self, position: int, kind: FrameKind, *, epoch: int, leader_time_ms: int, tick: Tick
     ) -> None:
-        """Write another frame without payload over the last one, which begins at `position` and has
-        none either; durable when it returns. A kill leaves the old frame or the new one.
+        """Overwrite the last frame, which begins at `position` and has no payload, by another one
+        without payload; durable when it returns. A kill leaves the old frame or the new one.
 
         For a node that has not joined yet: no other node has that frame.
         """
@@ -254,10 +254,10 @@ class PhysicalLog:
         return bool(self._old_files)
 
     def _next_segment(self, file: File) -> File:
-        """End the segment in `file` where it was written to, and begin the next one.
+        """Truncate the segment in `file` to the written frames, and begin the next one.
 
-        A write that found no space may have left a part of its frames after that position. They
-        are written again, into the next segment, so the remains here would be taken for damage.
+        A write that found no space may have left a part of its frames after them. These frames are
+        written again into the next segment, so the remains here would look like corruption.
         """
         end = self.written_position - self.segments.bases[-1]
         if file.size() > end:
@@ -267,10 +267,9 @@ class PhysicalLog:
         return fresh
 
     def read(self, start: int, bytes_max: int) -> bytes:
-        """Whole frames from the one at `start` on: as many as fit, and at least one.
+        """The bytes of whole frames from `start` on: as many as fit, and at least one.
 
-        The bytes are those in the file, or those that will be. Raises CorruptionError where no
-        frame begins.
+        Recent frames come from memory. Raises CorruptionError if no frame begins at `start`.
         """
         recent = self._recent.read(start, bytes_max)
         if recent is not None:
@@ -284,7 +283,7 @@ class PhysicalLog:
             return read_frames(file, base, start, last, bytes_max)
 
     def frame_at(self, position: int) -> Frame:
-        """The frame that begins there, checked. Any thread; also while the log is recovered.
+        """The verified frame that begins at `position`. Any thread, also during recovery.
 
         Raises CorruptionError when it is damaged or missing.
         """
@@ -310,7 +309,7 @@ class PhysicalLog:
     # ------------------------------------------------------------------ retention
 
     def drop_below(self, position: int) -> int:
-        """Remove segments that end at or below `position`; returns how many went."""
+        """Remove segments that end at or below `position`; returns their number."""
         return self.segments.drop_below(position)
 
     @property
@@ -319,7 +318,7 @@ class PhysicalLog:
         return self.segments.first_position
 
     def close(self) -> None:
-        """Close the files. What was appended and not written is dropped."""
+        """Close the files. Appended frames that were not written are lost."""
         with self._write_lock:
             for file in [*self._old_files, *([self._file] if self._file else [])]:
                 file.close()

@@ -25,10 +25,10 @@ _DIRTY_PAGES_MIN: Final = _TOUCHED_BYTES_MIN * 8 // PAGE_ROWS
 
 
 class Unbacked:
-    """Memory of a piece that its file does not reach yet; pages are zero until touched."""
+    """Memory of a piece beyond the end of its file; pages are zero until they are touched."""
 
     def __init__(self) -> None:
-        # Not from the allocator: what it has had back before it clears, all 16 MiB of it.
+        # Not from malloc, which would reuse freed memory and clear all 16 MiB of it.
         self._memory = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
 
     @property
@@ -43,9 +43,9 @@ class Unbacked:
 
 
 def set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
-    """Set bits `at`: of those in one byte a pass sets one, so what is still missing goes again.
+    """Set the bits `at`. A pass sets one bit of each byte, so missing bits need further passes.
 
-    That is two passes most often, and a third of the price of `np.bitwise_or.at`.
+    Two passes are usually enough, at a third of the cost of `np.bitwise_or.at`.
     """
     byte, bit = at >> 3, np.left_shift(1, at & 7).astype(np.uint8)
     while len(byte):
@@ -55,7 +55,7 @@ def set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
 
 
 def set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
-    """Set the bits [start, stop), of which there is at least one."""
+    """Set the bits of the non-empty range [start, stop)."""
     first, last = start >> 3, (stop - 1) >> 3
     low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
     if first == last:
@@ -67,7 +67,7 @@ def set_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> None:
 
 
 def any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
-    """Whether a bit of [start, stop) is set, of which there is at least one."""
+    """Whether a bit of the non-empty range [start, stop) is set."""
     first, last = start >> 3, (stop - 1) >> 3
     low, high = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - ((stop - 1) & 7))
     if first == last:
@@ -78,7 +78,7 @@ def any_in_run(bits: npt.NDArray[np.uint8], start: int, stop: int) -> bool:
 
 
 def grown(flags: npt.NDArray[Any], last: int) -> npt.NDArray[Any]:
-    """The same flags in twice the room, as often as it takes to have one of number `last`."""
+    """A copy of the flags, whose size is doubled until it has a flag of number `last`."""
     size = len(flags)
     while size <= last:
         size *= 2
@@ -96,12 +96,12 @@ class Piece:
         self.first_row = which * PIECE_ROWS + 1
         self.entries: StateArray = np.frombuffer(mapping.buffer, STATE_ENTRY)
         self.dirty = np.zeros(_DIRTY_PAGES_MIN, np.bool_)
-        """Pages that are newer than the file; those behind its end are not."""
+        """Whether each page is newer than the file; pages beyond the end of this array are not."""
         self.touched = np.zeros(_TOUCHED_BYTES_MIN, np.uint8) if fresh else None
-        """A bit per entry that was ever stored, while that is known from the piece's birth.
+        """A bit for each entry that was ever stored; None for a piece that was in the file before.
 
-        Messages that come up for the first time stand all over the piece: a bit each is found in
-        the processor's cache, where an entry each would be fetched from memory.
+        Messages that are looked up for the first time are scattered over the piece: their bits are
+        in the processor's cache, while their entries would be fetched from memory.
         """
 
     def get(self, at: Int64Array | slice) -> StateArray:
@@ -113,7 +113,8 @@ class Piece:
             self._reach(at)
             if isinstance(at, slice):
                 if not any_in_run(self.touched, at.start, at.stop):
-                    # What was sent together comes up together, most often for the first time.
+                    # Messages that were sent together are mostly looked up together for the first
+                    # time.
                     return np.zeros(at.stop - at.start, STATE_ENTRY)
                 at = np.arange(at.start, at.stop)
             bits = self.touched[at >> 3] >> (at & 7).astype(np.uint8) & 1
@@ -128,7 +129,7 @@ class Piece:
         return self._checked(take_rows(self.entries, at), at)
 
     def _reach(self, at: Int64Array | slice) -> None:
-        """Have flags for all rows of `at`: an hour of few rows keeps few."""
+        """Extend the flags to all rows of `at`: an hour of few rows has few flags."""
         all_bits = self.touched is None or len(self.touched) == PIECE_ROWS // 8
         if all_bits and len(self.dirty) == PIECE_PAGES:
             return
@@ -158,7 +159,7 @@ class Piece:
         put_rows(self.entries, at, entries)
         self._reach(at)
         if isinstance(at, slice):
-            # Rows in a row are one copy instead of a thousand scattered ones.
+            # A range of flags is set at once.
             self.dirty[at.start // PAGE_ROWS : (at.stop - 1) // PAGE_ROWS + 1] = True
             if self.touched is not None:
                 set_run(self.touched, at.start, at.stop)
