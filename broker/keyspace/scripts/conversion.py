@@ -7,7 +7,7 @@
                        under RESP3), nil null, a table up to its first nil, and the tables with
                        a special field back to their replies
 
-Lua returns a nested result as a stream of pairs (kind, value), written by lua/handing.lua.
+Lua returns a nested result as a stream of pairs (kind, value), written by lua/results.lua.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _MODULES: Final = (
     "cjson",
     "cmsgpack",
     "struct",
-    "handing",
+    "results",
     "redis",
 )
 _ARGUMENTS: Final = b"ERR Lua redis lib command arguments must be strings or integers"
@@ -134,7 +134,7 @@ class Runtime:
 
     def compile(self, source: bytes, name: bytes, *, library: bool = False) -> Any:
         """Compile `source` to a function. Raises ScriptFailure with Lua's own error text."""
-        # Compiling takes about ten times the size of the text.
+        # The compiled form takes about ten times the size of the text.
         self._need(12 * len(source))
         try:
             dump, problem = self._results(self._compile(source, name), 2)

@@ -32,7 +32,7 @@ class RmqProducer:
     - **RangeMerge** merges into it: the first time stays, also while it is overdue or waits for a
       retry.
     - **Priority** and **FixedTime** replace it: the new priority or time counts, and all
-      retries are there again.
+      retries are available again.
     - While a consumer handles the message, all three kinds create a new message, which is delivered
       after the current delivery has ended. So a change during handling is never lost.
     """

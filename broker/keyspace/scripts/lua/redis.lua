@@ -209,9 +209,9 @@ end
 local loading_shown = setmetatable({ redis = protect(loading_api) }, { __index = host.missing })
 local function show(what) library_meta.__index = what end
 
-local hand_back = host.hand_back
+local return_result = host.return_result
 
-local function handed(ok, ...)
+local function result_or_error(ok, ...)
   if ok then return ... end
   return 9, "ERR " .. tostring((...))
 end
@@ -221,7 +221,7 @@ local function finish(ok, value)
     local kind = type(value)
     if kind == "string" or kind == "number" then return value end
     if kind == "boolean" then return 0, value end
-    return handed(pcall(hand_back, value))
+    return result_or_error(pcall(return_result, value))
   end
   -- When memory ran out or the handler failed, `value` is a text. No new value is created here.
   if type(value) ~= "table" then return 8, value end

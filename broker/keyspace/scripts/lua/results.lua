@@ -74,7 +74,7 @@ local function flatten(value, depth)
   stream[at] = n
 end
 
-function host.hand_back(value)
+function host.return_result(value)
   if type(value) ~= "table" then return 0, nil end
   if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil
       and rawget(value, "double") == nil and rawget(value, "map") == nil
