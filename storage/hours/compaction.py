@@ -1,8 +1,8 @@
-"""Compaction of an hour beside its use: what is read, written and exchanged in which order.
+"""Compaction of an hour while it is in use: the order of reads, writes and replacement.
 
-The rows up to a bound are written aside without those that are gone, in slices. Then appends and
-syncs wait for a moment: rows that came meanwhile are taken over as they are, in the extents that
-they came in (a start may cut there), and the files are exchanged.
+The rows up to a bound are copied to new files in slices, without the rows to remove. Then appends
+and syncs wait for a moment: rows that were appended meanwhile are copied unchanged, each extent as
+one (a start may cut the hour there), and the new files replace the old ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from delaylog.storage.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What of an hour goes. The masks begin with row 1 and end where an extent does, in front of
-    the rows that a kept checkpoint may cut off.
+    """The rows to remove from an hour. The masks begin with row 1 and end with an extent, before
+    the rows that a start from a kept checkpoint may cut off.
     """
 
     gone: Mask
     bare: Mask
-    """Rows that lose their record and stay."""
+    """Rows that stay without their record."""
     states: bool
-    """The states of rows that are gone go too: nothing may name the rows."""
+    """Whether the states of removed rows are removed too: then nothing may refer to the rows."""
 
 
 def compact_hour(
@@ -45,7 +45,7 @@ def compact_hour(
 ) -> Work:
     """Remove rows of an hour. `alone` runs work while nothing is appended or synced.
 
-    When `stopping` says so, it is given up, and nothing has changed.
+    Once `stopping()` is true, the compaction is abandoned, and the hour stays unchanged.
     """
     gone, bare = removal.gone, removal.bare
     rewrite = HourRewrite(fs, folder.folder, folder.hour)
@@ -71,7 +71,7 @@ def compact_hour(
         rewrite.drop()
         raise
     finally:
-        # Files that are left aside otherwise, the next compaction or a start finds.
+        # After another error, the next compaction or a start removes the new files.
         rewrite.close()
     if removal.states:
         for column in folder.all_states():
@@ -81,7 +81,7 @@ def compact_hour(
 def _take(
     rewrite: HourRewrite, reader: HourReader, gone: Mask, bare: Mask, position_last: int
 ) -> None:
-    """The next rows, as many as there are marks."""
+    """Copy the next rows, as many as the masks have entries."""
     first = rewrite.row_count + 1
     rows: RowArray = np.zeros(len(gone), INDEX_ENTRY)
     if not every(gone):
@@ -90,7 +90,7 @@ def _take(
 
 
 def _replace(folder: DelayHour, rewrite: HourRewrite) -> Work:
-    """Take over what was appended meanwhile, and exchange the files."""
+    """Copy the rows that were appended meanwhile, and replace the files."""
     yield folder.heads.load
     extents = folder.extents()
     box: list[HourReader] = []

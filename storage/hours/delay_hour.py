@@ -1,8 +1,8 @@
 """The files of one due hour: delay log, delay index, second index, extents and state columns.
 
-Rows are appended in flushes: prepared on the loop (`prepare`), written by any thread
-(`write_flush`), then taken over (`commit_flush`); until the last step readers see the old count.
-Rows and records are read by a `HourReader`.
+Rows are appended in flushes: prepared on any thread (`prepare`), written on any thread
+(`write_flush`), then made visible (`commit_flush`); until the last step readers see the old count.
+A `HourReader` reads rows and records.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from delaylog.storage.work import Work
 _WALK_SLICE: Final = 8192
 _VERIFY_BYTES: Final = 4 << 20
 _WRITE_SOON_BYTES: Final = 256 << 10
-"""A flush of that size goes to the disk at once: what a checkpoint finds unwritten in all hours
-keeps the disk busy while the log wants it, and all that becomes due meanwhile waits."""
+"""A flush of this size is sent to the disk at once. Otherwise the syncs of a checkpoint would have
+to write so much that commits, and with them deliveries, wait for the disk."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Flush:
     chain: ChainUpdate
     position_last: int
     extent: RowArray | None = None
-    """What `write_flush` put into the file `extents`."""
+    """The extent that `write_flush` has written."""
 
 
 class DelayHour:
@@ -74,7 +74,7 @@ class DelayHour:
         self.hour = hour
         self._opened = opened if opened is not None else OpenHours[DelayHour](1)
         self.used = False
-        """Whether this hour was asked for since `OpenHours` last looked at it."""
+        """Whether this hour was requested since the last check by `OpenHours`."""
         self.extent_count = 0
         self.files = HourFiles(fs, folder, self._note_files)
         self.reader = HourReader(self.files.open, folder, self.checks)
@@ -97,7 +97,7 @@ class DelayHour:
     # ------------------------------------------------------------------ states
 
     def states(self, group: int = DEFAULT_GROUP) -> StateColumn:
-        """The state column of a consumer group (its file appears with the first change)."""
+        """The state column of a consumer group; its first change creates the file."""
         column = self._states.get(group)
         if column is None:
             path = self.files.path(state_name(group))
@@ -132,11 +132,11 @@ class DelayHour:
     def prepare(
         self, rows: RowArray, data: Sequence[Block], position_last: int, heads: SecondIndex
     ) -> Flush:
-        """Complete rows for an append. They come in index order, and are changed in place.
+        """Prepare rows for an append. They must be in index order, and are changed in place.
 
         `heads` = `self.heads.get()`. Any thread.
         """
-        assert int(rows["global_index"][0]) == self.row_count + 1, "rows stand in index order"
+        assert int(rows["global_index"][0]) == self.row_count + 1, "rows are in index order"
         size = rows["size"].astype(np.int64)
         ends = np.cumsum(size)
         rows["offset"] = self.log_size + ends - size
@@ -195,10 +195,10 @@ class DelayHour:
         return self.reader.records(rows)
 
     def read_heads(self, rows: RowArray) -> bytes:
-        """Id, key, tags and headers of `rows`, one after another, without a look at any body.
+        """Id, key, tags and headers of `rows`, one after another; bodies are not read.
 
-        Nothing is checked: that would read every body of an extent. The caller compares what it
-        uses with the hashes in the rows.
+        No checksum is verified, since that would read every body of an extent. The caller compares
+        the texts that it uses with the hashes in the rows.
         """
         return self.reader.heads(rows)
 
@@ -226,7 +226,7 @@ class DelayHour:
                 if row["global_index"]:
                     index = int(row["pre_global_index"])
                 else:
-                    # Compaction removed it, and the chain does not lead there any more.
+                    # Compaction removed the row, and the chain skips it now.
                     last = min(last, before - 1)
             yield from self.reader.walk(index, last, slice_rows=slice_rows)
 
@@ -251,7 +251,7 @@ class DelayHour:
         return read_extents(self.files.open("extents"), count, self.files.path("extents"))
 
     def checks(self) -> ExtentChecks:
-        """Which extents have been checked since the files were opened."""
+        """The checks of this hour's extents since its files were opened."""
         if self._checks is None:
             extents = self.extents()
             self.reader.sparse = some(extents["flags"] & EXTENT_REWRITTEN)
@@ -261,10 +261,10 @@ class DelayHour:
         return self._checks
 
     def verify(self, *, records: bool = True) -> Generator[None, None, None]:
-        """Check every flushed range anew, yielding every few MiB.
+        """Verify every flushed range again, yielding every few MiB. Any thread.
 
-        Without `records`, only rows, and only those that were not checked. Reading the files
-        also warms the page cache ahead of dispatch. Any thread.
+        Without `records`, verify only rows, and only those that were not verified yet. This also
+        loads the files into the page cache before dispatch needs them.
         """
         with self.files.reading():
             if records:
@@ -294,7 +294,7 @@ class DelayHour:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Keep the files from being replaced while work in slices has rows or a chain position."""
+        """Prevent a replacement of the files while work in slices uses rows or a chain position."""
         self._pins += 1
         try:
             yield
@@ -312,7 +312,7 @@ class DelayHour:
         No append and no sync may run meanwhile. Until the last step readers use the old files, so
         all of them are opened first.
         """
-        assert rewrite.row_count == self.row_count, "a rewriting holds every row"
+        assert rewrite.row_count == self.row_count, "a rewrite has every row"
         counts = self.heads.get().count.copy()
         for name in ("delay.log", "delay.index", "extents"):
             self.files.open(name)
@@ -331,7 +331,7 @@ class DelayHour:
                 left.pop().close()
 
         try:
-            # They are deleted: closing them frees their space, which may take long.
+            # These files are deleted: closing them frees their space, which may take long.
             yield close
         finally:
             close()
@@ -339,17 +339,17 @@ class DelayHour:
     # ------------------------------------------------------------------ opening, ending
 
     def holds_rows_before(self, position: int, epoch: int) -> bool:
-        """Whether its first rows were made by frames below `position`, of leaderships to `epoch`.
+        """Whether frames below `position`, of epochs up to `epoch`, made the hour's first rows.
 
-        Otherwise the hour was removed behind `position`, and may have got rows again after the
-        clock was set back. The delay index is the first file to go when an hour is removed.
+        Otherwise the hour was removed after `position`, and may have got rows again after the
+        clock was set back. A removal deletes the extents and the delay index first.
         """
         if not self.files.exists("delay.index") or not self.files.exists("extents"):
             return False
         return first_rows_are_before(self.files.open, position, epoch)
 
     def cut(self, row_count: int) -> None:
-        """Recovery: keep only the first `row_count` rows. Replay brings the later ones back."""
+        """Cut the hour to its first `row_count` rows, for recovery; replay restores later rows."""
         if row_count == 0:
             if self._fs.exists(self.folder):
                 self.close()
@@ -371,9 +371,9 @@ class DelayHour:
             self.drop_states(group)
 
     def close_files(self) -> None:
-        """Give back descriptors; they reopen on demand. Unsynced appends must be synced before.
+        """Close the files; they are reopened on demand. Sync unsynced appends before.
 
-        What is read from reopened files is checked again.
+        Ranges of reopened files are verified again.
         """
         for file in self._take_files():
             file.close()

@@ -1,4 +1,4 @@
-"""What a checkpoint says about each hour."""
+"""The values that a checkpoint has for each hour."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class HourCounts:
-    """What the log says about one hour, independent of what has reached its files."""
+    """The counts of one hour by the log, whether or not its rows are in files yet."""
 
     rows: int = 0
     living: int = 0
     position: int = 0
     """End of the last frame that touched the hour."""
     keep_until_ms: int = 0
-    """Until when a row that ended here must stay readable."""
+    """Time until which an ended row of the hour must stay readable."""
     guests: int = 0
-    """Living rows of other hours whose origin is here."""
+    """Living rows in other hours that have their origin in this hour."""
     life: int = 0
-    """Tells an hour from one of the same name that was removed before; not in a checkpoint."""
+    """Distinguishes an hour from a removed one of the same name; not in a checkpoint."""
 
     @property
     def ended(self) -> bool:
-        """Whether no row lives here or has its origin here."""
+        """Whether the hour has no living row, and no living row elsewhere has its origin in it."""
         return self.living == 0 and self.guests == 0

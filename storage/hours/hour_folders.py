@@ -1,7 +1,7 @@
 """The folders of near and past hours: opened on demand, mapped while they are near, removed.
 
-A folder appears with the first flush of its hour. How many hold descriptors at a time is bounded by
-`OpenHours`. The rows in a folder are the affair of its `DelayHour`.
+The first flush of an hour creates its folder. `OpenHours` bounds the number of folders with open
+files. `DelayHour` reads and writes the files of one folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HourFolders:
         self.opened = OpenHours[DelayHour](open_hours_max)
         if not fs.exists(folder):
             fs.mkdir(folder)
-            # No checkpoint may survive a power cut that takes this name.
+            # This name must be durable before any checkpoint is.
             fs.sync_folder(parent_of(folder))
         self.by_hour: dict[int, DelayHour] = {}
         self._removals = HourRemovals(fs)
@@ -51,8 +51,8 @@ class HourFolders:
             folder = self.make(hour)
             may_be_gone = known and known.rows and known.ended
             if may_be_gone and not folder.holds_rows_before(position, epoch):
-                # It was removed after this checkpoint, and may have got rows again after the clock
-                # was set back; `cut` finishes what is left of it.
+                # The hour was removed after this checkpoint, and may have got rows again after the
+                # clock was set back. `cut` deletes its remaining files.
                 del near[hour]
                 known = None
             # A far hour has no folder, except one that a split after this checkpoint left.
@@ -66,7 +66,7 @@ class HourFolders:
         return f"{self.folder}/{hour_name(hour)}"
 
     def hour(self, hour: int) -> DelayHour:
-        """The files of an hour (made on the first flush)."""
+        """The files of an hour; the first flush creates them."""
         found = self.by_hour.get(hour)
         if found is None:
             found = self.make(hour)
@@ -77,18 +77,18 @@ class HourFolders:
         return found
 
     def make(self, hour: int) -> DelayHour:
-        """An hour's files that look-ups do not find before `add`."""
+        """A new object for an hour's files, which look-ups do not find before `add`."""
         return DelayHour(self._fs, self._path(hour), hour, self.opened)
 
     def add(self, folder: DelayHour) -> None:
-        """Look-ups find this hour from here on."""
+        """Make look-ups find this hour from now on."""
         self.by_hour[folder.hour] = folder
         folder.reader.mapped = folder.hour in self.opened.near
 
     # ------------------------------------------------------------------ memory
 
     def set_near(self, near: frozenset[int]) -> None:
-        """The hours (now and next) that are read through maps; others give their maps back."""
+        """Set the hours (present and next) that are read through maps; others release theirs."""
         for hour in self.opened.near - near:
             if hour in self.by_hour:
                 self.by_hour[hour].reader.unmap()
@@ -98,13 +98,13 @@ class HourFolders:
         self.opened.near = near
 
     def rest(self, hour: int) -> None:
-        """Give back what a pass over an hour's states made resident, unless it is near."""
+        """Release the pages that a pass over an hour's states made resident, unless it is near."""
         if hour in self.by_hour and hour not in self.opened.near:
             for column in self.by_hour[hour].state_columns:
                 column.settle()
 
     def forget_pages(self) -> None:
-        """Give resident file pages behind the cursor back to the kernel."""
+        """Release resident file pages that dispatch has passed to the kernel."""
         for hour in self.opened.near:
             if hour in self.by_hour:
                 self.by_hour[hour].reader.forget_pages()
@@ -117,14 +117,14 @@ class HourFolders:
         return folder is not None and not folder.replaceable
 
     def remove(self, hour: int) -> IoJob:
-        """Close the files of an ended hour for good; the job that is returned deletes them."""
+        """Close the files of an ended hour for good; the returned job deletes them."""
         folder = self.by_hour.pop(hour, None)
         if folder is not None:
             folder.close()
         return self._removals.add(self._path(hour))
 
     def finish_removals(self) -> None:
-        """Delete what such jobs have not deleted yet: the hours may get rows again."""
+        """Delete the folders whose jobs have not run yet: their hours may get rows again."""
         self._removals.finish()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Recovery of one hour's files at a restart: checks the rows of the checkpoint, cuts later ones.
 
-Only rows that a checkpoint counted are known to be whole. Replay brings later rows back; until they
-are cut they serve to rewind the second index, as far as extents prove them.
+Only rows that a checkpoint counted are known to be intact. Replay restores later rows. Before these
+are cut, they are used to rewind the second index if extents verify them.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from delaylog.storage.layout import (
 )
 
 _EPOCHS_AHEAD_MAX: Final = 64
-"""So many leaderships behind a checkpoint are later ones; tags wrap around, so all others are
-earlier. Each life takes a checkpoint within half a minute."""
+"""Number of epoch tags after that of a checkpoint which count as later; all others are earlier,
+since tags wrap around. Each process takes a checkpoint within half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutHour:
-    """What is left of an hour."""
+    """An hour's files after the cut."""
 
     log_size: int
     extent_count: int
     seconds: SecondIndex | None
-    """The heads of the chains, if the file of them could be used; else they are to be rebuilt."""
+    """The heads of the chains; None if their file was unusable, so that they must be rebuilt."""
     rewound: bool
-    """The heads are other ones than in the file."""
+    """Whether the heads differ from the file."""
 
 
 def rows_are_missing(path: str, position: int, row_count: int) -> CorruptionError:
-    """The delay index ends at byte `position`, before what was durable."""
+    """The error of a delay index that ends at byte `position`, before durable rows."""
     return CorruptionError(
         "rows are missing", path=path, position=position, detail=f"{row_count} rows were durable"
     )
 
 
 def first_rows_are_before(open_file: Callable[[str], File], position: int, epoch: int) -> bool:
-    """Whether the first rows were made by frames below `position`, of leaderships to `epoch`.
+    """Whether frames below `position`, of epochs up to `epoch`, made the first rows.
 
-    When the first extent does not say it, it is rotten or was torn with the rows of a later
-    leadership: row 1 tells which, so that rot never passes for a removal.
+    If the first extent is damaged, it is corrupt, or it was torn together with rows of a later
+    epoch. The tag of row 1 tells which, so that corruption is never taken for a removal.
     """
     raw = open_file("extents").pread(EXTENT_SIZE, 0)
     if len(raw) == EXTENT_SIZE and whole_extent(raw):
@@ -70,17 +70,17 @@ def first_rows_are_before(open_file: Callable[[str], File], position: int, epoch
 def cut_files(
     open_file: Callable[..., File], folder: str, hour: int, row_count: int, *, with_seconds: bool
 ) -> CutHour:
-    """Keep the first `row_count` rows, their records and extents, and nothing else.
+    """Truncate the files to the first `row_count` rows, their records and extents.
 
-    `with_seconds` = there is a second index. Raises CorruptionError where less is there than was
-    durable.
+    `with_seconds` = there is a second index. Raises CorruptionError if a file is shorter than its
+    durable part.
     """
     index = open_file("delay.index")
     if index.size() < row_count * INDEX_ENTRY_SIZE:
         raise rows_are_missing(f"{folder}/delay.index", index.size(), row_count)
     file = open_file("extents", create=True)
     extents, count = extents_upto(file, f"{folder}/extents", row_count)
-    # The last row would say it too, but to believe it all rows of its flush would be read.
+    # The last row has this too, but verifying it would read all rows of its flush.
     last = extents[count - 1]
     log_size = int(last["log_offset"]) + int(last["log_size"])
     log = open_file("delay.log")
@@ -104,12 +104,10 @@ def cut_files(
 def _rewind_seconds(
     file: File, index: File, hour: int, row_count: int, extents: RowArray
 ) -> tuple[SecondIndex | None, bool]:
-    """The kept second index and whether it was rewound, if it covers the cut's rows or can be
-    rewound to them.
+    """The second index for the rows that stay, and whether it was rewound to them.
 
-    Rows behind the cut were never promised to be whole, so a rewind trusts them only as far
-    as `extents`, the ones behind the cut, prove them; else the index is rebuilt when it is
-    next needed.
+    Rows after the cut may be torn, so a rewind uses them only if `extents`, those after the cut,
+    verify them. Otherwise the result is None, and the index is rebuilt when it is next needed.
     """
     kept = SecondIndex.decode(file.pread(file.size(), 0))
     if kept is None or kept.covers < row_count:
@@ -125,7 +123,7 @@ def _rewind_seconds(
 
 
 def _proven(raw: bytes, extents: RowArray, first: int) -> bool:
-    """Whether whole extents behind row `first` prove the index bytes `raw` that follow it."""
+    """Whether intact extents verify the index bytes `raw`, which follow row `first`."""
     at = 0
     for one in extents:
         if at == len(raw):

@@ -1,7 +1,7 @@
 """Deletes the files of ended hours, on a worker thread.
 
-The newest checkpoint may still name the hour, so the extents and the index go first. By their
-absence recovery tells a removal that it has to finish, and new rows of the hour, from lost files.
+The newest checkpoint may still name the hour, so the extents and the index are deleted first. From
+their absence recovery concludes that it must finish a removal, and that no file was lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIRST: Final = ("extents", "delay.index")
 
 
 class HourRemovals:
-    """The folders that are to be deleted, each once."""
+    """The folders to delete, each once."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -30,7 +30,7 @@ class HourRemovals:
         return partial(self._remove, folder)
 
     def finish(self) -> None:
-        """Delete at once what jobs have not deleted yet: the hours may get rows again."""
+        """Delete the folders whose jobs have not run yet: their hours may get rows again."""
         for folder in list(self._waiting):
             self._remove(folder)
 

@@ -1,9 +1,9 @@
 """The rows of all hours: numbers new rows and finds rows, records and states by ref.
 
-The store gives every row its global index (a counter per hour that follows the log), answers
-look-ups from tail, files or far tier without the caller knowing which, and keeps the counts that a
-checkpoint needs. It never reads a clock: its owner says which hours are near (`set_near`). Folders,
-flushes and the border to the far tier are parts of it: `folders`, `flusher`, `border`.
+The store gives every row its global index (a counter per hour, in log order), answers look-ups from
+the tail, the files or the far tier, and keeps the counts that a checkpoint needs. It never reads a
+clock: its owner sets the hours that are near (`set_near`). Its parts are `folders`, `flusher` (the
+splitter) and `border` (between near and far hours).
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class HourStore:
         epoch: int = 0,
         far: Mapping[str, Any] | None = None,
     ) -> None:
-        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go.
+        """Cut every hour to the counts of a checkpoint at `position`, and remove unknown folders.
 
-        `epoch` = the leadership that took the checkpoint; `far` = what it says of far hours.
+        `epoch` = the epoch of the checkpoint; `far` = its counts of far hours.
         """
         self.counts.restore(counts, None if far is None else far["hours"])
         if far is not None:
@@ -103,7 +103,7 @@ class HourStore:
         self.folders.recover(self.counts.near, position, epoch)
 
     def flushed(self, hour: int) -> int:
-        """How many rows of an hour are in its files."""
+        """Number of rows of an hour in its files."""
         if self.counts.is_far(hour):
             return self.border.flushed(hour)
         found = self.folders.by_hour.get(hour)
@@ -143,11 +143,11 @@ class HourStore:
         return refs
 
     def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
-        """Keep rows that a frame changed after they had ended readable until `keep_until_ms`."""
+        """Keep ended rows that a frame has changed readable until `keep_until_ms`."""
         self.counts.keep(hours_of(refs), end_position, keep_until_ms)
 
     def touch(self, refs: Int64Array, end_position: int) -> None:
-        """Remember that a frame changed states of these rows."""
+        """Note that a frame has changed states of these rows."""
         if len(refs) == 0:
             return
         only = self._where.of(refs).hour
@@ -177,8 +177,7 @@ class HourStore:
     def rows(self, refs: Int64Array) -> RowArray:
         """Copies of the index rows of known refs, in their order.
 
-        A row whose epoch tag is not the ref's belongs to another leadership: its `epoch_tag`
-        tells, see `check_tags`.
+        A row whose epoch tag differs from the ref's belongs to another epoch; see `check_tags`.
         """
         far = self._far_mask(refs)
         if far is None:
@@ -212,7 +211,7 @@ class HourStore:
         return out
 
     def check_tags(self, refs: Int64Array, rows: RowArray) -> Int64Array:
-        """Mask of refs that name the row they point at."""
+        """Mask of the refs whose epoch tag is that of their row."""
         out: Int64Array = rows["epoch_tag"] == (refs >> INDEX_BITS) & TAG_MASK
         return out
 
@@ -251,7 +250,7 @@ class HourStore:
             self.folders.hour(only).states(group).put(index, entries, run)
             return
         order, groups = by_hour(refs)
-        # Sealed once: an hour may have a row or two of them.
+        # Seal all entries at once: each hour may have only a few of the rows.
         entries = sealed(entries)
         each = len(entries) > 1
         if order is not None:
@@ -321,7 +320,7 @@ class HourStore:
             late = index[at] > self.flushed(hour)
             if some(late):
                 tail = self.pile.tail(hour)
-                assert tail is not None, "rows of refs were found before their records"
+                assert tail is not None, "the caller has found the rows of these refs"
                 part = at[late]
                 sources.append((part, tail.records(index[part], take_rows(rows, part))))
             if not every(late):
@@ -357,25 +356,25 @@ class HourStore:
         return compact_hour(self._fs, folder, self.flusher.replacing, removal, stopping)
 
     def set_near(self, hours: Iterable[int]) -> None:
-        """The hours (now and next) that are read through maps; others give their maps back."""
+        """Set the hours (present and next) that are read through maps; others release theirs."""
         near = frozenset(hours)
         self.folders.set_near(near)
         if near:
             self.border.look_ahead(min(near))
 
     def remove(self, hour: int) -> IoJob:
-        """Forget an ended hour for good; the job that is returned deletes its files."""
+        """Remove an ended hour for good; the returned job deletes its files."""
         del self.counts[hour]
         return self.folders.remove(hour)
 
     def close(self) -> None:
-        """Close every file; what was not flushed is dropped (the log has it)."""
+        """Close every file. Unflushed rows are dropped; the log has them."""
         self.folders.close()
         self.far.close()
 
 
 def _bounds(indexes: Int64Array, run: slice | None) -> tuple[int, int]:
-    """The least and the greatest of row numbers."""
+    """The least and the greatest row number."""
     if run is not None:
         return run.start, run.stop - 1
     return int(indexes.min()), int(indexes.max())

@@ -1,8 +1,8 @@
 """Counts of every hour: objects for near and past hours, columns for far ones.
 
 A far hour costs 40 bytes: a row of five columns that are indexed by the hour itself. The first far
-hour (`far_from`) only rises while time goes on; hours that already have a folder beyond it, as a
-folder of delaylog 0.1.0 has, stay near ones.
+hour (`far_from`) rises as time goes on. Later hours that already have folders, as in a data folder
+of delaylog 0.1.0, stay near ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HourTable:
         self._living: int | None = 0
         """`far_living`; None until it is asked for: an idle tick should not sum the column."""
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def is_far(self, hour: int) -> bool:
         """Whether the rows of an hour are in the far tier."""
@@ -78,13 +78,13 @@ class HourTable:
         return iter(np.sort(np.concatenate([self._near_hours(), self.far_hours()])).tolist())
 
     def items(self) -> list[tuple[int, HourCounts]]:
-        """Every hour with its counts, ascending: an object for each, so for tools and tests."""
+        """Every hour with its counts, ascending, an object for each: for tools and tests."""
         return [(hour, self[hour]) for hour in self]
 
     def life(self, hour: int) -> int | None:
-        """A number that an hour keeps until it is removed, None if it has no counts.
+        """A number that identifies an hour until it is removed; None if it has no counts.
 
-        An hour that was removed and takes rows again, after the clock was set back, has another.
+        An hour that was removed and gets rows again, after the clock was set back, has another.
         """
         found = self.near.get(hour)
         if found is not None:
@@ -103,7 +103,7 @@ class HourTable:
         return out
 
     def living_hours(self) -> Int64Array:
-        """Every hour in which rows live."""
+        """Every hour with living rows."""
         near = [hour for hour, counts in self.near.items() if counts.living > 0]
         far = np.flatnonzero(self._columns["living"] > 0) + self._base
         return np.concatenate([np.array(near, np.int64), far])
@@ -116,7 +116,7 @@ class HourTable:
 
     @property
     def far_rows(self) -> int:
-        """Rows that far hours have ever had."""
+        """Number of rows that far hours have ever had."""
         return int(self._columns["rows"].sum())
 
     @property
@@ -127,7 +127,7 @@ class HourTable:
         return self._living
 
     def row_counts(self, hours: Int64Array) -> Int64Array:
-        """How many rows each of these hours has ever had; 0 where it is not known."""
+        """Number of rows that each of these hours has ever had; 0 for an unknown hour."""
         out = np.zeros(len(hours), np.int64)
         at = hours - self._base
         far = self.far_mask(hours) & (at >= 0) & (at < len(self._columns["rows"]))
@@ -140,8 +140,8 @@ class HourTable:
     # ------------------------------------------------------------------ changing
 
     def make(self, hour: int) -> HourCounts:
-        """The counts of a near hour, made if they are new."""
-        assert not self.is_far(hour), "far hours have no object of their own"
+        """The counts of a near hour, created if needed."""
+        assert not self.is_far(hour), "the counts of far hours are in columns"
         found = self.near.get(hour)
         if found is None:
             self._lives += 1
@@ -188,23 +188,23 @@ class HourTable:
         end_position: int = 0,
         keep_until_ms: int = 0,
     ) -> None:
-        """Rows of hours begin (`times` > 0) or stop to live, beyond those that `number` counted.
+        """Add `times` times the numbers in `by_hour` to the living rows of these hours.
 
-        A row lives once for each group that has to see it.
+        A row counts once for each group that sees it. `number` has counted new rows already.
         """
         self._count("living", by_hour, times, end_position, keep_until_ms)
 
     def count_guests(
         self, by_hour: Mapping[int, int], times: int, end_position: int, keep_until_ms: int = 0
     ) -> None:
-        """Rows with their origins in hours begin (`times` > 0) or stop to live elsewhere.
+        """Add `times` times the numbers in `by_hour` to the guests of these hours.
 
-        The way to an ended row leads through its origin, which is kept as long as the row.
+        A moved row is found through its origin, which is therefore kept as long as the row.
         """
         self._count("guests", by_hour, times, end_position, keep_until_ms)
 
     def keep(self, hours: Iterable[int], end_position: int, keep_until_ms: int = 0) -> None:
-        """A frame changed rows of these hours; ended rows stay readable until `keep_until_ms`."""
+        """Note that a frame changed rows of these hours; keep ended ones until `keep_until_ms`."""
         self._count("living", dict.fromkeys(hours, 0), 1, end_position, keep_until_ms)
 
     def _count(
@@ -236,7 +236,7 @@ class HourTable:
         self._columns[name][self._places(hours)] += values
 
     def touch(self, hours: Int64Array, position: int, keep_until_ms: int = 0) -> None:
-        """A frame that ends at `position` touched these far hours."""
+        """Note that a frame that ends at `position` touched these far hours."""
         at = self._places(hours)
         for name, value in (("position", position), ("keep_until_ms", keep_until_ms)):
             column = self._columns[name]
@@ -276,7 +276,7 @@ class HourTable:
     # ------------------------------------------------------------------ the border
 
     def set_border(self, far_from: int) -> None:
-        """Hours from `far_from` on are far ones, but for those that are near already.
+        """Make hours from `far_from` on far ones, except those that are near already.
 
         Sets the border for the first time, or lowers it; `bring_near` raises it.
         """
@@ -285,7 +285,7 @@ class HourTable:
         self._early = sorted(hour for hour in self.near if hour >= far_from)
 
     def bring_near(self, hour: int) -> None:
-        """An hour has a folder now, as have all far hours before it; they were empty."""
+        """Make a far hour near, and all far hours before it, which are empty."""
         counts = self.get(hour)
         if counts is not None and hour not in self.near:
             self._living = None
@@ -298,7 +298,7 @@ class HourTable:
     def next_far(self, last: int) -> int | None:
         """The first far hour with counts up to `last`, None if there is none."""
         start = max(self.far_from - self._base, 0)
-        # Never negative: that would count from the end of the columns.
+        # A negative index would count from the end of the columns.
         stop = max(min(last + 1 - self._base, len(self._columns["rows"])), start)
         firsts = [np.flatnonzero(column[start:stop])[:1] for column in self._columns.values()]
         found = np.concatenate(firsts)

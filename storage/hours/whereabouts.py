@@ -18,7 +18,7 @@ KEPT: Final = 4
 
 
 class Place(NamedTuple):
-    """The hour and row numbers of refs, of which there is at least one."""
+    """The hour and row numbers of one or more refs."""
 
     hour: int | None
     """The hour of all refs, if they have the same one."""
@@ -50,7 +50,7 @@ class Whereabouts:
         return place
 
     def note(self, refs: Int64Array, hour: int, index: Int64Array) -> None:
-        """Consecutive rows `index` of an hour were given these refs."""
+        """Cache the place of refs that were just assigned to the consecutive rows `index`."""
         run = slice(int(index[0]), int(index[-1]) + 1)
         self._keep(refs, Place(hour, index, run))
 

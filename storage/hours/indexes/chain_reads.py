@@ -1,6 +1,6 @@
-"""Reads chains of one hour's seconds in jobs, so that a cold disk holds up a thread only.
+"""Reads chains of one hour's seconds in jobs, so that a cold disk delays only a worker thread.
 
-The jobs of one reader run one after the other, on any thread. What they read is copied bytes.
+The jobs of one reader run one after the other, on any thread, and copy the bytes that they read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.work import IoJob, ReadJob
 
 SLICE_ROWS: Final = 8_192
-"""Rows of one job, about: what the loop does with them afterwards takes a millisecond."""
+"""Approximate number of rows of one job; the loop then processes them in about a millisecond."""
 _SLICE_CHAINS: Final = 128
 _WARM_GAP_PAGES: Final = 16
 _WARM_BYTES: Final = 1 << 20
@@ -28,7 +28,7 @@ _WARM_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class ChainSlice:
-    """Rows of chains, ascending, and the extents whose records were not checked yet."""
+    """Rows of chains, in ascending order, and the extents whose records are not verified yet."""
 
     index: Int64Array
     rows: RowArray
@@ -55,7 +55,7 @@ class ChainReader:
         self._over = False
 
     def read(self) -> Generator[IoJob, None, ChainSlice | None]:
-        """Read the next slice; None behind the last one."""
+        """Read the next slice; None after the last one."""
         while not self._over:
             box: list[ChainSlice] = []
             states = [column.path for column in self._folder.state_columns if not column.absent]
@@ -83,9 +83,9 @@ class ChainReader:
 
 
 def _warm(fs: FileSystem, path: str, index: Int64Array) -> None:
-    """Have the pages of a state column that these rows lie on in the page cache.
+    """Load the pages of a state column with the states of these rows into the page cache.
 
-    The column itself belongs to the loop, and looks at them through a map.
+    The column itself belongs to the loop, which reads these pages through a map.
     """
     try:
         file = fs.open(path)
