@@ -89,7 +89,7 @@ def test_an_audit_of_nothing_says_so(spark: Any, host: Host, tmp_path: Path) -> 
     done = run(spark, audit, host.folder, tmp_path / "out")
     assert done["rows"] == 0
     assert (tmp_path / "out" / "report.html").exists()
-    with pytest.raises(SegmentError, match="no data folder"):
+    with pytest.raises(SegmentError, match="not a broker.s data folder"):
         run(spark, audit, tmp_path / "out", tmp_path / "out2")
 
 
@@ -188,7 +188,7 @@ def test_an_archive_that_differs_is_not_taken(
     out = tmp_path / "archive"
     sums = iter([{"a": (1, 2)}, {"a": (1, 3)}])
     monkeypatch.setattr(archive, "sums_of", lambda _: next(sums))
-    with pytest.raises(JobError, match="not what was read"):
+    with pytest.raises(JobError, match="copy differs from"):
         run(spark, archive, host.folder, out)
     assert not (out / "_manifest.json").exists()
     assert not list(out.glob("utc_hour=*"))

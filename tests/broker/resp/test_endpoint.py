@@ -275,7 +275,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (_tls("pair", "absent"), "cannot read resp-tls-key absent: No such file"),
         (_tls("pair", "other"), "the key of resp-tls-key other belongs to another certificate"),
         (_tls("short"), "resp-tls-cert short cannot be used: it must contain a certificate"),
-        (_tls("pair", "short"), "and a private key in short, both PEM"),
+        (_tls("pair", "short"), "and short a private key, both in PEM format"),
         (_tls("pair", "locked"), "resp-tls-key locked: the key is encrypted"),
         (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key requires"),
     ):

@@ -70,7 +70,7 @@ def test_several_endpoints_are_kept_in_order_and_once() -> None:
         ("maxRowsPerSecond", "0", "is not between"),
         ("maxMessagesPerTrigger", "400001", "is not between"),
         ("txnAppId", "a/b", "cannot name a transaction; use"),
-        ("path", "/data", "write .save() or .load() without an argument"),
+        ("path", "/data", "call .save() or .load() without an argument"),
         ("batchsise", "5", "did you mean batchSize?"),
         ("colour", "red", "not known, remove it"),
     ],
