@@ -1,7 +1,7 @@
-"""Replay of a physical log at a start: yields its frames and finds where it ends.
+"""Replay of a physical log at a start: yields its frames and finds its end.
 
-Nothing is changed. A bad frame behind everything that was durable is a torn tail; below that
-position it is corruption, and an error that names segment and position.
+It changes no file. A bad frame after the durable part of the log is a torn tail. A bad frame in the
+durable part is corruption: an error with the segment and the position.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from delaylog.storage.log.segments import LogSegments
 
 
 def replay(segments: LogSegments, start: int, durable: Durable) -> Generator[Frame, None, int]:
-    """Yield the frames from `start` on; returns where the last good one ends.
+    """Yield the frames from `start` on; returns the end of the last intact one.
 
-    `durable` = what this node is known to have synced; frames that follow raise that bound by
-    their `synced_position`. Raises CorruptionError when durable frames are damaged or missing.
+    `durable` = the known durable part of this node's log; the `synced_position` of later frames
+    extends it. Raises CorruptionError if durable frames are damaged or missing.
     """
     bases = segments.bases
     if not bases:
@@ -54,8 +54,8 @@ def replay(segments: LogSegments, start: int, durable: Durable) -> Generator[Fra
                     position=base + file.size(),
                     detail=f"durable to {position}",
                 )
-            # What is replayed may reach derived files, so it must be durable itself: after a
-            # kill the tail may be in the page cache only.
+            # Replayed frames may reach derived files, so they must be durable first: after a kill
+            # the tail may be in the page cache only.
             file.fdatasync()
             position = yield from scan_segment(file, base, position)
             left = file.size() - (position - base)

@@ -1,7 +1,7 @@
 """Payloads of frames: decisions as columns, each encode beside its decode.
 
-Frames carry decisions, not requests: what is read here is enough to change rows and states to
-absolute values, without a clock, a configuration or a lease table. A payload is
+Frames carry decisions, not requests: a decision sets rows and states to absolute values, so
+applying it needs no clock, configuration or lease table. A payload is
 `u32 head size | head (msgpack map) | tail bytes`; int64 columns travel as raw bytes.
 """
 
@@ -57,11 +57,11 @@ _MOVE_COLUMNS: Final = ("refs", "deliver_at_ms", "expires_at_ms", "priority", "a
 
 @dataclass(slots=True)
 class SendDecision:
-    """What the engine decided about a batch; the client's bytes follow it in the frame.
+    """The engine's decision about a batch; the client's bytes follow it in the frame.
 
-    `accepted` lists the rows that become messages (None = all of them). Defaults stand for absent
-    columns. Due times follow from the frame's leader time: max(asked for, leader time); rows live
-    in max(due hour, `hour_floor`).
+    `accepted` lists the rows that become messages (None = all of them). `ttl_ms` and `max_retry`
+    are defaults for absent columns. The due time of a row is max(requested time, leader time of the
+    frame), and its hour is max(due hour, `hour_floor`).
     """
 
     topic: int
@@ -75,14 +75,14 @@ class SendDecision:
     kept: tuple[Int64Array, Int64Array, Int64Array, Int64Array] | None = None
     """Rows that did not become messages: (row, ref answered, due answered, result code)."""
     successors: tuple[Int64Array, Int64Array, Int64Array] | None = None
-    """Rows whose ids are under lease: (row, origin of that message, group number)."""
+    """Rows whose id belongs to a leased message: (row, origin of that message, group number)."""
 
     def encode(self, wire: Block) -> list[Block]:
         """The payload of a SEND frame."""
         return pack(self.head(), wire)
 
     def head(self) -> dict[str, Any]:
-        """The members that say it."""
+        """The decision as members of a map."""
         head: dict[str, Any] = {
             "topic": self.topic,
             "tag": self.tag,
@@ -124,7 +124,7 @@ class SendDecision:
 
 @dataclass(slots=True)
 class LeaseDecision:
-    """Refs handed out until a deadline in leader time, under one lease or several."""
+    """Refs that were leased until a deadline in leader time, under one lease or several."""
 
     lease: int
     topic: int
@@ -133,10 +133,10 @@ class LeaseDecision:
     refs: Int64Array
     attempts: Column
     claim: int = 0
-    """Number of the claim that they were handed out for; 0 = none."""
+    """Number of the claim that leased them; 0 = none."""
     counts: Sequence[int] = ()
-    """How many refs each of several leases has, which are numbered from `lease` on. Empty where
-    there is one. From feature level 2 on.
+    """Number of refs of each lease, if there are several; they are numbered from `lease` on. Empty
+    for a single lease. From feature level 2 on.
     """
 
     @property
@@ -152,7 +152,7 @@ class LeaseDecision:
         return np.repeat(np.arange(self.lease, self.last_lease + 1), self.counts)
 
     def apart(self) -> Iterator[tuple[LeaseDecision, slice]]:
-        """Each lease by itself, with the rows that it has."""
+        """Each lease as a separate decision, with its rows."""
         start, attempts = 0, self.attempts
         for at, count in enumerate(self.counts or [len(self.refs)]):
             rows = slice(start, start + count)
@@ -201,9 +201,9 @@ class LeaseDecision:
 class SettleDecision:
     """New states of rows: ack, nack at once, cancel, expiry, death.
 
-    `entries` are whole state-column entries, one per ref or one for all. `leases` says which lease
-    each row comes out of, or all of them do (0, or None for all = it was not leased), so that
-    counts and the lease table follow without reading any state.
+    `entries` are whole state-column entries, one per ref or one for all. `leases` has the lease
+    under which each row was, or one lease for all rows; 0, or None for all, means that it was not
+    leased. So counts and the lease table are updated without reading states.
     """
 
     topic: int
@@ -212,11 +212,11 @@ class SettleDecision:
     entries: StateArray
     leases: Column | None
     origins: Int64Array | None = None
-    """Origins, where they are not the refs themselves."""
+    """Origins, if they differ from the refs."""
     keep_until_ms: int = 0
-    """Until when ended rows stay readable."""
+    """Time until which ended rows stay readable."""
     was: int = 0
-    """The ended state that all rows were in already; 0 = they lived."""
+    """The ended state that all rows had before; 0 = they were living."""
 
     def encode(self) -> list[Block]:
         refs = self.refs.astype("<i8", copy=False).tobytes()
@@ -278,10 +278,10 @@ class SettleDecision:
 
 @dataclass(slots=True)
 class MoveDecision:
-    """Rows that live on in a new row: retry with delay, reschedule, replay of a dead one.
+    """Messages that continue in a new row: retry with delay, reschedule, replay of dead ones.
 
-    The new row keeps body, origin and sent position; due time, end, priority and attempts are the
-    frame's. `leases` as in SettleDecision. `from_ended` = the rows were dead and live again.
+    The new row keeps body, origin and sent position; due time, expiry, priority and attempts come
+    from the frame. `leases` is as in SettleDecision. `from_ended` = the messages were dead.
     """
 
     topic: int

@@ -1,4 +1,4 @@
-"""The newest frames, in memory: shipping and applying them reads no file."""
+"""A cache of the newest frames, so that shipping and applying them reads no file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delaylog.storage.messages.batch import Block
 
 
 class _Piece(NamedTuple):
-    """What was appended together: one frame, or several that came from another node."""
+    """Frames that were appended together: one frame, or several from another node."""
 
     blocks: Sequence[Block]
     size: int
@@ -18,16 +18,16 @@ class _Piece(NamedTuple):
 
 
 class RecentFrames:
-    """Bounded; the oldest go first. For one thread."""
+    """The newest frames, up to a number of bytes. For one thread."""
 
     def __init__(self, bytes_max: int) -> None:
-        """0 = keep nothing."""
+        """`bytes_max` = 0 turns the cache off."""
         self._bytes_max = bytes_max
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._size = 0
 
     def add(self, position: int, blocks: Sequence[Block], size: int, *, one_frame: bool) -> None:
-        """Appended at `position`, behind everything else."""
+        """Add frames that were appended at `position`; drop the oldest ones beyond the limit."""
         if self._bytes_max == 0:
             return
         self._pieces[position] = _Piece(blocks, size, one_frame)
@@ -50,6 +50,6 @@ class RecentFrames:
         return b"".join(out)
 
     def clear(self) -> None:
-        """The log was cut."""
+        """Forget all frames, after the log was cut."""
         self._pieces.clear()
         self._size = 0

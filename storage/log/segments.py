@@ -1,8 +1,8 @@
-"""The segment files of a physical log: which there are, and how they begin, are cut and removed.
+"""The segment files of a physical log: their list, creation, truncation and removal.
 
 A segment is named by the position of its first frame. The name of a new segment becomes durable
-with the next `sync_names`, and always before an older segment is removed. What a segment holds is
-the affair of `PhysicalLog` and of the readers.
+with the next `sync_names`, and always before an older segment is removed. `PhysicalLog` writes the
+frames, and log_reader.py reads them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class LogSegments:
         self.fs = fs
         self.folder = folder
         fs.mkdir(folder)
-        # A process may have died after it created the folder and before that was durable.
+        # An earlier process may have died before the name of this folder was durable.
         fs.sync_folder(parent_of(folder))
         self.bases = segment_bases(fs, folder)
         """First position of each segment."""
         self._begun = self._named = 0
-        """Segments begun since the start, and how many of them have durable names."""
+        """Numbers of segments created since the start, and of those with durable names."""
 
     @property
     def first_position(self) -> int:
@@ -35,7 +35,7 @@ class LogSegments:
         return self.bases[0] if self.bases else 0
 
     def files_end(self) -> int:
-        """Where the last file ends. None of its bytes have been checked."""
+        """End of the last file; its bytes may be damaged."""
         if not self.bases:
             return 0
         with closing(self.open(self.bases[-1])) as file:
@@ -50,9 +50,9 @@ class LogSegments:
         return self.fs.open(self.path(base))
 
     def span(self, position: int) -> tuple[int, int | None]:
-        """(base, end) of the segment that holds a position; the end of the last one is None.
+        """(base, end) of the segment with a position; the end of the last segment is None.
 
-        Any thread. Raises CorruptionError when all segments begin behind the position.
+        Any thread. Raises CorruptionError if all segments begin after the position.
         """
         bases = list(self.bases)
         at = bisect_right(bases, position) - 1
@@ -89,7 +89,7 @@ class LogSegments:
         return file
 
     def drop_below(self, position: int) -> int:
-        """Remove segments that end at or below `position`; returns how many there were."""
+        """Remove segments that end at or below `position`; returns their number."""
         dropped = 0
         if len(self.bases) > 1 and self.bases[1] <= position:
             # Otherwise a crash could leave neither the old segment nor the name of the new one.
