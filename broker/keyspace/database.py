@@ -118,9 +118,9 @@ class Database:
         """Return the values of keys, if each is None or `bytes` and no key expires; else None."""
         values: list[Any] = list(map(self.values.get, keys))
         plain = _PLAIN.issuperset(map(type, values))
-        return values if plain and self._stay(keys) else None
+        return values if plain and self._none_expires(keys) else None
 
-    def _stay(self, keys: list[bytes]) -> bool:
+    def _none_expires(self, keys: list[bytes]) -> bool:
         """Whether none of these keys expires."""
         return not self.expires or self.expires.keys().isdisjoint(keys)
 
@@ -137,7 +137,7 @@ class Database:
             self.watchers
             or self.waiters
             or not _PLAIN.issuperset(map(type, map(values.get, keys)))
-            or not self._stay(keys)
+            or not self._none_expires(keys)
         ):
             return False
         values.update(zip(keys, strings, strict=True))

@@ -57,7 +57,7 @@ class ServerState:
     """Returns a secret random number of this number of bits."""
     address: tuple[bytes, int] = (b"127.0.0.1", 0)
     """The address that the endpoint listens on."""
-    _looks: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    _rate_samples: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
     @property
     def wants_password(self) -> bool:
@@ -70,11 +70,11 @@ class ServerState:
 
     def commands_a_second(self, now_ms: int) -> int:
         """Return the recent number of commands per second, measured between calls of this."""
-        older, newer = self._looks
+        older, newer = self._rate_samples
         if newer == (0, 0):
             newer = older = (self.started_ms, 0)
         if now_ms - newer[0] >= RATE_MS:
             older, newer = newer, (now_ms, self.commands_run)
-        self._looks = (older, newer)
+        self._rate_samples = (older, newer)
         passed_ms = now_ms - older[0]
         return (self.commands_run - older[1]) * 1000 // passed_ms if passed_ms > 0 else 0

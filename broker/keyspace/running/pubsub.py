@@ -19,7 +19,7 @@ class PubSub:
     def __init__(self) -> None:
         self.channels: dict[bytes, dict[Session, None]] = {}
         self.patterns: dict[bytes, dict[Session, None]] = {}
-        self._looks: dict[bytes, tuple[bytes, Match | None]] = {}
+        self._matchers: dict[bytes, tuple[bytes, Match | None]] = {}
         """Pattern -> its prefix, and its matcher once one was needed."""
 
     def publish(self, channel: bytes, message: bytes) -> int:
@@ -41,20 +41,20 @@ class PubSub:
         Compiling a matcher takes a hundred times as long as calling it, and there may be more
         patterns than the shared cache of matchers keeps.
         """
-        looks = self._looks
-        look = looks.get(pattern)
-        if look is None:
-            if len(looks) > 2 * len(self.patterns):
-                looks.clear()
+        matchers = self._matchers
+        entry = matchers.get(pattern)
+        if entry is None:
+            if len(matchers) > 2 * len(self.patterns):
+                matchers.clear()
             head = _HEAD(pattern)
             assert head is not None
-            look = looks[pattern] = (head[0], None)
-        start, match = look
+            entry = matchers[pattern] = (head[0], None)
+        start, match = entry
         if not channel.startswith(start):
             return False
         if match is None:
             match = matcher(pattern)
-            looks[pattern] = (start, match)
+            matchers[pattern] = (start, match)
         return bool(match(channel))
 
     def leave(self, session: Session) -> None:

@@ -58,7 +58,7 @@ class FunctionLibraries:
         old = self._libraries.get(name)
         if old is not None and not replace:
             raise CommandError(b"ERR Library '%s' already exists" % name)
-        library = self._make(name, source, code)
+        library = self._compile(name, source, code)
         for function in library.functions:
             other = self._functions.get(function)
             if other is not None and other.library != name:
@@ -117,11 +117,11 @@ class FunctionLibraries:
 
     def _recompile(self, library: Library) -> None:
         """Compile a library again, in the current Lua state."""
-        fresh = self._make(library.name, library.source, library_head(library.source)[1])
+        fresh = self._compile(library.name, library.source, library_head(library.source)[1])
         self._libraries[library.name] = fresh
         self._functions.update(fresh.functions)
 
-    def _make(self, name: bytes, source: bytes, code: bytes) -> Library:
+    def _compile(self, name: bytes, source: bytes, code: bytes) -> Library:
         scripts = self._scripts
         runtime = scripts.runtime()
         functions: dict[bytes, Function] = {}

@@ -55,7 +55,7 @@ class Scripts:
         """Called when a script was stopped after a write; returns whether the write is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
         self._now = now
-        self._owner = Owner(call, self._late, check)
+        self._owner = Owner(call, self._must_stop, check)
         self._scripts: dict[bytes, _Script] = {}
         self._runtime: Runtime | None = None
         self._started = 0.0
@@ -70,7 +70,7 @@ class Scripts:
         if sha not in self._scripts:
             flags, code = script_head(source)
             script = _Script(code, flags)
-            self._body(script)
+            self._compile(script)
             if len(self._scripts) >= self.limits.scripts_max:
                 del self._scripts[next(iter(self._scripts))]
             self._scripts[sha] = script
@@ -103,7 +103,7 @@ class Scripts:
         runtime = self._runtime
         body = script.body
         if runtime is None or script.runtime is not runtime or runtime.is_worn():
-            body = self._body(script)
+            body = self._compile(script)
             runtime = self.runtime()
         flags = script.flags
         is_read_only = read_only or (flags is not None and b"no-writes" in flags)
@@ -168,7 +168,7 @@ class Scripts:
             self.running = False
             self.read_only = False
             if self._stopped:
-                self._disarm()
+                self._clear_stop()
 
     @contextmanager
     def loading(self, seconds: float, stopped: bytes) -> Iterator[None]:
@@ -184,14 +184,14 @@ class Scripts:
         finally:
             self.running = False
             if self._stopped:
-                self._disarm()
+                self._clear_stop()
 
-    def _disarm(self) -> None:
+    def _clear_stop(self) -> None:
         self._stopped = b""
         if self._runtime is not None and not self._runtime.spoiled:
             self._runtime.rearm()
 
-    def _late(self) -> bool:
+    def _must_stop(self) -> bool:
         """Return whether the running script must be stopped now; Lua's hook asks this."""
         if not self.running:
             return False
@@ -203,7 +203,7 @@ class Scripts:
         )
         return True
 
-    def _body(self, script: _Script) -> Any:
+    def _compile(self, script: _Script) -> Any:
         runtime = self.runtime()
         try:
             script.body = runtime.compile(script.code, b"@user_script")

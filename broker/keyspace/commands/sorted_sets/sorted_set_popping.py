@@ -33,7 +33,7 @@ def _pop(run: Run, key: bytes, value: SortedSetValue, most: int, *, greatest: bo
     return taken
 
 
-def _plain(run: Run, argv: Args, *, greatest: bool) -> Reply:
+def _pop_one_key(run: Run, argv: Args, *, greatest: bool) -> Reply:
     if len(argv) > 3:
         raise syntax()
     counted = len(argv) == 3
@@ -51,19 +51,19 @@ def _plain(run: Run, argv: Args, *, greatest: bool) -> Reply:
 @command("zpopmin", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmin(run: Run, argv: Args) -> Reply:
     """Remove the members with the lowest scores: key [count]."""
-    return _plain(run, argv, greatest=False)
+    return _pop_one_key(run, argv, greatest=False)
 
 
 @command("zpopmax", -2, "sorted-set", "write fast", keys=(1, 1, 1))
 def zpopmax(run: Run, argv: Args) -> Reply:
     """Remove the members with the highest scores: key [count]."""
-    return _plain(run, argv, greatest=True)
+    return _pop_one_key(run, argv, greatest=True)
 
 
 # ---------------------------------------------------------------------- several keys
 
 
-def _of_keys(
+def _pop_first_of(
     run: Run, keys: list[bytes], most: int, *, greatest: bool
 ) -> tuple[bytes, list[Entry]] | None:
     """Pop from the first non-empty sorted set. Raises CommandError."""
@@ -82,9 +82,9 @@ def _of_keys(
     return None
 
 
-def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
+def _pop_or_wait(run: Run, argv: Args, *, greatest: bool) -> Reply:
     timeout_ms = to_timeout_ms(run, argv[-1])
-    found = _of_keys(run, argv[1:-1], 1, greatest=greatest)
+    found = _pop_first_of(run, argv[1:-1], 1, greatest=greatest)
     if found is None:
         return run.wait(argv, argv[1:-1], timeout_ms, NO_ARRAY, SortedSetValue)
     key, ((score, member),) = found
@@ -94,18 +94,18 @@ def _first(run: Run, argv: Args, *, greatest: bool) -> Reply:
 @command("bzpopmin", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmin(run: Run, argv: Args) -> Reply:
     """ZPOPMIN of the first non-empty sorted set; blocks while all are empty: key... seconds."""
-    return _first(run, argv, greatest=False)
+    return _pop_or_wait(run, argv, greatest=False)
 
 
 @command("bzpopmax", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
 def bzpopmax(run: Run, argv: Args) -> Reply:
     """ZPOPMAX of the first non-empty sorted set; blocks while all are empty: key... seconds."""
-    return _first(run, argv, greatest=True)
+    return _pop_or_wait(run, argv, greatest=True)
 
 
 def _take_first(run: Run, first: FirstOf) -> Reply:
     """Pop from the first non-empty key; returns the key and the pairs, or NO_ARRAY."""
-    found = _of_keys(run, first.keys, first.most, greatest=first.second)
+    found = _pop_first_of(run, first.keys, first.most, greatest=first.second)
     if found is None:
         return NO_ARRAY
     return [found[0], [[member, Double(score)] for score, member in found[1]]]

@@ -26,7 +26,8 @@ _LIMIT_BY_RANK: Final = (
     b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
 )
 _SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
-_FEW: Final = 16
+_SMALL_LIMIT: Final = 16
+"""Up to this LIMIT, the end of a range is not searched for."""
 RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
 """What the bounds of a range are; ANY = the options of the command say it."""
 _BY: Final = {b"bylex": MEMBER, b"byscore": SCORE}
@@ -69,8 +70,8 @@ class _Query:
             value = run.database.of_kind(SortedSetValue, key)
             if value is None or self.offset < 0:
                 return []
-            if not reverse and 0 <= self.most <= _FEW:
-                return _few(value.order, span, self.offset, self.most)
+            if not reverse and 0 <= self.most <= _SMALL_LIMIT:
+                return _first_entries(value.order, span, self.offset, self.most)
             start, stop = score_ranks(value.order, span)
         else:
             low, high = to_member_bound(first), to_member_bound(last)
@@ -87,7 +88,7 @@ _query = lru_cache(maxsize=1_024)(_Query)
 """Most calls have the same options, so the parsed options are cached."""
 
 
-def _few(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[Entry]:
+def _first_entries(order: ScoreOrder, span: ScoreRange, offset: int, most: int) -> list[Entry]:
     """Return the first entries of a range without searching for its end."""
     low, high = span
     if low is None:
