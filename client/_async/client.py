@@ -112,11 +112,11 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
             # The error of the block matters more than the sends that failed because of it.
             if error is None:
                 raise
-            log.exception("while leaving by an error")
+            log.exception("while closing after an error")
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: connections cannot move to another process."""
-        raise TypeError("an AsyncClient has connections of its own: make one in each process")
+        raise TypeError("an AsyncClient cannot be pickled: make one in each process")
 
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"

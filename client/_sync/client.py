@@ -114,11 +114,11 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
             # The error of the block matters more than the sends that failed because of it.
             if error is None:
                 raise
-            log.exception("while leaving by an error")
+            log.exception("while closing after an error")
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: connections cannot move to another process."""
-        raise TypeError("a Client has connections of its own: make one in each process")
+        raise TypeError("a Client cannot be pickled: make one in each process")
 
     def __repr__(self) -> str:
         return f"Client({', '.join(repr(shard.name) for shard in self.shards)})"

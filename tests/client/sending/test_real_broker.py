@@ -369,4 +369,4 @@ def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
     assert not leaving.is_alive()
     told = [record.message for record in caplog.records]
     assert sum(line.startswith("sends to t wait: ") for line in told) == 2, "once an outage"
-    assert told.count("while leaving by an error") == 2
+    assert told.count("while closing after an error") == 2
