@@ -289,7 +289,7 @@ class TimingWheel:
             if passing.count > limit or not self._needs_no_slot(second):
                 self._hold()
             else:
-                # Entries that have become due since then are due later.
+                # Entries in slots that have become due since have later due times.
                 self._passing = None
                 self.turns += 1
                 limit -= passing.count

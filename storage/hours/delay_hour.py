@@ -181,7 +181,7 @@ class DelayHour:
         self.reader.log_size += flush.data_size
         self.extent_count += 1
         if self._checks is not None:
-            assert flush.extent is not None, "a flush is written before it is taken over"
+            assert flush.extent is not None, "a flush is written before it is committed"
             self._checks.append(flush.extent)
 
     # ------------------------------------------------------------------ reading
@@ -307,7 +307,7 @@ class DelayHour:
         return self._pins == 0 and self.files.readers == 0
 
     def replacing(self, rewrite: HourRewrite) -> Work:
-        """Replace the files by rewritten ones that have all rows.
+        """Replace the files by those of `rewrite`, which cover all rows.
 
         No append and no sync may run meanwhile. Until the last step readers use the old files, so
         all of them are opened first.
@@ -379,7 +379,7 @@ class DelayHour:
             file.close()
 
     def _take_files(self) -> list[File]:
-        """The open files, which are the caller's to close."""
+        """The open files; the caller closes them."""
         self.reader.unmap()
         self._checks = None
         self._own_extents = self.extent_count
@@ -387,11 +387,11 @@ class DelayHour:
         return self.files.take()
 
     def close_idle_files(self) -> bool:
-        """Close the files unless appends are unsynced or a thread uses them; whether it did."""
+        """Close the files unless appends are unsynced or a thread uses them; return whether."""
         return self.files.close_if_idle(self.close_files)
 
     def close(self) -> None:
-        """Close everything. Changes that were not written are dropped."""
+        """Close everything. Unwritten changes are dropped."""
         self.close_files()
         for group in list(self._states):
             self.drop_states(group)

@@ -25,7 +25,7 @@ class HourFiles:
         self._unsynced = False
         self._syncing = False
         self._has_new_names = False
-        """A file was created since the folder was last synced."""
+        """Whether a file was created since the folder was last synced."""
         self._readers = 0
         self._readers_lock = threading.Lock()
 
@@ -117,7 +117,7 @@ class HourFiles:
                 self._readers -= 1
 
     def close_if_idle(self, close: Callable[[], None]) -> bool:
-        """Call `close` unless a thread uses the files or bytes are unsynced; whether it did."""
+        """Call `close` unless a thread uses the files or bytes are unsynced; return whether."""
         with self._readers_lock:
             idle = self._readers == 0 and not self.unsynced
             if idle:
@@ -125,7 +125,7 @@ class HourFiles:
         return idle
 
     def take(self) -> list[File]:
-        """The open files, which are the caller's to close."""
+        """The open files; the caller closes them."""
         files = list(self._files.values())
         self._files.clear()
         return files

@@ -74,7 +74,7 @@ class HourFlusher:
         yield from self._flush_tails(upto=upto, hour=hour)
 
     def _limits(self, upto: int) -> tuple[int, ...]:
-        """Where appends have to end: a checkpoint names whole extents and whole runs."""
+        """Positions where appends must end: a checkpoint names whole extents and whole runs."""
         return (self.boundary, upto) if 0 < self.boundary < upto else (upto,)
 
     def _flush_far(self, upto: int) -> Work:
@@ -173,8 +173,8 @@ class HourFlusher:
     def _flush_near_states(
         self, pages_max: int, until_committed: Callable[[], Work] | None
     ) -> Work:
-        # One pass: random changes make pages dirty as fast as they are written, and the checkpoint
-        # waits for its turn.
+        # One pass only: random changes may make pages dirty as fast as they are written, and a
+        # checkpoint waits for the end of the flush.
         columns = self._opened.dirty.columns()
         while columns:
             count = min(max(self._opened.hours_max - len(self._written), 1), _COLUMNS_AT_ONCE)

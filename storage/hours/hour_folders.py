@@ -36,9 +36,9 @@ class HourFolders:
         self._removals = HourRemovals(fs)
 
     def recover(self, near: dict[int, HourCounts], position: int, epoch: int) -> None:
-        """Cut every hour to the counts of a checkpoint at `position`; unknown folders go.
+        """Cut every hour to the counts of a checkpoint at `position`; remove unknown folders.
 
-        Hours that were removed after the checkpoint leave `near`.
+        Hours that were removed after the checkpoint are deleted from `near`.
         """
         present = {
             hour

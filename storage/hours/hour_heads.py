@@ -97,7 +97,7 @@ class HourHeads:
         self._changed(True)
 
     def mark_dirty(self) -> None:
-        """The heads have changed."""
+        """Note that the heads have changed."""
         self._dirty = True
 
     def write_job(self) -> Callable[[], None]:
@@ -121,11 +121,11 @@ class HourHeads:
         return write
 
     def drop(self) -> None:
-        """Forget heads, unless they have to be written first; they are loaded when needed."""
+        """Drop the heads, unless they have to be written first; they are loaded again on demand."""
         if not self.need_file:
             self.forget()
 
     def forget(self) -> None:
-        """Forget heads, written or not."""
+        """Drop the heads, written or not."""
         self._index, self._dirty = None, False
         self._changed(False)

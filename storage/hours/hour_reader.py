@@ -115,7 +115,7 @@ class HourReader:
         if some(wrong):
             index = int(indexes[np.flatnonzero(wrong)[0]])
             raise CorruptionError(
-                "a row that is not the one written",
+                "a row with a wrong number",
                 path=f"{self._folder}/delay.index",
                 position=(index - 1) * INDEX_ENTRY_SIZE,
                 detail=f"row {index}",
@@ -157,7 +157,7 @@ class HourReader:
             before = words[(index - low) * INDEX_WORDS + PRE_GLOBAL_INDEX_WORD]
             if before >= index:
                 raise CorruptionError(
-                    "a chain that does not lead back",
+                    "a chain that does not lead to an earlier row",
                     path=f"{self._folder}/delay.index",
                     position=(index - 1) * INDEX_ENTRY_SIZE,
                     detail=f"row {index} names {before}",

@@ -25,7 +25,7 @@ class HourRemovals:
         self._lock = threading.Lock()
 
     def add(self, folder: str) -> IoJob:
-        """A job for any thread that deletes a folder, whose files are closed."""
+        """Return a job, for any thread, that deletes a folder. Its files must be closed."""
         self._waiting.add(folder)
         return partial(self._remove, folder)
 

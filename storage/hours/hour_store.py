@@ -50,10 +50,10 @@ from delaylog.storage.messages.rows import PlacedRows
 from delaylog.storage.work import IoJob, Work
 
 NEAR_HOURS: Final = 36
-"""Hours from the present one on that have a folder each; later ones are kept by the far tier.
+"""Hours from the present one on that have a folder each; later ones are in the far tier.
 
-More than a day: a batch with due times over 24 hours, from a few hours ahead on, is then one batch
-of near hours. One that crosses the border is written to both sides.
+More than a day, so that a batch with due times over 24 hours, beginning a few hours ahead, has near
+hours only. A batch that crosses the border is written to both sides.
 """
 
 

@@ -1,10 +1,10 @@
-"""Feature levels: which formats a log may hold, so that old and new programs can run side by side.
+"""Feature levels: which formats a log may contain, so that old and new programs can run together.
 
-A log begins at level 1. A LEVEL frame raises it, and only behind that frame may the log hold kinds
-and layouts that the level adds. A node that is alone raises its log at a start. A leader raises it
+A log begins at level 1. A LEVEL frame raises it, and only behind that frame may the log contain
+kinds and layouts that the level adds. A single broker raises its log at a start. A leader raises it
 once every other node of the cluster is connected and has announced that it knows the level; from
-then on a node that does not know it is refused. A program that meets a higher level, an unknown
-kind of frame or an unknown version says that the folder is newer than it, never that it is damaged.
+then on a node that does not know it is refused. A program that finds a higher level, an unknown
+kind of frame or an unknown version reports that the folder is newer, never that it is damaged.
 
     level  first release  what it adds
     1      0.1.0          everything in docs/FORMATS.md that names no level
@@ -52,7 +52,7 @@ def is_known(header: FrameHeader) -> bool:
 
 
 def check_known(header: FrameHeader) -> None:
-    """Raise NewerFormatError for a whole frame of a version or kind that this program lacks."""
+    """Raise NewerFormatError if the version or kind of an intact frame is unknown here."""
     if not is_known(header):
         raise NewerFormatError(
             f"the log was written by a newer delaylog (the frame at {header.position} has version "

@@ -138,7 +138,7 @@ class FrameHops:
         self._window, self._window_at = b"", 0
 
     def run(self, frames_max: int, wanted: Callable[[FrameHeader], bool]) -> list[Frame]:
-        """Pass `frames_max` frames; returns the wanted ones. Raises CorruptionError."""
+        """Pass `frames_max` frames; return the wanted ones. Raises CorruptionError."""
         out: list[Frame] = []
         for _ in range(frames_max):
             if self.position >= self.end:

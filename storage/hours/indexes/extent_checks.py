@@ -74,14 +74,14 @@ class _Ranges:
         return at == len(good)
 
     def bad_in(self, first: int, last: int) -> list[int]:
-        """Numbers of unchecked ranges among those that hold [first, last]."""
+        """Numbers of unchecked ranges among those that cover [first, last]."""
         a = int(np.searchsorted(self.starts, first, side="right")) - 1
         b = int(np.searchsorted(self.starts, last, side="right"))
         found: list[int] = (np.flatnonzero(~self.good[max(a, 0) : b]) + max(a, 0)).tolist()
         return found
 
     def bad_of(self, places: Int64Array) -> list[int]:
-        """Numbers of unchecked ranges that hold some of `places`."""
+        """Numbers of unchecked ranges that cover some of `places`."""
         which = distinct(np.searchsorted(self.starts, places, side="right") - 1)
         found: list[int] = which[~self.good[which]].tolist()
         return found
@@ -165,7 +165,7 @@ class ExtentChecks:
         start, size = int(ranges.starts[number]), int(ranges.sizes[number])
         if range_crc(self._open_file(name), start, size) != int(ranges.crcs[number]):
             raise CorruptionError(
-                "bytes that are not the ones written",
+                "bytes with a wrong checksum",
                 path=f"{self._folder}/{name}",
                 position=start,
                 detail=f"within {size} bytes from there",

@@ -113,7 +113,7 @@ class ChainUpdate:
 def rebuild(parts: list[tuple[RowArray, int]]) -> SecondIndex:
     """The second index from all rows of an hour, given as consecutive (rows, hour) parts.
 
-    Rows that compaction removed are passed over; a row's number in its second counts them.
+    Rows that compaction removed are skipped, but a row's number in its second counts them.
     """
     index = SecondIndex()
     for rows, hour in parts:

@@ -36,10 +36,10 @@ class Unbacked:
         return self._memory
 
     def forget(self, start: int, size: int) -> None:
-        """Nothing: `settle` replaces an unbacked piece by a mapped one."""
+        """Do nothing: `settle` replaces an unbacked piece by a mapped one."""
 
     def close(self) -> None:
-        """Nothing to unmap."""
+        """Do nothing."""
 
 
 def set_bits(bits: npt.NDArray[np.uint8], at: Int64Array) -> None:
@@ -146,10 +146,10 @@ class Piece:
                 at = np.arange(at.start, at.stop)
             row = self.first_row + int(at[np.flatnonzero(bad)[0]])
             raise CorruptionError(
-                "a state that is not the one written",
+                "a state with a wrong seal",
                 path=self.path,
                 position=(row - 1) * STATE_ENTRY_SIZE,
-                detail=f"row {row}; {int(np.count_nonzero(bad))} of {len(at)} rows looked at",
+                detail=f"row {row}; {int(np.count_nonzero(bad))} of {len(at)} rows read",
             )
         entries["seal"] = 0
         return entries

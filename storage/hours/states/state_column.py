@@ -155,7 +155,7 @@ class StateColumn:
         piece = self._pieces.get(which)
         if piece is None:
             # Storing a state must not touch the disk: its frame is in the log already, and a
-            # full disk may refuse the file. `write` makes and extends it.
+            # full disk may refuse the file. `write` creates and extends it.
             assert self._length % PIECE_SIZE == 0, "a file is whole pieces, see `cut`"
             covered = self._exists and (which + 1) * PIECE_SIZE <= self._length
             fresh = which * PIECE_SIZE >= self._length
