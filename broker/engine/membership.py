@@ -14,7 +14,7 @@ class Membership:
     """What an engine shares with replication, which outlives the engine."""
 
     log: PhysicalLog
-    """Recovered already: replication reads it, and needs more of it than a checkpoint does."""
+    """The log, which is recovered already: replication needs more of it than a checkpoint does."""
     ticks: TickSlots
     committed: Callable[[], int]
     """The commit position; see `EngineState`."""

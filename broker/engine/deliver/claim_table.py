@@ -73,7 +73,7 @@ class Claim:
     ends: list[int] = field(default_factory=list)
     """By lease: number of messages up to the end of that lease."""
     position: int = 0
-    """End of the last frame that changed it; not state."""
+    """End of the last frame that changed it; not in checkpoints."""
 
     @property
     def living(self) -> bool:
@@ -117,7 +117,7 @@ class ClaimTable:
         self._first_known = True
         self.next_number = 1
         self.endings: Counter[str] = Counter()
-        """Number of claims by how they ended, since this start; not state."""
+        """Number of ended claims by final state, since this start; not in checkpoints."""
 
     def __len__(self) -> int:
         return len(self._living)

@@ -253,7 +253,7 @@ def settle_left_over(state: EngineState, clock: Callable[[], int]) -> Work:
 def expire_claims(state: EngineState, now_ms: int) -> None:
     """End claims past their deadline. Their messages return as those of any lease do.
 
-    A claim that no client was told of, or without messages, is forgotten.
+    A claim that no client knows yet, or one without messages, is forgotten.
     """
     for claim in state.claims.past(now_ms):
         if claim.state == MAKING or claim.count == 0:

@@ -1,7 +1,7 @@
-"""What the keyspace is restored from: a snapshot file, and the frames of the log behind it.
+"""The sources from which a start restores the keyspace: a snapshot file, and later frames.
 
 The effects of a frame must be applied exactly once, so the frames that the snapshot does not
-contain are counted here. By the counts a start also knows that it has found all of them.
+contain are counted here. A start compares the counts with the frames that it finds.
 """
 
 from __future__ import annotations
