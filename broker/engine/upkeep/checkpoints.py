@@ -138,8 +138,10 @@ class Upkeep:
 
     def checkpoint(self, clock: Callable[[], int]) -> Work:
         """Flush tails and states, sync hours, write the checkpoint, and remove what it frees."""
+        yield from self.apart(self._checkpoint(clock))
+
+    def _checkpoint(self, clock: Callable[[], int]) -> Work:
         state = self._state
-        self.checkpoint_running = True
         try:
             state.hours.far.merges.frozen = True
             now_ms = clock()
@@ -192,10 +194,12 @@ class Upkeep:
             state.hours.flusher.boundary = 0
             state.hours.far.merges.frozen = False
             end_packing(state)
-            self.checkpoint_running = False
 
     def apart(self, work: Work) -> Work:
-        """Run work that must not run beside a checkpoint, since both write the id index."""
+        """Run a checkpoint, or other work that writes the id index, while no other such work runs.
+
+        Two works may become due in one turn, before either has begun.
+        """
         while self.checkpoint_running:
             yield 0.01
         self.checkpoint_running = True

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from delaylog.broker.engine.upkeep import id_rebuild
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
@@ -307,6 +310,40 @@ def test_runs_of_ids_are_merged_beside_checkpoints(host) -> None:
     host.crash()
     assert engine.state.ids.set_aside == host.engine.state.ids.set_aside == ""
     assert [host.state_of(name) for name in names] == [MessageState.WAITING] * 80
+
+
+@pytest.mark.parametrize("lead", range(0, 20, 2))
+def test_a_merge_of_ids_and_a_checkpoint_due_at_once(host, lead: int) -> None:
+    """One waits for the other: both replace the list of runs, and unmap what it drops.
+
+    Both are spawned in one turn; the checkpoint may go `lead` steps ahead of the merge.
+    """
+    engine, names = host.engine, [f"m{k}" for k in range(100)]
+    for k in range(4):
+        host.send(20, delay=HOUR, ids=names[20 * k : 20 * k + 20])
+        engine.run_inline(engine.upkeep.checkpoint(lambda: host.now_ms))
+    host.send(20, delay=HOUR, ids=names[80:])
+    host.sync()
+    merge = engine.housekeeping.ids_work()
+    checkpoint = engine.upkeep.checkpoint(lambda: host.now_ms)
+    works = [merge, checkpoint]
+    steps = itertools.chain([merge], [checkpoint] * lead, itertools.cycle(tuple(works)))
+    while works:
+        work = next(steps)
+        step = next(work, False)
+        if step is False and work in works:
+            works.remove(work)
+        elif callable(step):
+            step()
+    assert not engine.housekeeping.ids_due()
+    stored = id_index.read_stored(host.fs, f"{host.folder}/ids")
+    assert sum(count for _, count in stored.runs) == 100
+    assert len(list((host.folder / "ids").glob("*.ids"))) == len(stored.runs)
+    host.send(100, delay=HOUR, ids=names)
+    assert host.topic.sent == 100
+    host.crash()
+    assert host.engine.state.ids.set_aside == ""
+    assert [host.state_of(name) for name in names] == [MessageState.WAITING] * 100
 
 
 def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
