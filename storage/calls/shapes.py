@@ -64,7 +64,7 @@ RECEIVE: Final = Shape(
     LEASE_MS,
     TextList(
         "columns",
-        "Columns wanted in a bulk answer beyond the usual ones.",
+        "Additional columns of a bulk answer.",
         0,
         16,
         ("headers", "key", "priority", "tags"),
@@ -181,7 +181,7 @@ NAME_PATTERN: Final = "^[A-Za-z0-9._-]{1,200}$"
 TRANSACTION_ID_PATTERN: Final = "^[A-Za-z0-9._:-]{1,200}$"
 TRANSACTION: Final = Shape(
     "Begin",
-    Name("transaction", "Your own id; absent: one is made.", 200, TRANSACTION_ID_PATTERN),
+    Name("transaction", "Your own id; absent: the broker makes one.", 200, TRANSACTION_ID_PATTERN),
     Int(
         "ttl_ms",
         "Its lifetime in ms, counted from the last begin or part.",
@@ -193,7 +193,7 @@ PART_TOPIC: Final = Name("topic", "The topic that receives the messages.", 200, 
 PRODUCER: Final = Text(
     "producer", "Name of the producer that stages; each numbers its own parts.", 255
 )
-PART: Final = QueryInt("part", "A share of the work, such as a partition.", 0, 2**32 - 1)
+PART: Final = QueryInt("part", "Number of a part, for example of a partition.", 0, 2**32 - 1)
 WINNERS: Final = ObjectList(
     "winners",
     "The attempt of each part that is sent; all other attempts are discarded.",
@@ -264,7 +264,7 @@ MEMBERS_CHANGE: Final = Shape(
 CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also a leased message or a dead letter.")
 DROP_FORCE: Final = QueryFlag("force", "Also if it has living messages.")
 EPHEMERAL: Final = Flag(
-    "ephemeral", "The group is dropped after a while in which nobody receives from it."
+    "ephemeral", "The group is dropped when no receive has used it for some time."
 )
 GROUP_SETTINGS: Final = Shape("Group to make", EPHEMERAL)
 PURGE_FORCE: Final = Flag("force", "Also leased messages.")
@@ -290,7 +290,7 @@ LIST_DUE_TO: Final = QueryInt(
 )
 WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
 WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
-BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then holds fewer.")
+BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then has fewer messages.")
 CURSOR: Final = Text("cursor", "The cursor of the previous page; the filter must be the same.")
 LIST: Final = (
     STATE,

@@ -67,13 +67,17 @@ TAGS: Final = TextList(
 HEADERS: Final = TextMap("headers", "Texts that are delivered with the message.")
 PRIORITY: Final = Int("priority", "Higher first.", DEFAULT_I32 + 1, 2**31 - 1)
 TTL_MS: Final = Int(
-    "ttl_ms", "How many ms after it is due it may still be delivered; -1: for ever.", -1, TTL_MS_MAX
+    "ttl_ms", "Time in ms from due until the message expires; -1: never.", -1, TTL_MS_MAX
 )
 MAX_RETRY: Final = Int("max_retry", "Deliveries beyond the first.", 0, DEFAULT_U16 - 1)
-MERGE: Final = Choice("merge", "What a repeated id does to a living message.", MERGE_MODES)
+MERGE: Final = Choice(
+    "merge",
+    "If a living message has this id: keep it, replace it, or reject this one.",
+    MERGE_MODES,
+)
 BACKOFF: Final = Nested(
     "backoff",
-    "The wait before a retry; the topic's backoff gives members that are absent.",
+    "The wait before a retry; absent members are those of the topic's backoff.",
     Shape(
         "Backoff",
         Int("first_ms", "The wait before the first retry; 0: none.", 0, BACKOFF_FIRST_MS_MAX),
