@@ -78,8 +78,8 @@ class TimingWheel:
         self._released_count = 0
         self.turns = 0
         """How often a slot expired: it does not grow while nothing is due."""
-        self._passing: tuple[int, int, Entries] | None = None
-        """(second, least due time, entries) of entries that bypass their slot, see `_pass`."""
+        self._bypassing: tuple[int, int, Entries] | None = None
+        """(second, least due time, entries) of entries that bypass their slot, see `_bypass`."""
         self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
@@ -95,7 +95,7 @@ class TimingWheel:
 
     def next_wake_ms(self) -> int | None:
         """When `turn` next has something to do, or None."""
-        return self._queue.head_ms() if self._passing is None else self._passing[1]
+        return self._queue.head_ms() if self._bypassing is None else self._bypassing[1]
 
     def tick(self) -> tuple[int, int]:
         """(second, count): all earlier seconds are released, and `count` entries of this one.
@@ -126,10 +126,10 @@ class TimingWheel:
 
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
         """Note hours that have stored entries, all of them in seconds from `stored_from` on."""
-        self._hold()
-        line = self._far_line()
+        self._slot_bypassing()
+        last = self._last_near_hour()
         new = set(hours) - self._hours - self._opened - self._opening
-        far = [hour for hour in new if hour > line]
+        far = [hour for hour in new if hour > last]
         if far:
             self._note_far(np.array(far, np.int64))
         for hour in new.difference(far):
@@ -137,7 +137,7 @@ class TimingWheel:
             self._stored_from[hour] = stored_from
             self._queue.push((_HOUR, hour), hour * HOUR_MS - self._open_ahead_ms)
 
-    def _far_line(self) -> int:
+    def _last_near_hour(self) -> int:
         """The last hour that gets a slot."""
         return self._now_ms // HOUR_MS + FAR_HOURS
 
@@ -151,9 +151,9 @@ class TimingWheel:
         assert first is not None, "some were flagged"
         self._queue.push((_FAR, 0), (first - FAR_HOURS) * HOUR_MS)
 
-    def _lower_far(self) -> None:
+    def _slot_far_hours(self) -> None:
         """Give slots to the far hours that have come nearer."""
-        self.note_hours(self._far.pop_upto(self._far_line()))
+        self.note_hours(self._far.pop_upto(self._last_near_hour()))
         first = self._far.first()
         if first is not None:
             self._queue.push((_FAR, 0), (first - FAR_HOURS) * HOUR_MS)
@@ -180,9 +180,9 @@ class TimingWheel:
             low, high = int(seconds.min()), int(seconds.max())
         else:
             low, high = due_span_ms[0] // SECOND_MS, due_span_ms[1] // SECOND_MS
-        if low == high and self._pass(low, entries, due_span_ms):
+        if low == high and self._bypass(low, entries, due_span_ms):
             return True
-        self._hold()
+        self._slot_bypassing()
         before = self._queue.head_ms()
         frontier = self.frontier()
         if low == high:
@@ -202,7 +202,7 @@ class TimingWheel:
         after = self._queue.head_ms()
         return after is not None and (before is None or after < before)
 
-    def _pass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
+    def _bypass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
         """Leave due entries of one second to the next turn without a slot; False if not allowed.
 
         It is allowed when a new slot would get and release these entries only, as for most messages
@@ -217,25 +217,25 @@ class TimingWheel:
             return False
         if not self._needs_no_slot(second):
             return False
-        self._passing = (second, due_span_ms[0], entries)
+        self._bypassing = (second, due_span_ms[0], entries)
         return True
 
     def _needs_no_slot(self, second: int) -> bool:
         """Whether the second has no slot, and a new one would be removed as soon as it is empty."""
         hour = second // HOUR_SECONDS
-        if self._waits(hour):
+        if self._unopened(hour):
             return False
         return all(slot.second != second for slot in self._ring[second % HOUR_SECONDS])
 
-    def _waits(self, hour: int) -> bool:
+    def _unopened(self, hour: int) -> bool:
         """Whether an hour has stored entries and is not opened yet."""
         return hour in self._hours or hour in self._opening or hour in self._far
 
-    def _hold(self) -> None:
+    def _slot_bypassing(self) -> None:
         """Put bypassing entries into their slot, since others may have to be ordered with them."""
-        if self._passing is not None:
-            second, _, entries = self._passing
-            self._passing = None
+        if self._bypassing is not None:
+            second, _, entries = self._bypassing
+            self._bypassing = None
             self._insert(second, entries)
 
     def _insert(self, second: int, entries: Entries) -> None:
@@ -252,7 +252,7 @@ class TimingWheel:
                 self.note_hours((hour,), self.frontier())
                 return
         hour_of = seconds // HOUR_SECONDS
-        far = hour_of > self._far_line()
+        far = hour_of > self._last_near_hour()
         if far.any():
             self._note_far(hour_of[far])
             seconds, hour_of = seconds[~far], hour_of[~far]
@@ -284,13 +284,13 @@ class TimingWheel:
         now_ms = self.now(now_ms)
         work = WheelTurn()
         taken: list[Entries] = []
-        if self._passing is not None:
-            second, _, passing = self._passing
+        if self._bypassing is not None:
+            second, _, passing = self._bypassing
             if passing.count > limit or not self._needs_no_slot(second):
-                self._hold()
+                self._slot_bypassing()
             else:
                 # Entries in slots that have become due since have later due times.
-                self._passing = None
+                self._bypassing = None
                 self.turns += 1
                 limit -= passing.count
                 self._count_released(second, passing.count)
@@ -299,7 +299,7 @@ class TimingWheel:
             self.turns += 1
             level, number = key
             if level == _FAR:
-                self._lower_far()
+                self._slot_far_hours()
             elif level == _HOUR:
                 self._hours.discard(number)
                 self._opening.add(number)
@@ -331,7 +331,7 @@ class TimingWheel:
             self._queue.push((_RELEASE, slot.second), head)
         elif slot.idle:
             hour = slot.second // HOUR_SECONDS
-            if not self._waits(hour):
+            if not self._unopened(hour):
                 self._ring[slot.second % HOUR_SECONDS].remove(slot)
 
     def hour_opened(self, hour: int, seconds: Iterable[int]) -> list[int]:
@@ -343,7 +343,7 @@ class TimingWheel:
         Slots of an hour that waits to be opened are kept even when they are empty: they record
         which entries of their second were released live or loaded, so none is released twice.
         """
-        self._hold()
+        self._slot_bypassing()
         self._opening.discard(hour)
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
@@ -369,13 +369,13 @@ class TimingWheel:
         return stored if over else []
 
     def took_live(self, second: int) -> bool:
-        """Whether a second got live entries: a load of it must leave these out."""
-        self._hold()
+        """Whether a second got live entries, which a load of its chain must leave out."""
+        self._slot_bypassing()
         return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """Add the entries of a second that the host loaded, sorted by (due, ref)."""
-        self._hold()
+        self._slot_bypassing()
         slot = self._slot(second)
         self._loading.discard(second)
         slot.load(entries)

@@ -31,7 +31,7 @@ class Witness:
         self._url = url + PLACE
         self._stage = stage
         self._calls: list[asyncio.Task[str | None]] = []
-        self._looking = False
+        self._ended = False
 
     async def __aenter__(self) -> Witness:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
@@ -50,7 +50,7 @@ class Witness:
 
     async def report_answers(self, who: str) -> None:
         """Wait for the answers, and add each violation to the stage."""
-        self._looking = True
+        self._ended = True
         for answer in await asyncio.gather(*self._calls):
             if answer is not None:
                 self._stage.broken.append(f"{who} {answer}")
@@ -58,7 +58,7 @@ class Witness:
     async def _receive(self) -> str | None:
         """Receive again and again until `report_answers` is called; return a violation, if any."""
         found = None
-        while found is None and not self._looking:
+        while found is None and not self._ended:
             found = await self._receive_once()
             await asyncio.sleep(EVERY_S)
         return found

@@ -136,11 +136,11 @@ class HourCheck:
                 # A start cuts rows behind those of the checkpoint, and replays them from the log.
                 promised = rows < self._promised
                 if not whole_extent(raw[at : at + EXTENT_SIZE]):
-                    self._say("extents", at, "a damaged extent", promised=promised)
+                    self._report_finding("extents", at, "a damaged extent", promised=promised)
                     break
                 if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
                     what = "an extent that does not follow the one before"
-                    self._say("extents", at, what, promised=promised)
+                    self._report_finding("extents", at, what, promised=promised)
                     break
                 count, size = int(one["count"]), int(one["log_size"])
                 self._rewritten |= bool(one["flags"] & EXTENT_REWRITTEN)
@@ -159,7 +159,7 @@ class HourCheck:
                 ):
                     if crc32c(data) != crc:
                         what = f"the next {len(data)} bytes do not match their checksum"
-                        self._say(name, position, what, promised=promised)
+                        self._report_finding(name, position, what, promised=promised)
                         sound = False
                 if sound:
                     self._rows(np.frombuffer(head, INDEX_ENTRY), body, rows + 1, log_end)
@@ -186,13 +186,14 @@ class HourCheck:
             if any(index.pread(part * INDEX_ENTRY_SIZE, start * INDEX_ENTRY_SIZE)):
                 at = start * INDEX_ENTRY_SIZE
                 what = "bytes where compaction has removed all rows"
-                self._say("delay.index", at, what, promised=promised)
+                self._report_finding("delay.index", at, what, promised=promised)
             self._removed.append(np.arange(start, start + part))
             yield
         if self._seconds.covers >= 0:
             self._seconds.covers += count
 
-    def _say(self, name: str, position: int, what: str, *, promised: bool) -> None:
+    def _report_finding(self, name: str, position: int, what: str, *, promised: bool) -> None:
+        """Report damage of promised rows. For rows behind the checkpoint it is only a note."""
         if promised:
             self._damaged(name, position, what)
         else:
