@@ -17,7 +17,7 @@ def add_help() -> None:
 
 
 def summary_of(entry: Command) -> bytes:
-    """Return the first sentence of a command's docstring, without the full stop."""
+    """Return the first line of a command's docstring, without the full stop."""
     text = entry.function.__doc__ or ""
     return text.strip().partition("\n")[0].rstrip(".").encode()
 
