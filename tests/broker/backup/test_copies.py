@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def read(life: Life, incoming: IncomingFolder) -> Manifest:
         incoming.write(part.name, part.offset, bytes(part.data))
         gift.take(part.at + len(part.data))
 
-    gift = Gift(2, CopyOffer(1, 1), take, CopyLimits())
+    gift = Gift(2, CopyOffer(1, 1), take, CopyLimits(), monotonic)
     manifest = Manifest("1", "leader", began_at_ms=1)
     place = str(life.host.folder)
     source = Between(life.step)
