@@ -50,7 +50,10 @@ def test_url_alphabet() -> None:
         (base64.b64encode(b"x" * 40).decode(), "is not random"),
         ("raftos sample secret key", "published sample of raftos"),
         (b"raftos sample secret key".hex(), "published sample of raftos"),
-        (base64.b64encode(b"raftos sample secret key, longer").decode(), "that raftos publishes"),
+        (
+            base64.b64encode(b"raftos sample secret key, longer").decode(),
+            "published sample of raftos",
+        ),
         (b"raftos sample salt".hex(), "published sample of raftos"),
     ],
 )
