@@ -14,7 +14,7 @@ from delaylog.broker.cluster.leading.pace import Pace
 from delaylog.broker.cluster.leading.safe_sends import SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_view import MemberView
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.host.commits.position_waiters import Told, told
 from delaylog.broker.host.standing import ClusterCalls
 from delaylog.replication.leading.leader import Acks
@@ -116,9 +116,7 @@ class MemberStanding:
         replication = self._member.replication
         leader = None if replication is None else replication.leader
         if leader is None or not self._succession.leading:
-            call(
-                NotLeadingError("this node no longer leads; ask the leader, with the same sequence")
-            )
+            call(NotLeadingError(f"{NO_LONGER_LEADS}, with the same sequence"))
             return
         self._member.node.appended()
         self._safe_sends.add(leader, position, acks, call)

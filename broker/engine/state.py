@@ -18,7 +18,7 @@ import numpy as np
 
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
@@ -252,7 +252,7 @@ class EngineState:
     def append(self, kind: FrameKind, payload: Sequence[Block], now_ms: int) -> tuple[int, int]:
         """Queue a frame; returns (position, end). Raises NotLeadingError: nothing was done."""
         if self.following or self.retired:
-            raise NotLeadingError("this node does not lead any more; ask the leader")
+            raise NotLeadingError(NO_LONGER_LEADS)
         if not self.may_append():
             raise NotLeadingError("this node does not take changes at the moment; try again")
         position = self.log.append(

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, reload_keyspace
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.commits.log_commits import LogCommits
@@ -96,7 +96,7 @@ class EngineExchange:
                     raise
                 # A new snapshot was made meanwhile, and the previous one was removed.
         if engine is not owner.engine or state.retired or state.following:
-            raise NotLeadingError("this node no longer leads; ask the leader")
+            raise NotLeadingError(NO_LONGER_LEADS)
         keyspace.now_ms = old.now_ms
         keyspace.begin_expiring()
         state.keyspace = keyspace

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.errors import ConflictError, NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
 from delaylog.broker.host.admission import Admission
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.chores import Chores
@@ -37,7 +37,6 @@ from delaylog.storage.work import Work
 
 DISK_STOP_SECONDS: Final = 5.0
 """How long a shutdown waits for a full disk."""
-_LEADS_NO_MORE: Final = "this node no longer leads; ask the leader"
 
 log = logging.getLogger("delaylog.node")
 
@@ -246,7 +245,7 @@ class Node:
         NotLeadingError if the node has lost its leadership: the frames may not survive.
         """
         if self.engine.state.retired:
-            call(NotLeadingError(_LEADS_NO_MORE))
+            call(NotLeadingError(NO_LONGER_LEADS))
             return
         self.log_commits.when_durable(position, call)
 
@@ -254,7 +253,7 @@ class Node:
         """Wait until the log is durable up to `position`. Raises NotLeadingError."""
         if self.engine.state.retired:
             # Calls that were waiting have failed already; the frames may not survive.
-            raise NotLeadingError(_LEADS_NO_MORE)
+            raise NotLeadingError(NO_LONGER_LEADS)
         await self.log_commits.durable(position)
 
     @property

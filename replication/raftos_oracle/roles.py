@@ -119,7 +119,7 @@ class Leader(raftos_state.Leader):
     def append_entries(self, destination: str | None = None) -> asyncio.Future[None]:
         """Send heartbeats at once, so that they always have the term that this node leads.
 
-        raftos sends from a task with the term at that time, when this node may lead no more.
+        raftos sends from a task with the term at that time, when this node may no longer lead.
         """
         tick = self.state.settings.tick()
         for follower in [destination] if destination else self.state.cluster:

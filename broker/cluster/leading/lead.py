@@ -17,7 +17,7 @@ from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.broker.cluster.member_oracle import MemberOracle
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.replication_host import ReplicationHost
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.replication.events import SteppedDown
 from delaylog.replication.leading.leader import Leader
 from delaylog.replication.node import ReplicationNode
@@ -114,7 +114,7 @@ class Lead:
 
     def end(self, event: SteppedDown) -> None:
         """Stop leading, and fail the calls that wait for this leadership."""
-        why = NotLeadingError("this node no longer leads; ask the leader, with the same sequence")
+        why = NotLeadingError(f"{NO_LONGER_LEADS}, with the same sequence")
         self._handover.end(done=True)
         was_leading = self._succession.leading
         self._succession.step_down(event.commit)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.cluster.leading.gate_waiters import GateWaiters
-from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.host.node import Node
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
@@ -64,7 +64,7 @@ class Pace:
         while not self.gate_open():
             replication = self._serving()
             if replication is None:
-                raise NotLeadingError("this node no longer leads; ask the leader")
+                raise NotLeadingError(NO_LONGER_LEADS)
             left = until - loop.time()
             if left <= 0:
                 return False

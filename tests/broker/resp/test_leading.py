@@ -1,4 +1,4 @@
-"""What becomes of Redis clients when the node that they speak to leads no more.
+"""What becomes of Redis clients when the node that they speak to no longer leads.
 
 A real node, log and endpoint in one loop; the cluster's part is played by the test, so that it
 happens at the very moment at which effects are pending.
@@ -109,7 +109,7 @@ class Rig:
         self.standing.leading = False
         state = self.node.engine.state
         state.retire(state.log.durable_position)
-        self.node.end_leading(NotLeadingError("it leads no more"))
+        self.node.end_leading(NotLeadingError("it no longer leads"))
 
     def follow(self) -> None:
         """The engine is another one, with what is committed: nothing."""

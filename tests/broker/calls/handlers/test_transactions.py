@@ -124,7 +124,7 @@ def test_a_commit_looks_again_whether_this_node_leads(engine: Engine) -> None:
 
     def check() -> None:
         assert slices > 1
-        raise NotLeadingError("this node leads no more")
+        raise NotLeadingError("this node no longer leads")
 
     stub.check = check  # type: ignore[method-assign]
 

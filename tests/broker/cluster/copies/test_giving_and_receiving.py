@@ -263,7 +263,7 @@ async def test_a_giver_that_leads_no_more_ends_the_copy(pair: Pair) -> None:
 
     pair.giver.offer(RECEIVER, EPOCH)
     await until(lambda: pair.count(CopyPart) > 2)
-    pair.giver.abort("it leads no more")
+    pair.giver.abort("it no longer leads")
     await until(lambda: not pair.receiver.receiving)
     sent = pair.count(CopyPart)
     await asyncio.sleep(0.05)
@@ -402,7 +402,7 @@ async def test_a_read_error_of_a_copy_that_was_given_up_is_not_fatal(pair: Pair)
     pair.source_fs.look = look
     pair.giver.offer(RECEIVER, EPOCH)
     await until(reading.is_set)
-    pair.giver.abort("it leads no more")
+    pair.giver.abort("it no longer leads")
     cut.set()
     await pair.giver.stop()
     assert not pair.fatal
