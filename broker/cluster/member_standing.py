@@ -15,7 +15,7 @@ from delaylog.broker.cluster.leading.safe_sends import SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
-from delaylog.broker.host.commits.position_waiters import Told, told
+from delaylog.broker.host.commits.position_waiters import Completion, until_called
 from delaylog.broker.host.standing import ClusterCalls
 from delaylog.replication.leading.leader import Acks
 
@@ -105,7 +105,7 @@ class MemberStanding:
         """The wheel has turned; the next round carries the new tick."""
         self._pace.note_busy()
 
-    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+    def when_safe(self, position: int, acks: Acks | None, call: Completion) -> None:
         """Call back once the log up to `position` is as safe as `acks` states, or with
         NotLeadingError or NotEverywhereError. None = the configured `acks`.
         """
@@ -123,4 +123,4 @@ class MemberStanding:
 
     async def safe(self, position: int, acks: Acks | None) -> None:
         """Wait until the log is as safe; see `when_safe`."""
-        await told(lambda call: self.when_safe(position, acks, call))
+        await until_called(lambda call: self.when_safe(position, acks, call))

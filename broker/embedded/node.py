@@ -23,7 +23,7 @@ from delaylog.broker.embedded.waits.commits import ThreadCommits
 from delaylog.broker.embedded.waits.steps import Job, Pause, Safe
 from delaylog.broker.embedded.waits.waiting import Waiting
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process.folder_lock import retention_held
 from delaylog.broker.host.process.space import Space
@@ -262,9 +262,9 @@ class EmbeddedNode:
         """Time of the engine's state."""
         return self.clock.now_ms()
 
-    def when_durable(self, position: int, call: Told) -> None:
+    def when_durable(self, position: int, call: Completion) -> None:
         """Call `call` once the log is safe up to `position`, at once if it is; on any thread."""
-        self.commits.tell(position, call)
+        self.commits.when_durable(position, call)
 
     async def durable(self, position: int) -> None:
         """Wait until the log is safe up to `position`."""

@@ -22,7 +22,7 @@ from delaylog.broker.host.chores import Chores
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.engine_exchange import EngineExchange
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.space import Space
@@ -238,7 +238,7 @@ class Node:
         """Write the appended frames now, without their fsync; False if the write must wait."""
         return self.log_commits.write_through()
 
-    def when_durable(self, position: int, call: Told) -> None:
+    def when_durable(self, position: int, call: Completion) -> None:
         """Call back once the log is durable up to `position`, at once if it is.
 
         With `fsync = "interval"` a written log counts as durable. The callback gets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.replication.leading.leader import Acks
 
 
@@ -78,7 +78,7 @@ class Standing(Protocol):
     def synced(self) -> None:
         """The log was synced."""
 
-    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:
+    def when_safe(self, position: int, acks: Acks | None, call: Completion) -> None:
         """Call back once the log is safe up to `position`, at once if it already is.
 
         `acks` states how safe (None = as configured). The callback gets an error if the wait fails.
@@ -91,7 +91,7 @@ class Standing(Protocol):
 class Log(Protocol):
     """The log of a broker without a cluster."""
 
-    def when_durable(self, position: int, call: Told) -> None:
+    def when_durable(self, position: int, call: Completion) -> None:
         """Call back once the log is durable up to `position`, or with an error."""
 
     async def durable(self, position: int) -> None:
@@ -147,7 +147,7 @@ class Alone:
     def synced(self) -> None:
         """Do nothing: there are no followers."""
 
-    def when_safe(self, position: int, acks: Acks | None, call: Told) -> None:  # noqa: ARG002
+    def when_safe(self, position: int, acks: Acks | None, call: Completion) -> None:  # noqa: ARG002
         """Call back once this disk has the log up to `position`, whatever `acks` asks for."""
         self._log.when_durable(position, call)
 

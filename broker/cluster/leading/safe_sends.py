@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine.errors import EngineError
-from delaylog.broker.host.commits.position_waiters import PositionWaiters, Told
+from delaylog.broker.host.commits.position_waiters import Completion, PositionWaiters
 from delaylog.replication.leading.leader import Acks, Leader
 
 ALL_SECONDS: Final = 5.0
@@ -37,7 +37,7 @@ class SafeSends:
         self._leader = PositionWaiters()
         self._all = PositionWaiters()
 
-    def add(self, leader: Leader, position: int, acks: Acks, call: Told) -> None:
+    def add(self, leader: Leader, position: int, acks: Acks, call: Completion) -> None:
         """Call back once the log is that safe up to `position`, at once if it is already."""
         if leader.safe_end(acks) >= position:
             call(None)
@@ -46,17 +46,17 @@ class SafeSends:
         else:
             self._add_all(leader, position, call)
 
-    def _add_all(self, leader: Leader, position: int, call: Told) -> None:
-        def told(error: BaseException | None) -> None:
+    def _add_all(self, leader: Leader, position: int, call: Completion) -> None:
+        def completed(error: BaseException | None) -> None:
             timer.cancel()
             call(error)
 
         def too_late() -> None:
-            self._all.remove(position, told)
+            self._all.remove(position, completed)
             call(self._not_everywhere(leader, position))
 
         timer = self._loop.call_later(ALL_SECONDS, too_late)
-        self._all.add(position, told)
+        self._all.add(position, completed)
 
     def _not_everywhere(self, leader: Leader, position: int) -> NotEverywhereError:
         missing = [

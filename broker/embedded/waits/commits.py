@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final
 
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 
@@ -127,7 +127,7 @@ class ThreadCommits(GroupCommit):
             self._committing = True
             return True
 
-    def tell(self, position: int, call: Told) -> None:
+    def when_durable(self, position: int, call: Completion) -> None:
         """Call `call` once the log is safe up to `position`, at once if it is."""
         with self._turn:
             failure = self.failure

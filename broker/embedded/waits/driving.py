@@ -175,7 +175,7 @@ class LoopDriver:
                 await self._loop.run_in_executor(self._jobs, commits.reach, step.position)
             else:
                 done: asyncio.Future[None] = self._loop.create_future()
-                commits.tell(step.position, partial(self._told, done))
+                commits.when_durable(step.position, partial(self._told, done))
                 await done
         elif isinstance(step, Begun):
             self._node.commits.leave()

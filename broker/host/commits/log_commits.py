@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
 from delaylog.broker.host.commits.inline_syncs import InlineSyncs
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.commits.sync_times import SyncTimes
 from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import DiskFullError
@@ -219,7 +219,7 @@ class LogCommits(GroupCommit):
         durable = self._log.durable_position
         return max(durable, self._written_position) if self.written_is_safe else durable
 
-    def when_durable(self, position: int, call: Told) -> None:
+    def when_durable(self, position: int, call: Completion) -> None:
         """Call back once the log is safe up to `position`, at once if it is, or with an error."""
         if self.position() >= position:
             call(None)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-Told: TypeAlias = Callable[[BaseException | None], None]
+Completion: TypeAlias = Callable[[BaseException | None], None]
 """Called with None once the position is reached, with the error if the wait has failed."""
 
 
@@ -21,12 +21,12 @@ class PositionWaiters:
     """Calls that wait for positions."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, Told]] = deque()
+        self._waiting: deque[tuple[int, Completion]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, position: int, call: Told) -> None:
+    def add(self, position: int, call: Completion) -> None:
         """Call back once `position` is reached; first come first served among equal positions."""
         waiting = self._waiting
         if waiting and waiting[-1][0] > position:
@@ -38,9 +38,9 @@ class PositionWaiters:
 
     async def wait(self, position: int) -> None:
         """Wait until `position` is reached; raises the error if the wait has failed."""
-        await told(lambda call: self.add(position, call))
+        await until_called(lambda call: self.add(position, call))
 
-    def remove(self, position: int, call: Told) -> None:
+    def remove(self, position: int, call: Completion) -> None:
         """Remove a callback without calling it."""
         self._waiting.remove((position, call))
 
@@ -57,7 +57,7 @@ class PositionWaiters:
             call(error)
 
 
-async def told(ask: Callable[[Told], None]) -> None:
+async def until_called(ask: Callable[[Completion], None]) -> None:
     """Pass a callback to `ask` and wait for its call; raises the error that it is called with."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ask(partial(finish, future))

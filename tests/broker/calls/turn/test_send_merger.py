@@ -24,7 +24,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.send.quotas import QuotaError
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.broker.host.commits.position_waiters import Told
+from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -85,7 +85,7 @@ class Stub:
         if self.away is not None:
             raise self.away
 
-    def when_safe(self, _position: int, acks: Acks | None, call: Told) -> None:
+    def when_safe(self, _position: int, acks: Acks | None, call: Completion) -> None:
         self.asked.append((self.frames, acks))
         call(self.wait_error)
 

@@ -31,14 +31,14 @@ class Leading:
         return {Acks.LEADER: self.own, Acks.ALL: self.everywhere}[acks]
 
 
-class Told:
-    """Who was told what, in order."""
+class Calls:
+    """The callbacks that were called, with their errors, in order."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, BaseException | None]] = []
+        self.made: list[tuple[str, BaseException | None]] = []
 
     def by(self, name: str) -> Callable[[BaseException | None], None]:
-        return lambda error: self.calls.append((name, error))
+        return lambda error: self.made.append((name, error))
 
 
 def make_sends() -> Any:
@@ -47,34 +47,38 @@ def make_sends() -> Any:
 
 
 async def test_each_is_told_when_its_own_promise_holds() -> None:
-    sends, told, leading = make_sends(), Told(), Leading(own=5)
-    sends.add(leading, 5, Acks.LEADER, told.by("at once"))
-    sends.add(leading, 10, Acks.LEADER, told.by("here"))
-    sends.add(leading, 10, Acks.ALL, told.by("everywhere"))
+    sends, calls, leading = make_sends(), Calls(), Leading(own=5)
+    sends.add(leading, 5, Acks.LEADER, calls.by("at once"))
+    sends.add(leading, 10, Acks.LEADER, calls.by("here"))
+    sends.add(leading, 10, Acks.ALL, calls.by("everywhere"))
     leading.own = leading.commit = 10
     sends.progress(leading)
     sends.progress(leading)
     leading.everywhere = 10
     sends.progress(leading)
-    assert [name for name, _ in told.calls] == ["at once", "here", "everywhere"]
+    assert [name for name, _ in calls.made] == ["at once", "here", "everywhere"]
 
 
 async def test_a_voter_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the deadline it is said who lacks it; learners do not count, and nobody waits on."""
     monkeypatch.setattr(safe_sends, "ALL_SECONDS", 0.02)
-    sends, told, leading = make_sends(), Told(), Leading(own=10, commit=10, everywhere=4)
+    sends, calls, leading = (
+        make_sends(),
+        Calls(),
+        Leading(own=10, commit=10, everywhere=4),
+    )
     leading.progress = {
         2: Progress(10, match=10),
         3: Progress(4, match=4),
         5: Progress(0, counts=False),
     }
-    sends.add(leading, 10, Acks.ALL, told.by("late"))
-    sends.add(leading, 12, Acks.ALL, told.by("not even committed"))
-    while len(told.calls) < 2:  # noqa: ASYNC110 (the deadline changes it)
+    sends.add(leading, 10, Acks.ALL, calls.by("late"))
+    sends.add(leading, 12, Acks.ALL, calls.by("not even committed"))
+    while len(calls.made) < 2:  # noqa: ASYNC110 (the deadline changes it)
         await asyncio.sleep(0)
     leading.everywhere = 12
     sends.progress(leading)
-    (_, first), (_, second) = told.calls
+    (_, first), (_, second) = calls.made
     assert isinstance(first, NotEverywhereError)
     assert first.code == "not_ready"
     assert first.facts == {"committed": True, "missing": ["n3"]}
@@ -87,9 +91,14 @@ async def test_a_voter_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_end_of_a_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait are told once, and the deadline says nothing behind it."""
     monkeypatch.setattr(safe_sends, "ALL_SECONDS", 0.02)
-    sends, told, leading, why = make_sends(), Told(), Leading(), NotLeadingError("over")
-    sends.add(leading, 10, Acks.LEADER, told.by("leader"))
-    sends.add(leading, 10, Acks.ALL, told.by("all"))
+    sends, calls, leading, why = (
+        make_sends(),
+        Calls(),
+        Leading(),
+        NotLeadingError("over"),
+    )
+    sends.add(leading, 10, Acks.LEADER, calls.by("leader"))
+    sends.add(leading, 10, Acks.ALL, calls.by("all"))
     sends.fail_all(why)
     await asyncio.sleep(0.05)
-    assert told.calls == [("leader", why), ("all", why)]
+    assert calls.made == [("leader", why), ("all", why)]

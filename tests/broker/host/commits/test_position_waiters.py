@@ -7,37 +7,37 @@ from collections.abc import Callable
 
 import pytest
 
-from delaylog.broker.host.commits.position_waiters import PositionWaiters, Told
+from delaylog.broker.host.commits.position_waiters import Completion, PositionWaiters
 
 
 class Leaving(Exception):
     """Why a wait ends."""
 
 
-def notes(told: list[tuple[str, BaseException | None]]) -> Callable[[str], Told]:
-    """Calls that note under a name what they are told."""
-    return lambda name: lambda error: told.append((name, error))
+def notes(called: list[tuple[str, BaseException | None]]) -> Callable[[str], Completion]:
+    """Callbacks that note a name and their argument."""
+    return lambda name: lambda error: called.append((name, error))
 
 
 def test_told_in_the_order_of_positions() -> None:
-    told: list[tuple[str, BaseException | None]] = []
-    waiters, note = PositionWaiters(), notes(told)
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(called)
     for position, name in ((30, "c"), (10, "a"), (30, "d"), (20, "b"), (10, "a2")):
         waiters.add(position, note(name))
     waiters.reach(9)
-    assert told == []
+    assert called == []
     waiters.reach(20)
-    assert told == [("a", None), ("a2", None), ("b", None)]
+    assert called == [("a", None), ("a2", None), ("b", None)]
     assert len(waiters) == 2
     waiters.reach(20)
     waiters.reach(100)
-    assert [name for name, _ in told[3:]] == ["c", "d"]
+    assert [name for name, _ in called[3:]] == ["c", "d"]
     assert len(waiters) == 0
 
 
 def test_all_fail_and_who_comes_later_waits() -> None:
-    told: list[tuple[str, BaseException | None]] = []
-    waiters, note, error = PositionWaiters(), notes(told), Leaving()
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note, error = PositionWaiters(), notes(called), Leaving()
 
     def ask_again(_: BaseException | None) -> None:
         waiters.add(10, note("again"))
@@ -45,10 +45,10 @@ def test_all_fail_and_who_comes_later_waits() -> None:
     waiters.add(10, ask_again)
     waiters.add(20, note("b"))
     waiters.fail_all(error)
-    assert told == [("b", error)]
+    assert called == [("b", error)]
     assert len(waiters) == 1
     waiters.reach(10)
-    assert told[1:] == [("again", None)]
+    assert called[1:] == [("again", None)]
 
 
 def test_futures_return_or_raise() -> None:
@@ -83,12 +83,12 @@ def test_who_went_away_is_passed_over() -> None:
 
 
 def test_who_waits_no_longer_is_not_told() -> None:
-    told: list[tuple[str, BaseException | None]] = []
-    waiters, note = PositionWaiters(), notes(told)
+    called: list[tuple[str, BaseException | None]] = []
+    waiters, note = PositionWaiters(), notes(called)
     leaving = note("leaving")
     waiters.add(10, note("a"))
     waiters.add(10, leaving)
     waiters.add(20, note("b"))
     waiters.remove(10, leaving)
     waiters.reach(20)
-    assert [name for name, _ in told] == ["a", "b"]
+    assert [name for name, _ in called] == ["a", "b"]
