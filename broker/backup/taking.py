@@ -28,7 +28,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.upkeep.saved_state import log_needed
 from delaylog.broker.host.config import ConfigError
-from delaylog.broker.host.process.folder_lock import LOCK, held_retention
+from delaylog.broker.host.process.folder_lock import LOCK, suspended_retention
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
     checkpoint_names,
@@ -122,7 +122,7 @@ def take_backup(
         began_at_ms=now_ms(),
         cluster=cluster_of(source, data_dir).hex(),
     )
-    with held_retention(data_dir), _partial_folder(dest) as partial:
+    with suspended_retention(data_dir), _partial_folder(dest) as partial:
         for last in [False] * (TRIES - 1) + [True]:
             copy = FolderCopy(Route(source, data_dir, target, partial), progress, sleep)
             try:

@@ -198,21 +198,21 @@ class Context(ABC):
         return Answer(body, BULK)
 
 
-class HeldContext(Context):
+class BufferedContext(Context):
     """A call whose body was read before."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_buffered",)
 
     def __init__(
         self, node: ServingNode, headers: Mapping[str, str], query_text: str, body: bytes
     ) -> None:
         super().__init__(node, headers, query_text)
-        self._held = body
+        self._buffered = body
 
     async def _body(self, size_max: int) -> bytes:
-        if len(self._held) > size_max:
+        if len(self._buffered) > size_max:
             raise too_large(size_max)
-        return self._held
+        return self._buffered
 
 
 def too_large(size_max: int) -> Problem:

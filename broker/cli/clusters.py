@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from delaylog.broker.cli.doctor import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.local import held_folder
+from delaylog.broker.cli.local import locked_folder
 from delaylog.broker.cli.remote import emit, given
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
 from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivor, recover_alone
@@ -46,7 +46,7 @@ def recover_command(args: argparse.Namespace) -> int:
     """`delaylog cluster recover`: 0 when the node can go on alone, 1 when nothing was changed."""
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
-    with held_folder(args.data_dir):
+    with locked_folder(args.data_dir):
         if args.accept_loss:
             now_ms = time.time_ns() // 1_000_000
             found = recover_alone(fs, args.data_dir, config, now_ms=now_ms, random=random)

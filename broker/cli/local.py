@@ -31,7 +31,7 @@ from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 
 @contextmanager
-def held_folder(folder: str) -> Iterator[None]:
+def locked_folder(folder: str) -> Iterator[None]:
     """Lock a data folder, so that no broker changes it meanwhile."""
     if not os.path.isdir(f"{folder}/log"):
         raise ConfigError(f"{folder} is not a data folder: it has no log")
@@ -88,7 +88,7 @@ def _bytes_to_read(folder: str) -> int:
 
 def verify_command(args: argparse.Namespace) -> int:
     """`delaylog verify`: 0 when the folder is sound, 1 when something is damaged."""
-    with held_folder(args.data_dir), Progress("verify", quiet=args.json) as progress:
+    with locked_folder(args.data_dir), Progress("verify", quiet=args.json) as progress:
         report = Report()
         total = _bytes_to_read(args.data_dir)
         for at in verify_folder(ReadOnlyFileSystem(), args.data_dir, report):

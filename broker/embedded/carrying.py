@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.context import JSON, HeldContext
+from delaylog.broker.calls.context import JSON, BufferedContext
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
@@ -26,7 +26,7 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
         "Content-Type": call.form.content_type or JSON,
         "Accept": call.form.accept or JSON,
     }
-    ctx = HeldContext(as_host(node), headers, query, call.body or b"")
+    ctx = BufferedContext(as_host(node), headers, query, call.body or b"")
     ctx.about(route.call, route.topic_key, route.params)
     if query and not route.call.query:
         ctx.query_values()

@@ -37,7 +37,7 @@ class Clock(Protocol):
         """The time of the wall clock."""
 
     @property
-    def held_ms(self) -> int:
+    def ahead_ms(self) -> int:
         """How far this clock is ahead of the wall clock."""
 
     def accept(self) -> int:
@@ -88,7 +88,7 @@ class ManualClock:
         return self._now_ms
 
     @property
-    def held_ms(self) -> int:
+    def ahead_ms(self) -> int:
         """Always 0: there is no wall clock to be ahead of."""
         return 0
 

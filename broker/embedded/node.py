@@ -25,7 +25,7 @@ from delaylog.broker.embedded.waits.waiting import Waiting
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_suspended
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.slices import drive
 from delaylog.broker.host.standing import Alone
@@ -39,7 +39,7 @@ _TURNS_MAX: Final = 64
 
 
 class EmbeddedNode:
-    """Runs an engine for threads. Methods need the lock (`held`), unless "No lock" is stated."""
+    """Runs an engine for threads. Methods need the lock (`locked`), unless "No lock" is stated."""
 
     suspended = False
     machine = REAL
@@ -67,12 +67,12 @@ class EmbeddedNode:
             lambda: self.engine, lambda: self.commits.disk_full, self.machine.steady_s
         )
         self.chores = ChoreRunner(self)
-        engine.upkeep.files_pinned = self._retention_held
+        engine.upkeep.files_pinned = self._files_pinned
         register(self)
 
     def start(self) -> None:
         """Create the reserve, do everything that is due, and start the upkeep thread. No lock."""
-        with self.held():
+        with self.locked():
             if self.manual:
                 # Count from now: the first checkpoint is due after a day of this clock.
                 self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
@@ -83,15 +83,15 @@ class EmbeddedNode:
         if not self.manual:
             self.chores.start()
 
-    def _retention_held(self) -> bool:
+    def _files_pinned(self) -> bool:
         # As in a server, space for messages has priority over a backup that holds files.
         enough = self.free_bytes() >= 2 * self.engine.limits.disk_reserve_bytes
-        return enough and retention_held(self.engine.folder)
+        return enough and retention_suspended(self.engine.folder)
 
     # ------------------------------------------------------------------ the lock
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock; upkeep lets callers have it first. Raises ClosedError."""
         self.enter()
         try:
@@ -150,7 +150,7 @@ class EmbeddedNode:
 
     def next_stop_ms(self) -> int | None:
         """The next expiry, at which a manual clock has to stop: its time is recorded. No lock."""
-        with self.held():
+        with self.locked():
             state = self.engine.state
             ends = (
                 state.leases.next_expiry_ms(),
@@ -161,7 +161,7 @@ class EmbeddedNode:
 
     def clock_moved(self) -> None:
         """Do everything that is due after a move of a manual clock. No lock."""
-        with self.held():
+        with self.locked():
             self.run_due()
             # A call may also wait for the time itself.
             self.tell_news()

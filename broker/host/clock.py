@@ -85,8 +85,8 @@ class BrokerClock:
         return int(self._wall() * 1_000_000)
 
     @property
-    def held_ms(self) -> int:
-        """How far this clock is ahead of wall time after a backward step."""
+    def ahead_ms(self) -> int:
+        """How far this clock is ahead of wall time after a backward step; `held_ms` in the API."""
         return max(self._last_ms - self.wall_ms, 0)
 
     def accept(self) -> int:

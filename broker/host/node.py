@@ -76,7 +76,7 @@ class Node:
         self.turns = TurnShares(machine.steady_s)
         self.standing: Standing = Alone(self.log_commits)
         """What the node may do as a member of its cluster; set before `start`."""
-        self.held: Callable[[], bool] = lambda: False
+        self.files_pinned: Callable[[], bool] = lambda: False
         """Whether a backup copies the folder's files, so that none may be removed."""
         self.on_end_leading: Callable[[], None] = lambda: None
         """Called when the engine has lost its leadership."""
@@ -96,7 +96,7 @@ class Node:
 
     def _stand(self) -> None:
         """Prepare the present engine: allocate its disk reserve before anything is accepted."""
-        self.engine.upkeep.files_pinned = self.held
+        self.engine.upkeep.files_pinned = self.files_pinned
         self.engine.create_reserve()
         self.space.look()
 
@@ -276,7 +276,7 @@ class Node:
 
         Raises ConflictError in a cluster: a step begins an epoch, which needs an election.
         """
-        if self.engine.is_member and self.clock.held_ms:
+        if self.engine.is_member and self.clock.ahead_ms:
             raise ConflictError(
                 "a cluster cannot set its clock back: the clock continues when wall time has "
                 "caught up"

@@ -20,7 +20,7 @@ from delaylog.broker.host.standing import Standing
 
 RELEASE_PACE_SECONDS: Final = 0.002
 """Shortest time between two releases while messages become due all the time."""
-HELD_WAKE_MS: Final = 20
+AHEAD_WAKE_MS: Final = 20
 """Poll interval while wall time was set back and the broker's clock waits for it."""
 
 
@@ -120,6 +120,6 @@ class ReleaseTimer:
             self._timer.cancel()
         self._timer_ms = wake
         # While the clock waits for wall time, it may stay just before the due time for a day.
-        least_ms = HELD_WAKE_MS if owner.clock.held_ms else 1
+        least_ms = AHEAD_WAKE_MS if owner.clock.ahead_ms else 1
         delay = min(max(wake - now_ms, least_ms), 60_000) / 1000
         self._timer = self._loop.call_later(delay, self._fired)

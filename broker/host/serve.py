@@ -28,7 +28,7 @@ from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
-from delaylog.broker.host.process.folder_lock import lock_folder, retention_held
+from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
@@ -146,11 +146,11 @@ async def _serve(config: Config) -> int:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
     clock.on_jump = node.clock_jumped
-    if clock.held_ms:
+    if clock.ahead_ms:
         log.warning(
             "the wall clock is behind the broker's clock, which waits until wall time has caught "
             "up or the step is accepted (POST /v1/clock)",
-            extra={"held_ms": clock.held_ms},
+            extra={"held_ms": clock.ahead_ms},
         )
     camellia = CamelliaFace(
         node,
@@ -158,13 +158,13 @@ async def _serve(config: Config) -> int:
         metrics_prefix=config.camellia_metrics_prefix,
     )
 
-    def held() -> bool:
+    def files_pinned() -> bool:
         # Messages come before backups: a broker that needs the space removes files, and a backup
         # that misses them starts again or fails with an error.
         enough = node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
-        return enough and retention_held(config.data_dir)
+        return enough and retention_suspended(config.data_dir)
 
-    node.held = held
+    node.files_pinned = files_pinned
     metrics = Metrics(node)
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.context import JSON, Context, HeldContext
+from delaylog.broker.calls.context import JSON, BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
@@ -178,7 +178,7 @@ class HttpFace:
         route = head.route
         assert route is not None, "the fast lane only carries requests with a route"
         self._metrics.fast_requests += 1
-        ctx = HeldContext(self._node, head.headers or {}, "", body)
+        ctx = BufferedContext(self._node, head.headers or {}, "", body)
         ctx.about(route.call, route.topic_key, route.params)
         try:
             answer = await self._carry(ctx, route.handler, head.path)
@@ -292,7 +292,7 @@ class HttpFace:
         members: dict[str, Any] = {
             "status": "ready",
             "disk_full": self._node.refusing_sends,
-            "clock_held_ms": self._node.clock.held_ms,
+            "clock_held_ms": self._node.clock.ahead_ms,
         }
         cluster = self._node.standing.cluster
         if cluster is not None:

@@ -23,9 +23,9 @@ from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
 if TYPE_CHECKING:
     from delaylog.broker.web.fast_lane import FastLane, Head
 
-HELD_BYTES_MAX: Final = 16_384
+BUFFERED_BYTES_MAX: Final = 16_384
 """Largest incomplete request that is buffered here; aiohttp gets larger ones."""
-HELD_SECONDS: Final = 1.0
+BUFFERED_SECONDS: Final = 1.0
 """After this time aiohttp gets an incomplete request; it limits how long the body may take."""
 CONNECTIONS_OWN: Final = 16
 """Connections reserved for HTTP, so that Redis clients cannot lock out a health check."""
@@ -35,18 +35,18 @@ _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_carrying", "_full", "_held", "_held_timer", "_lane", "_left", "_theirs")
+    __slots__ = ("_buffered", "_buffered_timer", "_carrying", "_full", "_lane", "_left", "_theirs")
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
         super().__init__(server, **options)
         self._lane = lane
         self._carrying: asyncio.Task[None] | None = None
         """The task of the request in progress, unless aiohttp has it."""
-        self._held = b""
+        self._buffered = b""
         """Bytes that arrived after the request in progress, or the beginning of a request."""
         self._full = False
-        """Whether reading is paused because too many bytes are buffered in `_held`."""
-        self._held_timer: asyncio.TimerHandle | None = None
+        """Whether reading is paused because too many bytes are buffered in `_buffered`."""
+        self._buffered_timer: asyncio.TimerHandle | None = None
         self._theirs = False
         """Whether aiohttp handles the connection at the moment."""
         self._left = 0
@@ -90,7 +90,7 @@ class Connection(RequestHandler):
 
     def _process_keepalive(self) -> None:
         """Close the connection if it has been idle for the keep-alive timeout."""
-        if self._carrying is None and not self._held:
+        if self._carrying is None and not self._buffered:
             super()._process_keepalive()
         else:
             after = self._keepalive_timeout
@@ -119,13 +119,13 @@ class Connection(RequestHandler):
                 self._give(data, -1 if head is None else head.size - len(data))
                 return
             self._theirs = False
-        if self._held or self._carrying is not None:
-            data = self._held + data
+        if self._buffered or self._carrying is not None:
+            data = self._buffered + data
         if self._carrying is None:
             self._begin(data)
             return
-        self._held = data
-        if not self._full and len(data) > HELD_BYTES_MAX and self.transport is not None:
+        self._buffered = data
+        if not self._full and len(data) > BUFFERED_BYTES_MAX and self.transport is not None:
             self._full = True
             self.transport.pause_reading()
 
@@ -141,30 +141,30 @@ class Connection(RequestHandler):
         )
 
     def _begin(self, data: bytes) -> None:
-        self._held = b""
+        self._buffered = b""
         if self._force_close or self._close:
             return
         head = self._head(data)
         if head is None:
-            if b"\r\n\r\n" in data or len(data) > HELD_BYTES_MAX:
+            if b"\r\n\r\n" in data or len(data) > BUFFERED_BYTES_MAX:
                 self._give(data, -1)
             else:
                 self._hold(data)
-        elif head.route is None or head.size > max(len(data), HELD_BYTES_MAX):
+        elif head.route is None or head.size > max(len(data), BUFFERED_BYTES_MAX):
             self._give(data, head.size - len(data))
         elif head.size > len(data):
             self._hold(data)
         else:
             self._stop_timer()
-            self._held = data[head.size :]
+            self._buffered = data[head.size :]
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
 
     def _hold(self, data: bytes) -> None:
         """Keep the beginning of a request until the rest arrives."""
-        self._held = data
-        if self._held_timer is None:
-            self._held_timer = self._loop.call_later(HELD_SECONDS, self._held_too_long)
+        self._buffered = data
+        if self._buffered_timer is None:
+            self._buffered_timer = self._loop.call_later(BUFFERED_SECONDS, self._buffered_too_long)
 
     def _head(self, data: bytes) -> Head | None:
         """The head at the start of `data`, if it is complete and states the request's length."""
@@ -180,15 +180,15 @@ class Connection(RequestHandler):
             self.transport.resume_reading()
         super().data_received(data)
 
-    def _held_too_long(self) -> None:
-        self._held_timer = None
-        data, self._held = self._held, b""
+    def _buffered_too_long(self) -> None:
+        self._buffered_timer = None
+        data, self._buffered = self._buffered, b""
         self._give(data, -1)
 
     def _stop_timer(self) -> None:
-        if self._held_timer is not None:
-            self._held_timer.cancel()
-            self._held_timer = None
+        if self._buffered_timer is not None:
+            self._buffered_timer.cancel()
+            self._buffered_timer = None
 
     # ------------------------------------------------------------------ what is answered
 
@@ -221,11 +221,11 @@ class Connection(RequestHandler):
             if self._handler_waiter is not None and not self._handler_waiter.done():
                 self._handler_waiter.set_result(None)
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if self._full and len(self._held) <= HELD_BYTES_MAX and self.transport is not None:
+        if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX and self.transport is not None:
             self._full = False
             self.transport.resume_reading()
-        if self._held:
-            self._begin(self._held)
+        if self._buffered:
+            self._begin(self._buffered)
 
 
 class Server(web.Server):

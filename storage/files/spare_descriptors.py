@@ -20,7 +20,7 @@ NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 
 T = TypeVar("T")
 
-_held: list[int] = []
+_spares: list[int] = []
 _wanted = 0
 
 
@@ -34,7 +34,7 @@ def hold_spares(count: int = SPARES) -> None:
 def give_spare() -> bool:
     """Release one descriptor; False if none is reserved."""
     try:
-        os.close(_held.pop())
+        os.close(_spares.pop())
     except IndexError:
         return False
     return True
@@ -55,8 +55,8 @@ def with_spares(act: Callable[[], T]) -> T:
 
 def refill() -> None:
     """Reserve descriptors again, after a file was closed."""
-    if len(_held) < _wanted:
+    if len(_spares) < _wanted:
         with suppress(OSError):
-            _held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            if len(_held) < _wanted:
+            _spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            if len(_spares) < _wanted:
                 refill()

@@ -17,7 +17,7 @@ def _members(node: Node) -> dict[str, Any]:
         "hold": found.hold,
         "released_through_ms": found.released * HOUR_MS,
         "archivable_through_ms": found.archivable * HOUR_MS,
-        "hours": found.held,
+        "hours": found.held_hours,
         "oldest_ms": None if found.oldest is None else found.oldest * HOUR_MS,
     }
 

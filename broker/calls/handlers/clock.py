@@ -16,7 +16,7 @@ def _members(node: Node) -> dict[str, Any]:
     return {
         "now_ms": now_ms,
         "wall_ms": clock.wall_ms,
-        "held_ms": clock.held_ms,
+        "held_ms": clock.ahead_ms,
         "steps": clock.steps,
     }
 
@@ -37,7 +37,7 @@ async def accept_clock(ctx: Context) -> Answer:
         raise Problem(
             "conflict",
             "a cluster's time cannot be set back: it stops until wall time has caught up "
-            f"({ctx.node.clock.held_ms} ms on the leader); nothing was changed",
+            f"({ctx.node.clock.ahead_ms} ms on the leader); nothing was changed",
         )
     step_ms = await ctx.node.accept_clock()
     return ctx.answer({**_members(ctx.node), "accepted_ms": step_ms})

@@ -20,7 +20,7 @@ from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
 from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.process.folder_lock import held_retention
+from delaylog.broker.host.process.folder_lock import suspended_retention
 from delaylog.replication.messages import (
     CopyEnd,
     CopyMessage,
@@ -301,7 +301,7 @@ class CopyGiver:
     def _read(self, gift: Gift) -> Manifest:
         began_at_ms = int(self._machine.wall_s() * 1000)
         manifest = Manifest(__version__, self._folder, began_at_ms=began_at_ms)
-        with held_retention(self._folder):
+        with suspended_retention(self._folder):
             route: Route[Target] = Route(self._source, self._folder, gift, "")
             copy = FolderCopy(route, lambda what, done, total: None, self._machine.sleep)
             copy.run(manifest)

@@ -27,7 +27,7 @@ class ArchiveStatus:
     """Hours below this are released."""
     archivable: int
     """Hours below this have ended, and their messages need not stay readable."""
-    held: int
+    held_hours: int
     """Number of hours that are kept for the archive only."""
     oldest: int | None
     """The first of those hours."""

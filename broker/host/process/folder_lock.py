@@ -41,7 +41,7 @@ def lock_folder(folder: str) -> int:
 
 
 @contextmanager
-def held_retention(folder: str) -> Iterator[None]:
+def suspended_retention(folder: str) -> Iterator[None]:
     """Stop the broker that serves the folder from removing segments and hours.
 
     Raises ConfigError.
@@ -58,7 +58,7 @@ def held_retention(folder: str) -> Iterator[None]:
         os.close(fd)
 
 
-def retention_held(folder: str) -> bool:
+def retention_suspended(folder: str) -> bool:
     """Whether a running backup needs the folder's files."""
     path = f"{folder}/{HOLD}"
     try:

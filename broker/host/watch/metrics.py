@@ -83,7 +83,7 @@ class Metrics(Collector):
             "delaylog_hours": ("Hours that hold rows.", len(state.hours.counts)),
             "delaylog_archive_held_hours": (
                 "Ended hours that are kept only for the archive.",
-                archive_status(state, node.clock.now_ms()).held,
+                archive_status(state, node.clock.now_ms()).held_hours,
             ),
             "delaylog_leases": ("Open leases.", len(state.leases)),
             "delaylog_claims": ("Claims that have not ended.", len(state.claims)),
@@ -115,7 +115,7 @@ class Metrics(Collector):
             "delaylog_tick_second": ("Second that dispatch has reached.", state.tick.second),
             "delaylog_clock_held_ms": (
                 "How far the clock waits for wall time after a backward step.",
-                node.clock.held_ms,
+                node.clock.ahead_ms,
             ),
             "delaylog_loop_lag_max_seconds": (
                 "Longest lag of the event loop since the start.",

@@ -20,7 +20,7 @@ from typing import Any, Final
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
-from pyspark_delaylog.jobs.holding import held_retention
+from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.releasing import (
     Bounds,
     check_not_anew,
@@ -87,7 +87,7 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
     begun = time.monotonic()
     rows = 0
     options = segment_options(args, includeBody="true")
-    with held_retention(options["path"]):
+    with suspended_retention(options["path"]):
         folder = read_folder(options["path"])
         hours = ended_hours(folder, manifest, options, bounds)
         if args.dry_run:

@@ -15,7 +15,7 @@ from delaylog.storage.layout import HOLD
 
 
 @contextmanager
-def held_retention(folder: str) -> Iterator[None]:
+def suspended_retention(folder: str) -> Iterator[None]:
     """Hold the lock, if the file exists: a backup has none."""
     try:
         descriptor = os.open(f"{folder}/{HOLD}", os.O_RDONLY | os.O_CLOEXEC)

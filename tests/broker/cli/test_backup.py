@@ -25,7 +25,7 @@ import pytest
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.cli import main
-from delaylog.broker.host.process.folder_lock import held_retention, retention_held
+from delaylog.broker.host.process.folder_lock import retention_suspended, suspended_retention
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from tests.starts.warm import PROGRAM, as_text, run_warm
@@ -250,7 +250,7 @@ def test_killed_backups_leave_nothing_behind(large: Any, tmp_path: Path) -> None
         process = subprocess.Popen(words, stderr=subprocess.PIPE)
         try:
             until = time.monotonic() + 20
-            while not retention_held(str(large.data_dir)):
+            while not retention_suspended(str(large.data_dir)):
                 assert time.monotonic() < until
                 time.sleep(LOOK_S)
             while not (partial / "hours").is_dir():
@@ -267,7 +267,7 @@ def test_killed_backups_leave_nothing_behind(large: Any, tmp_path: Path) -> None
         else:
             assert process.returncode == -signal.SIGKILL
             assert partial.exists()
-        assert not retention_held(str(large.data_dir)), "the broker may remove again"
+        assert not retention_suspended(str(large.data_dir)), "the broker may remove again"
     report("backup", large.data_dir, dest)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b"]
     names = {path.name for path in large.data_dir.iterdir()}
@@ -396,9 +396,9 @@ def test_a_backup_that_may_only_be_read(large: Any, tmp_path: Path) -> None:
 
 def test_a_hold_is_shared_and_ends_with_its_owner(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    assert not retention_held(folder)
-    with held_retention(folder), held_retention(folder):
-        assert retention_held(folder)
-    assert not retention_held(folder)
-    with held_retention(folder):
-        assert retention_held(folder)
+    assert not retention_suspended(folder)
+    with suspended_retention(folder), suspended_retention(folder):
+        assert retention_suspended(folder)
+    assert not retention_suspended(folder)
+    with suspended_retention(folder):
+        assert retention_suspended(folder)

@@ -31,7 +31,7 @@ def test_it_stands_until_it_is_moved() -> None:
     clock = ManualClock()
     assert clock.now_ms() == clock.now_ms() == START_MS
     assert clock.now == datetime(2026, 1, 1, tzinfo=UTC)
-    assert (clock.held_ms, clock.accept(), clock.wall_ms) == (0, 0, START_MS)
+    assert (clock.ahead_ms, clock.accept(), clock.wall_ms) == (0, 0, START_MS)
 
 
 def test_it_begins_at_a_moment_of_any_time_zone() -> None:

@@ -28,7 +28,7 @@ def test_follows_wall_time() -> None:
     assert clocks.clock.now_ms() == 1_000_000
     clocks.run(1.5)
     assert clocks.clock.now_ms() == 1_001_500
-    assert clocks.clock.held_ms == 0
+    assert clocks.clock.ahead_ms == 0
     assert clocks.clock.steps == 0
 
 
@@ -37,15 +37,15 @@ def test_never_runs_backwards() -> None:
     clocks = Clocks()
     clocks.wall_s -= 10
     assert clocks.clock.now_ms() == 1_000_000
-    assert clocks.clock.held_ms == 10_000
+    assert clocks.clock.ahead_ms == 10_000
     assert clocks.clock.steps == 1
     assert clocks.steps == [-10_000]
     clocks.run(9)
     assert clocks.clock.now_ms() == 1_000_000
-    assert clocks.clock.held_ms == 1_000
+    assert clocks.clock.ahead_ms == 1_000
     clocks.run(2)
     assert clocks.clock.now_ms() == 1_001_000
-    assert clocks.clock.held_ms == 0
+    assert clocks.clock.ahead_ms == 0
     assert clocks.clock.steps == 1, "a step is counted once"
 
 

@@ -10,10 +10,10 @@ import pytest
 
 pytestmark = pytest.mark.processes
 
-CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_held")
+CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_suspended")
 STARVED = """
 import os, resource, sys
-from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_suspended
 from delaylog.storage.files import spare_descriptors
 from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -27,7 +27,7 @@ calls = {
     "listdir": lambda: fs.listdir(folder),
     "remove_tree": lambda: fs.remove_tree(f"{folder}/tree"),
     "sync_folder": lambda: fs.sync_folder(folder),
-    "retention_held": lambda: retention_held(folder),
+    "retention_suspended": lambda: retention_suspended(folder),
 }
 try:
     while True:

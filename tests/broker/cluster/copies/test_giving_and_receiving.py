@@ -29,7 +29,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_suspended
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
     CopyEnd,
@@ -188,7 +188,7 @@ class Pair(AbstractAsyncContextManager["Pair"]):
         # Nothing is left behind by a copy that was given up.
         if not self.copied:
             assert not (self.target / INCOMING).exists() or self.fatal
-        assert not retention_held(str(self.source))
+        assert not retention_suspended(str(self.source))
 
 
 async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
@@ -211,7 +211,7 @@ async def test_a_whole_copy(pair: Pair, folder: Path, tmp_path: Path) -> None:
 
     def look(message: CopyMessage) -> list[CopyMessage]:
         if isinstance(message, CopyPart):
-            held.append(retention_held(str(folder)))
+            held.append(retention_suspended(str(folder)))
         return [message]
 
     pair.change = look

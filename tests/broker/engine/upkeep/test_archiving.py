@@ -64,7 +64,7 @@ def test_without_the_hold_hours_go_and_nothing_is_released(host: Any) -> None:
     assert folders(host.folder) == []
     with pytest.raises(ConflictError, match="--archive-hold on"):
         release(host.engine.state, hour_ms(1), host.now_ms)
-    assert archive_status(host.engine.state, host.now_ms).held == 0
+    assert archive_status(host.engine.state, host.now_ms).held_hours == 0
 
 
 def test_ended_hours_stay_until_they_are_released(held: Any) -> None:
@@ -72,7 +72,7 @@ def test_ended_hours_stay_until_they_are_released(held: Any) -> None:
     assert folders(held.folder) == [0, 1, 2]
     state = held.engine.state
     found = archive_status(state, held.now_ms)
-    assert (found.hold, found.released, found.held) == (True, 0, 3)
+    assert (found.hold, found.released, found.held_hours) == (True, 0, 3)
     assert (found.archivable, found.oldest) == (state.hour_floor, START_HOUR)
     # An hour that ends a moment later is not among them.
     assert release(state, hour_ms(2) - 1, held.now_ms)

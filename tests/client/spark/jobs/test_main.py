@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host.process.folder_lock import retention_held
+from delaylog.broker.host.process.folder_lock import retention_suspended
 from pyspark_delaylog.errors import JobError, OptionError
 from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main
 from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
 from pyspark_delaylog.jobs.audit import segment_options
-from pyspark_delaylog.jobs.holding import held_retention
+from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.main import JOBS, main, make_parser
 from pyspark_delaylog.jobs.report import PLACES_MAX, places_of
 from pyspark_delaylog.segments.options import parse_options
@@ -61,12 +61,12 @@ def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:
 
 
 def test_retention_is_held_as_by_a_backup(tmp_path: Path) -> None:
-    with held_retention(str(tmp_path)):
+    with suspended_retention(str(tmp_path)):
         assert not (tmp_path / "hold").exists(), "a backup is not written to"
     (tmp_path / "hold").touch()
-    with held_retention(str(tmp_path)), held_retention(str(tmp_path)):
-        assert retention_held(str(tmp_path))
-    assert not retention_held(str(tmp_path))
+    with suspended_retention(str(tmp_path)), suspended_retention(str(tmp_path)):
+        assert retention_suspended(str(tmp_path))
+    assert not retention_suspended(str(tmp_path))
 
 
 def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
