@@ -3,7 +3,7 @@
     python election_node.py raftos|pysyncobj FOLDER NODE LOOK_MS HOST:PORT …
 
 It prints `loaded`, waits for a line on standard input, starts the oracle and prints a JSON line
-each time its standing changes: `at` is CLOCK_MONOTONIC, which all processes of a machine share.
+each time its state changes: `at` is CLOCK_MONOTONIC, which all processes of a machine share.
 It looks every LOOK_MS. The end of standard input ends it.
 """
 
@@ -46,10 +46,10 @@ async def run(oracle: Any, look_s: float) -> None:
     said: tuple[bool, int | None] | None = None
     while not ended.is_set():
         now_ms = int(time.monotonic() * 1000)
-        standing = oracle.suggests(now_ms), oracle.leader(now_ms)
-        if standing != said:
-            said = standing
-            line = {"at": time.monotonic(), "leads": standing[0], "leader": standing[1]}
+        seen = oracle.suggests(now_ms), oracle.leader(now_ms)
+        if seen != said:
+            said = seen
+            line = {"at": time.monotonic(), "leads": seen[0], "leader": seen[1]}
             print(json.dumps(line), flush=True)
         await asyncio.sleep(look_s)
     await oracle.stop()

@@ -31,7 +31,7 @@ PATIENCE_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """From `at` on a node's standing was this."""
+    """From `at` on a node's state was this."""
 
     at: float
     node: int

@@ -25,7 +25,7 @@ from tables import Column, Table, Target, at_most, median, whole
 import delaylog.replication
 
 INSTALL: Final = "pip install pysyncobj==0.3.17"
-# A node says within this time that its standing has changed.
+# A node says within this time that its state has changed.
 LOOK_MS: Final = 5
 # At rest a look would cost more than the election.
 LOOK_AT_REST_MS: Final = 1_000

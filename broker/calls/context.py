@@ -92,7 +92,7 @@ class Context(ABC):
         """
         raw = await self._body(bytes_max or self.node.engine.limits.request_bytes_max)
         if self.changes:
-            self.node.standing.check()
+            self.node.role.check()
         return raw
 
     @abstractmethod

@@ -73,7 +73,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
     if len(members) == 1:
         return OnlyNode(config.node, config.node)
     # Imported here, since a broker without a cluster needs no raftos.
-    from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle, Standing
+    from delaylog.replication.raftos_oracle import LogState, OracleSettings, RaftosOracle
 
     def tick() -> EpochTick | None:
         replication = member.replication
@@ -84,7 +84,7 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         if member.replication is not None:
             member.replication.accept_tick(tick)
 
-    def standing() -> Standing | None:
+    def log_state() -> LogState | None:
         replication = member.replication
         if (
             replication is None
@@ -93,14 +93,14 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
             or (member.fitness.stands_back(member.machine.boot_ms()))
         ):
             return None
-        return Standing(member.files.last_begin[0], member.files.log_end)
+        return LogState(member.files.last_begin[0], member.files.log_end)
 
     settings = OracleSettings(
         cluster_id=config.cluster_id,
         secret=config.key(KeyUse.ELECTION),
         tick=tick,
         accept_tick=accept_tick,
-        standing=standing,
+        log_state=log_state,
         listen=member.file.me.election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)

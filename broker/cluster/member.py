@@ -28,7 +28,7 @@ from delaylog.broker.cluster.member_events import EventActions
 from delaylog.broker.cluster.member_files import MemberFiles
 from delaylog.broker.cluster.member_oracle import MemberOracle
 from delaylog.broker.cluster.member_poll import MemberPoll
-from delaylog.broker.cluster.member_standing import MemberStanding
+from delaylog.broker.cluster.member_role import MemberRole
 from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Statuses
@@ -38,7 +38,7 @@ from delaylog.broker.cluster.status_exchange import StatusExchange
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
-from delaylog.broker.host.standing import ClusterCalls
+from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.errors import LostCommitError
 from delaylog.replication.events import Event
@@ -135,7 +135,7 @@ class ClusterMember:
         self._exchange = StatusExchange(self, self.members, self.watch, self.fitness)
         self._poll = MemberPoll(self, self._exchange)
         self._sync = PacedSync(node.log_commits.kick)
-        node.standing = self._standing = MemberStanding(
+        node.role = self._role = MemberRole(
             self, calls, succession, self._sight, self._pace, self._safe_sends
         )
         node.releases.pace.shortest_s = RELEASE_PACE_SECONDS
@@ -380,7 +380,7 @@ class ClusterMember:
 
     def settle(self) -> None:
         """Let calls go on that wait for a leader, if there is one."""
-        if self._sight.waited_for and self._standing.settled:
+        if self._sight.waited_for and self._role.settled:
             self._sight.settle()
 
     def may_append(self) -> bool:

@@ -33,7 +33,7 @@ class DirectSends:
         if node.crowded:
             await node.room()
         result = send_parts(node, key, [part])
-        await node.standing.safe(result.position, acks)
+        await node.role.safe(result.position, acks)
         return result, 0
 
 

@@ -25,10 +25,10 @@ from delaylog.broker.embedded.waits.waiting import Waiting
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.node_role import Standalone
 from delaylog.broker.host.process.folder_lock import retention_suspended
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.slices import drive
-from delaylog.broker.host.standing import Alone
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class EmbeddedNode:
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
         self.engine = engine
         self.clock = clock
-        self.standing = Alone(self)
+        self.role = Standalone(self)
         self.waiters = Waiting(self.tell_news)
         self.turn = DirectTurn(as_host(self))
         self.manual = isinstance(clock, ManualClock)

@@ -12,8 +12,8 @@ from typing import Final, Protocol, TypeAlias
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.node_role import NodeRole
 from delaylog.broker.host.process.space import Space
-from delaylog.broker.host.standing import Standing
 from delaylog.storage.work import Work
 
 TICK_MS: Final = 50
@@ -33,8 +33,8 @@ class Host(Protocol):
         """The present engine, which the host may replace."""
 
     @property
-    def standing(self) -> Standing:
-        """What the host may do at the moment."""
+    def role(self) -> NodeRole:
+        """The role of the host: what it may do at the moment."""
 
     @property
     def space(self) -> Space:
@@ -170,7 +170,7 @@ class Chores:
         return self._host.stopping
 
     def _may_not_append(self) -> bool:
-        return self._host.stopping or not self._host.standing.may_turn()
+        return self._host.stopping or not self._host.role.may_turn()
 
 
 def _snapshot_failed(why: str) -> None:

@@ -25,9 +25,9 @@ from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.engine_exchange import EngineExchange
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.node_role import NodeRole, Standalone
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release_timer import ReleaseTimer
-from delaylog.broker.host.standing import Alone, Standing
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
 from delaylog.broker.host.watch.loop_lag import LoopLag
@@ -74,8 +74,8 @@ class Node:
         self.exchange = EngineExchange(self)
         self.waiters = Waiters()
         self.turns = TurnShares(machine.steady_s)
-        self.standing: Standing = Alone(self.log_commits)
-        """What the node may do as a member of its cluster; set before `start`."""
+        self.role: NodeRole = Standalone(self.log_commits)
+        """The role of this node; a member of a cluster sets another one before `start`."""
         self.files_pinned: Callable[[], bool] = lambda: False
         """Whether a backup copies the folder's files, so that none may be removed."""
         self.on_end_leading: Callable[[], None] = lambda: None
@@ -89,13 +89,13 @@ class Node:
 
     def start(self) -> None:
         """Start the log thread and the timers."""
-        self._stand()
+        self._prepare_engine()
         self.log_commits.start()
         self.loop_lag.start()
         self.kick_dispatch()
 
-    def _stand(self) -> None:
-        """Prepare the present engine: allocate its disk reserve before anything is accepted."""
+    def _prepare_engine(self) -> None:
+        """Allocate the disk reserve of the present engine, before it accepts anything."""
         self.engine.upkeep.files_pinned = self.files_pinned
         self.engine.create_reserve()
         self.space.look()
@@ -119,7 +119,7 @@ class Node:
     def adopt(self, engine: Engine) -> None:
         """Use this engine from now on."""
         self.engine = engine
-        self._stand()
+        self._prepare_engine()
 
     @property
     def suspended(self) -> bool:
@@ -172,7 +172,7 @@ class Node:
             # would never end.
             return
         position = self.engine.state.position
-        if not self.standing.leading and self.log_commits.position() < position:
+        if not self.role.leading and self.log_commits.position() < position:
             # The leader has not reported yet how far the log is committed, so the state of this
             # follower is that of the checkpoint it started from: there is nothing to save and no
             # commit to wait for.
@@ -217,11 +217,11 @@ class Node:
 
     def turn_ended(self) -> None:
         """A turn that appended has ended."""
-        self.standing.appended()
+        self.role.appended()
 
     def log_synced(self) -> None:
         """A job of the log thread has ended."""
-        self.standing.synced()
+        self.role.synced()
         if self.exchange.suspended:
             return
         self.log_committed()
@@ -265,7 +265,7 @@ class Node:
 
     def clock_jumped(self, jump_ms: int) -> None:
         """The broker's clock jumped ahead by `jump_ms`."""
-        if not self.standing.may_turn():
+        if not self.role.may_turn():
             return
         self.engine.jump_ahead(jump_ms, self.clock.now_ms())
         self.appended()
@@ -304,13 +304,13 @@ class Node:
     @property
     def may_release(self) -> bool:
         """False while the node stops, exchanges its engine, or must not dispatch."""
-        return not (self._stopping or self.exchange.suspended) and self.standing.may_turn()
+        return not (self._stopping or self.exchange.suspended) and self.role.may_turn()
 
     def released(self) -> None:
         """Messages may have become ready: load the messages due next, and wake consumers."""
         for name, make in self.chores.loads():
             self.spawn(name, make)
-        self.standing.turned()
+        self.role.turned()
         self.wake_ready()
 
     def wake_ready(self) -> None:
@@ -383,7 +383,7 @@ class Node:
     async def room(self) -> None:
         """Wait while the tails of hours use too much memory, until a flush has freed some."""
         await self.admission.room()
-        self.standing.check()
+        self.role.check()
 
     async def turn_for_large(self) -> None:
         """Wait for room for a large send, and for its turn among small ones."""
@@ -391,9 +391,9 @@ class Node:
         await self.turns.large()
         # Other sends may have taken the room meanwhile.
         await self.admission.room(large=True)
-        self.standing.check()
+        self.role.check()
 
     async def room_for_changes(self, *, rows: bool = True) -> None:
         """Wait while changes fill memory faster than they are written; `rows` = they add rows."""
         await self.admission.room_for_changes(rows=rows)
-        self.standing.check()
+        self.role.check()

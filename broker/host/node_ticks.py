@@ -52,7 +52,7 @@ class Ticks:
         unsynced = state.log.end_position > state.log.durable_position
         if (unsynced or state.log.sealed) and not node.disk_full:
             node.log_commits.kick()
-        if node.standing.leading:
+        if node.role.leading:
             self._look_as_leader(engine, now_ms)
         else:
             # The log of a follower carries the leader's time; the follower's clock may differ.
@@ -68,7 +68,7 @@ class Ticks:
             # The timer of releases measures elapsed time, so it misses that the clock was set
             # ahead.
             node.kick_dispatch()
-        if not node.standing.may_turn():
+        if not node.role.may_turn():
             return
         if node.chores.retire_due(now_ms):
             if wake is None or wake > now_ms:

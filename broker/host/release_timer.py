@@ -15,8 +15,8 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.node_role import NodeRole
 from delaylog.broker.host.release_pace import ReleasePace
-from delaylog.broker.host.standing import Standing
 
 RELEASE_PACE_SECONDS: Final = 0.002
 """Shortest time between two releases while messages become due all the time."""
@@ -30,7 +30,7 @@ class Owner(Protocol):
     engine: Engine
     clock: BrokerClock
     log_commits: LogCommits
-    standing: Standing
+    role: NodeRole
     machine: Machine
 
     @property
@@ -110,7 +110,7 @@ class ReleaseTimer:
     def _arm(self, now_ms: int) -> None:
         owner = self._owner
         wake = owner.engine.next_wake_ms()
-        if wake is None or not owner.standing.leading:
+        if wake is None or not owner.role.leading:
             return
         if (pause_s := self.pace.left_s) > 0:
             wake = max(wake, now_ms + ceil(pause_s * 1000))

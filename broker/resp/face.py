@@ -304,7 +304,7 @@ class RespFace:
             return True
         if node.crowded:
             return False
-        if node.standing.settled:
+        if node.role.settled:
             self._unsettled_from = None
             return True
         return self._is_waited_out()
@@ -315,11 +315,11 @@ class RespFace:
         After `SETTLE_SECONDS` they run as on a node without a leader.
         """
         node = self._node
-        if not node.standing.settled and not self._is_waited_out():
+        if not node.role.settled and not self._is_waited_out():
             if self._unsettled_from is None:
                 self._unsettled_from = self.loop.time()
             left = self._unsettled_from + SETTLE_SECONDS - self.loop.time()
-            await node.standing.until_settled(left)
+            await node.role.until_settled(left)
         with suppress(NotLeadingError):
             await node.room()
         while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
@@ -342,7 +342,7 @@ class RespFace:
             executor.exchange(keyspace)
         elif not first:
             return executor
-        leading = self._node.standing.leading
+        leading = self._node.role.leading
         executor.out_of_touch = self._unsettled_from is not None and not leading
         executor.begin(self._node.clock.now_ms())
         return executor
@@ -372,10 +372,10 @@ class RespFace:
         return _NO_MEMORY if self.memory.refuses(size) else None
 
     def _may_write(self) -> ErrorReply | None:
-        standing = self._node.standing
-        if standing.may_turn():
+        role = self._node.role
+        if role.may_turn():
             return None
-        return _TRY_AGAIN if standing.leading else _READ_ONLY
+        return _TRY_AGAIN if role.leading else _READ_ONLY
 
     def _applied(self) -> None:
         """Wake blocked readers, which wait on followers too."""

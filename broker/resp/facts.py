@@ -28,7 +28,7 @@ def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write:
     """Connect the server's state to its host."""
     server.run_id = node.machine.random_bytes(20).hex().encode()
     server.process_id = os.getpid()
-    server.role = lambda: b"master" if node.standing.leading else b"slave"
+    server.role = lambda: b"master" if node.role.leading else b"slave"
     server.leader = lambda: _leader(node)
     server.facts = _facts
     server.delaylog_facts = lambda: _delaylog(node, after_write=after_write)
@@ -48,7 +48,7 @@ def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write:
 
 
 def _leader(node: Node) -> tuple[bytes, int] | None:
-    found = node.standing.leader_resp()
+    found = node.role.leader_resp()
     return None if found is None else (found[0].encode(), found[1])
 
 
@@ -87,5 +87,5 @@ def _delaylog(node: Node, *, after_write: bool) -> Facts:
         b"topics": b"%d" % len(state.by_number),
         b"leases": b"%d" % len(state.leases),
         b"epoch": b"%d" % state.epoch_counter,
-        b"leading": b"%d" % node.standing.leading,
+        b"leading": b"%d" % node.role.leading,
     }

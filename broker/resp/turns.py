@@ -135,11 +135,11 @@ class Turns:
         for connection in touched:
             connection.owed += 1
         self._unsent.append(release)
-        if (self._after_write and node.write_through()) or not node.standing.leading:
+        if (self._after_write and node.write_through()) or not node.role.leading:
             # What a follower has applied is committed.
             self._safe(release, None)
         else:
-            node.standing.when_safe(state.position, None, partial(self._safe, release))
+            node.role.when_safe(state.position, None, partial(self._safe, release))
 
     def _log(self, state: EngineState) -> None:
         end = state.log.end_position
@@ -163,7 +163,7 @@ class Turns:
         node = self._node
         return (
             not self._after_write
-            and node.standing.cluster is None
+            and node.role.cluster is None
             and self._gathered < _GATHERED_MAX
             and node.log_commits.is_syncing(last.position)
         )

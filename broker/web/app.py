@@ -189,10 +189,10 @@ class HttpFace:
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> Answer | Stream:
         """Carry out a call on this node, or redirect it to the leader."""
-        call, standing = ctx.call, self._node.standing
+        call, role = ctx.call, self._node.role
         if call is not None and not call.local:
-            if not standing.settled:
-                await standing.until_settled(SETTLE_SECONDS)
+            if not role.settled:
+                await role.until_settled(SETTLE_SECONDS)
             ctx.reads = call.reads
             ctx.changes = not ctx.reads
             away = elsewhere(ctx, raw_path)
@@ -206,10 +206,10 @@ class HttpFace:
     async def _carry_camellia(
         self, ctx: HttpContext, handler: HttpHandler, path: str
     ) -> Answer | Stream:
-        standing = self._node.standing
-        if not standing.settled:
-            await standing.until_settled(SETTLE_SECONDS)
-        if not standing.leading and not path.startswith(CAMELLIA_LOCAL):
+        role = self._node.role
+        if not role.settled:
+            await role.until_settled(SETTLE_SECONDS)
+        if not role.leading and not path.startswith(CAMELLIA_LOCAL):
             return await self._camellia.carry(ctx, path)
         return await handler(ctx)
 
@@ -294,7 +294,7 @@ class HttpFace:
             "disk_full": self._node.refusing_sends,
             "clock_held_ms": self._node.clock.ahead_ms,
         }
-        cluster = self._node.standing.cluster
+        cluster = self._node.role.cluster
         if cluster is not None:
             why = cluster.not_ready()
             if why is not None:

@@ -28,11 +28,11 @@ def redirect(leader_url: str, raw_path: str) -> Answer:
 
 def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
     """The redirect to answer with; None if this node may carry out the call."""
-    standing = ctx.node.standing
+    role = ctx.node.role
     local = ctx.reads and bool(ctx.query_text) and reads_locally(ctx.query_text)
-    if standing.leading:
+    if role.leading:
         if ctx.changes:
-            standing.check()
+            role.check()
         return None
     if local:
         if ctx.node.suspended:
@@ -42,7 +42,7 @@ def elsewhere(ctx: Context, raw_path: str) -> Answer | None:
             # in a moment.
             raise NotLeadingError("this node has just ceased to lead; try again")
         return None
-    url = standing.leader_url()
+    url = role.leader_url()
     if url is None:
         raise NotLeadingError("there is no leader at the moment; try again")
     return redirect(url, raw_path)

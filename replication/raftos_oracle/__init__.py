@@ -20,13 +20,13 @@ else:
 from delaylog.replication.raftos_oracle.oracle import RaftosOracle
 from delaylog.replication.raftos_oracle.refusals import Refusal
 from delaylog.replication.raftos_oracle.roster import Address
-from delaylog.replication.raftos_oracle.settings import ElectionTiming, OracleSettings, Standing
+from delaylog.replication.raftos_oracle.settings import ElectionTiming, LogState, OracleSettings
 
 __all__ = [
     "Address",
     "ElectionTiming",
+    "LogState",
     "OracleSettings",
     "RaftosOracle",
     "Refusal",
-    "Standing",
 ]

@@ -54,7 +54,7 @@ def _is_empty_list(value: object) -> bool:
     return value == []
 
 
-def _is_standing(value: object) -> bool:
+def _is_log_state(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
 
 
@@ -80,14 +80,14 @@ SHAPES: Final[Mapping[str, Mapping[str, Check]]] = {
     # How nodes learn each other's lives: a random challenge, and the answer to one.
     "hello": {"ask": _is_random_or_none, "answer": _is_random_or_none},
     # Before an election: would you vote for me? It changes no term.
-    "pre_vote": {"term": _is_term, "round": _is_number, "standing": _is_standing},
+    "pre_vote": {"term": _is_term, "round": _is_number, "standing": _is_log_state},
     "pre_vote_response": {"term": _is_term, "round": _is_number, "vote_granted": _is_bool},
     "request_vote": {
         "term": _is_term,
         "candidate_id": _is_name,
         "last_log_index": _is_zero,
         "last_log_term": _is_zero,
-        "standing": _is_standing,
+        "standing": _is_log_state,
         # The leader has chosen the candidate: then the length of its log does not matter.
         "by_transfer": _is_bool,
     },

@@ -46,8 +46,8 @@ class ElectionTiming:
         assert self.heartbeat_ms < self.transfer_deadline_ms, "a transfer has more than one chance"
 
 
-class Standing(NamedTuple):
-    """How complete a node's log is: the candidate with the greatest is preferred."""
+class LogState(NamedTuple):
+    """How complete a node's log is (`standing` in datagrams): voters prefer the greatest."""
 
     last_epoch: int = 0
     end: int = 0
@@ -61,8 +61,8 @@ def _take_nothing(tick: EpochTick) -> None:
     del tick
 
 
-def _stand_always() -> Standing | None:
-    return Standing()
+def _empty_log() -> LogState | None:
+    return LogState()
 
 
 def _nothing() -> None:
@@ -85,7 +85,7 @@ class OracleSettings:
     """Returns the tick for a leader's heartbeats; None for no tick."""
     accept_tick: Callable[[EpochTick], None] = _take_nothing
     """Takes the tick of a heartbeat: ReplicationNode.accept_tick."""
-    standing: Callable[[], Standing | None] = _stand_always
+    log_state: Callable[[], LogState | None] = _empty_log
     """Returns how complete this node's log is; None if it must not lead now (a learner, or shutting
     down), though it still votes. A preference only: safety does not depend on it."""
     changed: Callable[[], None] = _nothing

@@ -64,7 +64,7 @@ class ElectionState(raftos_state.State):
         self._round = 0
         self._agreed: set[str] | None = None
         self.state = Follower(self)
-        self._told: tuple[type, str | None] = (Follower, None)
+        self._notified: tuple[type, str | None] = (Follower, None)
 
     # ------------------------------------------------------------------ state
 
@@ -103,14 +103,14 @@ class ElectionState(raftos_state.State):
         """The leader of this term was heard."""
         self._heard_s = self.loop.time()
 
-    def is_behind(self, standing: list[int]) -> bool:
+    def is_behind(self, log_state: list[int]) -> bool:
         """Whether a candidate's log is less complete than this node's, which refuses it then.
 
         A node that may not be a candidate, for now or as a learner, has no such preference:
         otherwise the most complete log could keep every other node from leading.
         """
-        mine = None if self.is_out else self.settings.standing()
-        return mine is not None and (standing[0], standing[1]) < mine
+        mine = None if self.is_out else self.settings.log_state()
+        return mine is not None and (log_state[0], log_state[1]) < mine
 
     # ------------------------------------------------------------------ roles
 
@@ -133,9 +133,9 @@ class ElectionState(raftos_state.State):
     def set_leader(self, leader: str | None) -> None:
         """Set the leader of this node, not of the class, and notify the host of a change."""
         self.leader = leader
-        standing = (type(self.state), leader)
-        if standing != self._told:
-            self._told = standing
+        present = (type(self.state), leader)
+        if present != self._notified:
+            self._notified = present
             self.server.note_change()
 
     def resign(self, out_s: float) -> None:
@@ -164,8 +164,8 @@ class ElectionState(raftos_state.State):
         """Send to all; requests for votes state how complete this node's log is."""
         if data["type"] == "request_vote":
             # The node may have become a learner since a transfer or a pre-vote: no preference.
-            standing = self.settings.standing() or (0, 0)
-            data = {**data, "standing": list(standing), "by_transfer": self._by_transfer}
+            log_state = self.settings.log_state() or (0, 0)
+            data = {**data, "standing": list(log_state), "by_transfer": self._by_transfer}
         self.server.broadcast(data)
 
     def request_handler(self, data: Message) -> None:
@@ -208,12 +208,12 @@ class ElectionState(raftos_state.State):
 
     def begin_pre_vote(self) -> None:
         """Ask whether a majority would vote for this node; the term does not change."""
-        standing = None if self.is_out else self.settings.standing()
-        if standing is None:
+        log_state = None if self.is_out else self.settings.log_state()
+        if log_state is None:
             return
         self._round += 1
         self._agreed = {self.id}
-        question = {"term": self.storage.term, "round": self._round, "standing": list(standing)}
+        question = {"term": self.storage.term, "round": self._round, "standing": list(log_state)}
         self.broadcast({"type": "pre_vote", **question})
 
     def stand_again(self) -> None:
@@ -256,6 +256,6 @@ class ElectionState(raftos_state.State):
         if data["term"] != self.storage.term:
             raise Refused(Refusal.OLD_TERM)
         by_leader = self.get_sender_id(data["sender"]) == self.leader
-        may_stand = not self.is_out and self.settings.standing() is not None
+        may_stand = not self.is_out and self.settings.log_state() is not None
         if isinstance(self.state, Follower) and by_leader and may_stand:
             self.to_candidate(by_transfer=True)

@@ -45,5 +45,5 @@ async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
     batch = await asyncio.to_thread(decode_arrow, wire, limits)
     if ctx.changes:
         # The node may have lost its leadership since the body arrived.
-        ctx.node.standing.check()
+        ctx.node.role.check()
     return batch

@@ -34,5 +34,5 @@ async def release_archive(ctx: Context) -> Answer:
     state, copy = node.engine.state, archive.ArchiveCopy(values["position"], values["rows"])
     done = archive.release(state, values["through_ms"], node.clock.now_ms(), copy)
     members = {"result": "done" if done else "already", **_members(node)}
-    await node.standing.safe(state.position, None)
+    await node.role.safe(state.position, None)
     return ctx.answer(members)

@@ -64,7 +64,7 @@ async def send_whole(
     elif node.crowded:
         await node.room()
     result = send_batch(node, key, batch, node.clock.now_ms())
-    await node.standing.safe(result.position, acks)
+    await node.role.safe(result.position, acks)
     return result
 
 

@@ -61,7 +61,7 @@ def _describe(topic: Topic, claim: Claim) -> dict[str, Any]:
 def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
     """The claim of the path, also an ended one, or 404; marks its topic and group as used."""
     topic, group = seen_by(ctx, values)
-    if ctx.node.standing.leading:
+    if ctx.node.role.leading:
         topic.used_ms = group.used_ms = ctx.node.clock.now_ms()
     name = ctx.params["claim"]
     claim = find_claim(ctx.node.engine.state, topic, group, name)
@@ -79,7 +79,7 @@ async def make_claim(ctx: Context) -> Answer:
     count_max = values["max"] or node.engine.limits.claim_rows_max
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
-    if not await node.standing.until_may_hand_out(GATE_SECONDS):
+    if not await node.role.until_may_hand_out(GATE_SECONDS):
         raise Problem("not_ready", "this node may not hand out messages at the moment; try again")
     # The claim must see all due messages, so ignore the pause since the last release.
     node.run_due(unpaced=True)

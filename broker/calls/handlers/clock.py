@@ -32,7 +32,7 @@ async def accept_clock(ctx: Context) -> Answer:
         raise Problem(
             "bad_request", "give accept: true to confirm that wall time is right", field="accept"
         )
-    if ctx.node.standing.cluster is not None:
+    if ctx.node.role.cluster is not None:
         # Each node has a separate clock, and the tick of a cluster never goes back.
         raise Problem(
             "conflict",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.standing import ClusterCalls
+from delaylog.broker.host.node_role import ClusterCalls
 
 
 def _the_cluster(ctx: Context) -> ClusterCalls:
-    cluster = ctx.node.standing.cluster
+    cluster = ctx.node.role.cluster
     if cluster is None:
         raise Problem("unknown", "this broker runs alone: it was started without --cluster")
     return cluster

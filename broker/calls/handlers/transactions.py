@@ -31,7 +31,7 @@ WINNER_VALUES: Final = 8
 
 async def _answer(ctx: Context, members: dict[str, Any], acks: Acks | None) -> Answer:
     """Answer once the log is safe up to its present end, which the answer reflects."""
-    await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
+    await ctx.node.role.safe(ctx.node.engine.state.position, acks)
     return ctx.answer(members)
 
 
@@ -44,7 +44,7 @@ async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]
     try:
         yield
     except (ConflictError, GoneError):
-        await ctx.node.standing.safe(ctx.node.engine.state.position, acks)
+        await ctx.node.role.safe(ctx.node.engine.state.position, acks)
         raise
 
 
@@ -94,7 +94,7 @@ async def commit_transaction(ctx: Context) -> Answer:
         named = None if producer is None else producer.decode()
         winners.append(Winner(named, taken["part"], taken["attempt"], taken["rows"]))
     # Another node may have become the leader while the winners were checked.
-    node.standing.check()
+    node.role.check()
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
         done = commands.commit(state, name, winners, now_ms, free_bytes=free_bytes)

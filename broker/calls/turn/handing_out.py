@@ -31,7 +31,7 @@ async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) ->
         may = False
         try:
             gate_s = max(until - node.time_s(), GATE_SECONDS)
-            may = await node.standing.until_may_hand_out(gate_s)
+            may = await node.role.until_may_hand_out(gate_s)
         finally:
             if not may:
                 # This call gives up or was cancelled: pass its wake-up on to another waiter.

@@ -113,7 +113,7 @@ class ReceiveMerger:
         # The lease is in the file before the answer is sent, so that a killed broker knows all
         # leases after its restart. The answer does not wait for the fsync.
         if node.write_through():
-            node.standing.appended(at_once=True)
+            node.role.appended(at_once=True)
             tell(None)
         else:
             node.when_durable(found[-1][1].position, tell)
@@ -123,7 +123,7 @@ class ReceiveMerger:
         if not items:
             return []
         # Handing out may have been forbidden since the call checked it.
-        looks = node.standing.may_hand_out()
+        looks = node.role.may_hand_out()
         key, call, _ = items[0]
         try:
             shares = [call.count_max for _, call, _ in items]
@@ -147,7 +147,7 @@ class ReceiveMerger:
             found.leave()
             return
         topic = state.topics.get(key)
-        if found is not None and topic is not None and node.standing.may_turn():
+        if found is not None and topic is not None and node.role.may_turn():
             extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
             node.appended()
             node.wake_ready()

@@ -67,7 +67,7 @@ class SendMerger:
         try:
             if apart:
                 result = self._send([part], key)
-                await node.standing.safe(result.position, acks)
+                await node.role.safe(result.position, acks)
                 return result, 0
             loop = asyncio.get_running_loop()
             future: asyncio.Future[Answer] = loop.create_future()
@@ -114,11 +114,11 @@ class SendMerger:
             for part, _ in some:
                 answers.append((result, first))
                 first += part.n
-            self._node.standing.when_safe(result.position, acks, Callers(futures, answers))
+            self._node.role.when_safe(result.position, acks, Callers(futures, answers))
 
     def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
         node = self._node
-        node.standing.check()
+        node.role.check()
         result = send_parts(node, key, parts)
         node.appended()
         return result

@@ -62,7 +62,7 @@ class SettleMerger:
         for (key, wanted), items in waiting.items():
             futures = [future for _, future in items]
             try:
-                node.standing.check()
+                node.role.check()
                 every = [each for receipts, _ in items for each in receipts]
                 rest = iter(outcomes(node, key, wanted, every))
             except Exception as error:

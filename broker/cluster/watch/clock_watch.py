@@ -49,7 +49,7 @@ class ClockWatch:
         self.offsets = ClockOffsets()
         self._peers: dict[int, Alarm] = {}
         self._own = Alarm()
-        self._standing = Alarm()
+        self._unfit = Alarm()
         self._quiet = QuietLog(log)
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
@@ -70,8 +70,8 @@ class ClockWatch:
         own = self._verdict(self._own)
         if self._own.look(own, self._warn_ms) and own is not None:
             self._tell_own(own)
-        if self._standing.look(self._verdict(self._standing), self._stand_ms):
-            self._tell_standing()
+        if self._unfit.look(self._verdict(self._unfit), self._stand_ms):
+            self._log_fitness()
 
     def _verdict(self, alarm: Alarm) -> Offset | None:
         """The offset for an alarm about this node's clock; None leaves the alarm as it is."""
@@ -97,11 +97,11 @@ class ClockWatch:
     @property
     def is_off(self) -> bool:
         """Whether this node's clock is so far off that others should lead."""
-        return self._standing.raised
+        return self._unfit.raised
 
     def facts(self) -> dict[str, Any]:
         """Fields of this node's status."""
-        return {"clock_offset_ms": _ms(self.own), "clock_stands_aside": self._standing.raised}
+        return {"clock_offset_ms": _ms(self.own), "clock_stands_aside": self._unfit.raised}
 
     def facts_of(self, peer: int | None) -> dict[str, Any]:
         """Fields of a member's row (None = this node's): its clock compared with this node's, and
@@ -149,8 +149,8 @@ class ClockWatch:
             _relation(own),
         )
 
-    def _tell_standing(self) -> None:
-        if self._standing.raised:
+    def _log_fitness(self) -> None:
+        if self._unfit.raised:
             self._quiet.tell(
                 "stands aside",
                 "the clock of this node is off by more than %d ms: it leaves the leadership to "

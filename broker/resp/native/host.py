@@ -175,7 +175,7 @@ class NativeHost:
                 self._send(part, key)
             return
         try:
-            node.standing.check()
+            node.role.check()
             now_ms = node.clock.now_ms()
             due = delays[0] if all_same(delays) else np.array(delays, np.int64)
             refs = self.send_wire(plain_wire(plain.bodies, due + now_ms), rows, key).refs
@@ -224,7 +224,7 @@ class NativeHost:
     def send_batch(self, items: list[PendingSend], key: TopicKey) -> SendResult:
         """Send messages as one batch."""
         node = self.node
-        node.standing.check()
+        node.role.check()
         result = send_parts(node, key, [single for single, _, _ in items])
         node.appended()
         return result

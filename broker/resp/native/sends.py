@@ -98,7 +98,7 @@ def dl_msend(run: Run, argv: Args) -> Reply:
         )
     # Earlier sends of this turn go first.
     host.flush()
-    host.node.standing.check()
+    host.node.role.check()
     now_ms = host.node.clock.now_ms()
     wire = plain_wire(bodies, _due_times(dues, limits.horizon_ms, now_ms))
     refs = host.send_wire(wire, rows, key).refs

@@ -106,7 +106,7 @@ class CamelliaFace:
             answer[call.answer] = None
         try:
             if call.method == "POST":
-                self._node.standing.check()
+                self._node.role.check()
             answer.update(await call.handler(self)(ctx, values))
         except Exception as error:
             problem = problem_of(error)
@@ -123,7 +123,7 @@ class CamelliaFace:
     async def carry(self, ctx: HttpContext, path: str) -> Answer:
         """Forward a call to the leader, because camellia's clients follow no redirect."""
         try:
-            url = self._node.standing.leader_url()
+            url = self._node.role.leader_url()
             if url is None:
                 raise NotLeadingError("there is no leader at the moment; try again")
             response = await self._proxy.carry(ctx, url)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.standing import Alone
+from delaylog.broker.host.node_role import Standalone
 from delaylog.storage.work import Work
 from tests.broker.engine.keyspace_work import put
 from tests.broker.host.running_node import RunningNode, make_engine
 
 
-class Following(Alone):
+class Following(Standalone):
     """A member that has heard of no leader."""
 
     leading = False  # type: ignore[assignment]
@@ -48,7 +48,7 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
         if way == "retired":
             engine.state.retire(0)
         else:
-            node.standing = Following(node.log_commits)
+            node.role = Following(node.log_commits)
             node.log_commits.position = lambda: position - 1  # type: ignore[method-assign]
         work = waits()
         node.spawn("waits", lambda: work)

@@ -21,7 +21,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.standing import Alone
+from delaylog.broker.host.node_role import Standalone
 from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp import face as face_module
@@ -40,7 +40,7 @@ UNBLOCKED = (
 )
 
 
-class Played(Alone):
+class Played(Standalone):
     """A place in a cluster that the test decides about."""
 
     leading = True
@@ -74,8 +74,8 @@ class Rig:
         self.clock = BrokerClock()
         self.fatal: list[BaseException] = []
         self.node = ServingNode(self._engine(), self.clock, self.fatal.append, machine=REAL)
-        self.standing = Played(self.node.log_commits)
-        self.node.standing = self.standing
+        self.role = Played(self.node.log_commits)
+        self.node.role = self.role
         self.face = RespFace(self.node, ServerState())
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []
@@ -91,7 +91,7 @@ class Rig:
         return engine
 
     def _may_append(self) -> bool:
-        return self.standing.may_turn()
+        return self.role.may_turn()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -106,7 +106,7 @@ class Rig:
 
     def step_down(self) -> None:
         """As the member does it, in one turn."""
-        self.standing.leading = False
+        self.role.leading = False
         state = self.node.engine.state
         state.retire(state.log.durable_position)
         self.node.end_leading(NotLeadingError("it no longer leads"))
@@ -154,7 +154,7 @@ def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> N
         run_commands = it.face.begin
 
         def begin() -> Any:
-            asyncio.get_running_loop().call_soon(setattr, it.standing, "appending", False)
+            asyncio.get_running_loop().call_soon(setattr, it.role, "appending", False)
             it.face.begin = run_commands  # type: ignore[method-assign]
             return run_commands()
 
@@ -225,7 +225,7 @@ def test_a_node_that_knows_no_leader_answers_all_the_same(
     monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.2)
 
     async def test(it: Rig) -> None:
-        it.standing.known = False
+        it.role.known = False
         it.step_down()
         it.follow()
         reader, writer = await it.connect()
@@ -250,7 +250,7 @@ def test_a_node_that_knows_no_leader_answers_all_the_same(
             ]
             assert found == b"".join(replies)
         assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
-        it.standing.known = True
+        it.role.known = True
         assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"
 
     run(tmp_path / "d", test)

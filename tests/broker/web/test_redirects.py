@@ -1,4 +1,4 @@
-"""Who answers where a node does not lead: every handler's kind, with a standing made up for it."""
+"""Who answers where a node does not lead: every handler's kind, with a role made up for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ URL = "http://10.0.0.2:8711"
 
 
 class Place:
-    """A node's standing, as a test wants it."""
+    """A node's role, as a test wants it."""
 
     def __init__(self, *, leading: bool, url: str | None = None, takes: bool = True) -> None:
         self.leading = leading
@@ -34,7 +34,7 @@ class Place:
 def call(place: Place, query: str = "", *, reads: bool = True, retired: bool = False) -> Any:
     path = "/v1/topics/a%2Fb" + (f"?{query}" if query else "")
     node = SimpleNamespace(
-        standing=place,
+        role=place,
         engine=SimpleNamespace(state=SimpleNamespace(retired=retired)),
         suspended=False,
     )

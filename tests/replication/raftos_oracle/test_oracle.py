@@ -16,7 +16,7 @@ import uvloop
 from delaylog.replication.errors import ClusterError, TermFileDamagedError
 from delaylog.replication.oracle import LeaderOracle
 from delaylog.replication.raftos_oracle.oracle import VOTE_NAME, RaftosOracle
-from delaylog.replication.raftos_oracle.settings import Standing
+from delaylog.replication.raftos_oracle.settings import LogState
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -187,10 +187,10 @@ async def test_the_tick_comes_with_heartbeats(cluster: Cluster) -> None:
 async def test_the_most_complete_log_is_preferred_and_a_learner_never_leads(
     cluster: Cluster,
 ) -> None:
-    await cluster.start(0, standing=lambda: Standing(5, 10))
-    await cluster.start(2, standing=lambda: Standing(5, 11))
+    await cluster.start(0, log_state=lambda: LogState(5, 10))
+    await cluster.start(2, log_state=lambda: LogState(5, 11))
     assert await cluster.elected() == 2, "each of the two needs the other"
-    await cluster.start(1, standing=lambda: None)
+    await cluster.start(1, log_state=lambda: None)
     cluster.isolate(2)
     assert await cluster.elected(2) == 0, "a preference only, and the learner votes"
 

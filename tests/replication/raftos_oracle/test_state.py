@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.replication.raftos_oracle.settings import Standing
+from delaylog.replication.raftos_oracle.settings import LogState
 from delaylog.replication.watermark import EpochTick
 from tests.replication.raftos_oracle.one_node import OneNode
 
@@ -123,7 +123,7 @@ async def test_a_leader_of_an_old_term_is_told() -> None:
 
 
 async def test_asking_first_changes_no_term() -> None:
-    node = OneNode(5, standing=lambda: Standing(7, 8))
+    node = OneNode(5, log_state=lambda: LogState(7, 8))
     node.state.state.start_election()
     question = {"type": "pre_vote", "term": 0, "round": 1, "standing": [7, 8]}
     assert [message for _, message in node.sent] == [question] * 4
@@ -179,7 +179,7 @@ async def test_split_votes_are_asked_for_anew_at_once() -> None:
 
 
 async def test_who_agrees_to_another_waits_itself() -> None:
-    node = OneNode(standing=lambda: Standing(5, 5))
+    node = OneNode(log_state=lambda: LogState(5, 5))
     node.state.start()
     timer = node.state.state.election_timer
     before = timer.handler
@@ -207,20 +207,20 @@ async def test_only_a_follower_learns_a_term_that_way() -> None:
 
 
 async def test_less_complete_logs_are_not_helped() -> None:
-    mine: list[Standing | None] = [Standing(5, 100)]
-    node = OneNode(standing=lambda: mine[0])
+    mine: list[LogState | None] = [LogState(5, 100)]
+    node = OneNode(log_state=lambda: mine[0])
     for standing, granted in [((5, 99), False), ((4, 200), False), ((5, 100), True)]:
         (answer,) = node.take(1, "pre_vote", 0, round=1, standing=list(standing))
         assert answer["vote_granted"] is granted
     assert node.asks(1, 1, (5, 99)) == [{**REFUSED, "term": 1}]
     assert node.storage.voted_for is None
     assert node.asks(1, 1, (5, 99), transfer=True) == [{**GRANTED, "term": 1}]
-    node = OneNode(standing=lambda: mine[0])
+    node = OneNode(log_state=lambda: mine[0])
     node.state.resign(60)
     assert node.asks(1, 1, (5, 99)) == [{**GRANTED, "term": 1}], "who is out has no say"
 
     mine[0] = None
-    node = OneNode(standing=lambda: mine[0])
+    node = OneNode(log_state=lambda: mine[0])
     assert node.asks(1, 1) == [{**GRANTED, "term": 1}], "a learner has none either"
     node.state.begin_pre_vote()
     node.hears(1, 1)

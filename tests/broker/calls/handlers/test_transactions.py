@@ -27,13 +27,13 @@ NOW_MS = 450_000 * 3_600_000
 
 
 class Stub(Context):
-    """A call with what a handler needs of its node, clock and standing; the log is never safe."""
+    """A call with what a handler needs of its node, clock and role; the log is never safe."""
 
     def __init__(self, engine: Engine, name: str, query: dict[str, str], members: Any) -> None:
         itself: Any = self
         super().__init__(itself, {}, urlencode(query))
         self.engine, self.params = engine, {"transaction": "x"}
-        self.node = self.clock = self.standing = itself
+        self.node = self.clock = self.role = itself
         self.call = BY_NAME[name]
         self._wire = orjson.dumps(members)
         self.waits_for = 0

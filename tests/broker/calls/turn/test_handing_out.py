@@ -25,7 +25,7 @@ def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
     return SimpleNamespace(
         engine=SimpleNamespace(state=object()),
         waiters=waiters,
-        standing=SimpleNamespace(until_may_hand_out=until_may_hand_out),
+        role=SimpleNamespace(until_may_hand_out=until_may_hand_out),
         clock=SimpleNamespace(now_ms=lambda: 0),
         time_s=asyncio.get_running_loop().time,
     )

@@ -40,7 +40,7 @@ class Stub:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.clock = self
-        self.standing = self
+        self.role = self
         self.turns = TurnShares(time.monotonic)
         self.asked: list[tuple[int, Acks | None]] = []
         """(messages so far, acks) of each frame."""

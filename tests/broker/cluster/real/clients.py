@@ -95,7 +95,7 @@ class Clients(Lives):
 
     async def _send(self, life: Life, wire: bytes) -> Any:
         node = life.node
-        if not node.standing.leading:
+        if not node.role.leading:
             raise NotLeadingError("not here")
         await node.room()
         now_ms = node.clock.now_ms()
@@ -157,7 +157,7 @@ class Clients(Lives):
 
         async def settle(life: Life) -> Any:
             node = life.node
-            if not node.standing.leading:
+            if not node.role.leading:
                 raise NotLeadingError("not here")
             state, now_ms = node.engine.state, node.clock.now_ms()
             topic = node.engine.topic(TOPIC[1])
@@ -198,7 +198,7 @@ class Clients(Lives):
 
     def _found(self, life: Life, message: Message) -> Any:
         node = life.node
-        if not node.standing.leading:
+        if not node.role.leading:
             raise NotLeadingError("not here")
         state, now_ms = node.engine.state, node.clock.now_ms()
         topic = node.engine.topic(TOPIC[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
-from delaylog.broker.cluster.member_standing import MemberStanding
+from delaylog.broker.cluster.member_role import MemberRole
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep import checkpoints as upkeep
@@ -45,23 +45,23 @@ def _always_kept() -> list[Patch]:
 
 def _shipped_late() -> list[Patch]:
     """Leases go out with the next round, behind the answer."""
-    inner = MemberStanding.appended
+    inner = MemberRole.appended
 
-    def appended(self: MemberStanding, *, at_once: bool = False) -> None:
+    def appended(self: MemberRole, *, at_once: bool = False) -> None:
         if not at_once:
             asyncio.get_running_loop().call_later(0.15, lambda: inner(self))
 
-    return [(MemberStanding, "appended", appended)]
+    return [(MemberRole, "appended", appended)]
 
 
 def _no_gate() -> list[Patch]:
     """Nobody asks whether a majority follows."""
 
-    async def until_may_hand_out(self: MemberStanding, seconds: float) -> bool:
+    async def until_may_hand_out(self: MemberRole, seconds: float) -> bool:
         self.check()
         return True
 
-    return [(MemberStanding, "until_may_hand_out", until_may_hand_out)]
+    return [(MemberRole, "until_may_hand_out", until_may_hand_out)]
 
 
 def _checkpoint_at_log_end() -> list[Patch]:

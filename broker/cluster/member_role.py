@@ -1,4 +1,4 @@
-"""What a member's node may do at the moment: its `Standing` towards the host.
+"""The `NodeRole` of a member: what its node may do at the moment.
 
 It only asks the parts that decide: `Succession` and `LeaderSight` who leads, `Pace` whether
 messages may be handed out, replication what is safe.
@@ -16,23 +16,23 @@ from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
 from delaylog.broker.host.commits.position_waiters import Completion, until_called
-from delaylog.broker.host.standing import ClusterCalls
+from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.replication.leading.leader import Acks
 
 
-class StandingMember(MemberView, Protocol):
-    """What the standing needs of its member."""
+class RoleMember(MemberView, Protocol):
+    """The parts of a member that its role uses."""
 
     def take_input(self, take: Callable[[], object]) -> None:
         """Give replication an input and act on the results."""
 
 
-class MemberStanding:
-    """The `Standing` of one member's node. All methods belong to the loop's thread."""
+class MemberRole:
+    """The `NodeRole` of one member's node. All methods belong to the loop's thread."""
 
     def __init__(
         self,
-        member: StandingMember,
+        member: RoleMember,
         calls: ClusterCalls,
         succession: Succession,
         sight: LeaderSight,

@@ -1,7 +1,7 @@
-"""What a node may do at the moment; in a cluster this depends on which node leads.
+"""The role of a node: what it may do at the moment. In a cluster this depends on the leader.
 
-The node asks its `Standing` before it turns the wheel or hands out messages, and reports to it what
-it has appended and synced. A broker without a cluster uses `Alone`, which permits everything.
+The node asks its `NodeRole` before it turns the wheel or hands out messages, and reports to it what
+it has appended and synced. A broker without a cluster uses `Standalone`, which permits everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClusterCalls(Protocol):
         """Add, promote, remove, replace or move nodes; returns the resulting members."""
 
 
-class Standing(Protocol):
+class NodeRole(Protocol):
     """The role of a node: alone, or leader or follower in a cluster."""
 
     @property
@@ -98,8 +98,8 @@ class Log(Protocol):
         """Wait until the log is durable up to `position`."""
 
 
-class Alone:
-    """The standing of a broker without a cluster: it always leads, and only its disk counts."""
+class Standalone:
+    """The role of a broker without a cluster: it always leads, and only its disk counts."""
 
     leading = True
     cluster = None
