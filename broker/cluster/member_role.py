@@ -1,7 +1,7 @@
 """The `NodeRole` of a member: what its node may do at the moment.
 
-It only asks the parts that decide: `Succession` and `LeaderSight` who leads, `Pace` whether
-messages may be handed out, replication what is safe.
+It only asks the parts that decide: `Succession` and `LeaderSight` know the leader, `Pace` whether
+messages may be delivered, and replication what is safe.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class MemberRole:
     @property
     def settled(self) -> bool:
         """Whether a leader is known; False during a change of leaders."""
-        return self.may_turn() or (not self._succession.leading and self._sight.other is not None)
+        return self.may_dispatch() or (
+            not self._succession.leading and self._sight.other is not None
+        )
 
     async def until_settled(self, seconds: float) -> None:
         """Wait until a leader is known, at most `seconds`, so that calls survive a short change."""
@@ -72,18 +74,18 @@ class MemberRole:
 
     def check(self) -> None:
         """Raise NotLeadingError unless this node takes changes at this moment."""
-        if not self.may_turn():
+        if not self.may_dispatch():
             raise NotLeadingError("this node does not take changes at the moment; try again")
 
-    def may_turn(self) -> bool:
-        """Whether the wheel may turn. Not during a hand-over: the tick must not advance."""
+    def may_dispatch(self) -> bool:
+        """Whether due messages may be released; not during a hand-over, which freezes the tick."""
         return self._succession.leading and self._member.may_append()
 
-    def may_hand_out(self) -> bool:
+    def may_deliver(self) -> bool:
         """Whether the gate is open: a majority has taken a tick recently."""
         return self._pace.gate_open()
 
-    async def until_may_hand_out(self, seconds: float) -> bool:
+    async def until_may_deliver(self, seconds: float) -> bool:
         """Wait for the gate; False if the time is up."""
         return await self._pace.until_gate_open(seconds)
 
@@ -101,8 +103,8 @@ class MemberRole:
         if replication is not None:
             self._member.take_input(lambda: replication.note_durable(self._pace.now()))
 
-    def turned(self) -> None:
-        """The wheel has turned; the next round carries the new tick."""
+    def dispatched(self) -> None:
+        """The tick has advanced: the next round carries it."""
         self._pace.note_busy()
 
     def when_safe(self, position: int, acks: Acks | None, call: Completion) -> None:

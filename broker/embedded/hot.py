@@ -15,7 +15,7 @@ from delaylog.broker.calls.forms.deliveries import COLUMNS, NOTHING, bulk_fields
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.settles import outcomes
 from delaylog.broker.calls.turn.single_sends import Single, batch_of, frames
 from delaylog.broker.calls.turn.writes import Settling, send_batch
@@ -128,7 +128,7 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 
 async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
     """Lease ready messages, or wait for some; the batch is empty if none came."""
-    delivery = await hand_out(as_host(node), key, call) or NOTHING
+    delivery = await long_poll(as_host(node), key, call) or NOTHING
     # The lease may share this array, so the caller must not change it.
     delivery.origins.flags.writeable = False
     return received(bulk_fields(delivery, COLUMNS, node.clock.now_ms()), delivery.count)

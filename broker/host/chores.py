@@ -170,7 +170,7 @@ class Chores:
         return self._host.stopping
 
     def _may_not_append(self) -> bool:
-        return self._host.stopping or not self._host.role.may_turn()
+        return self._host.stopping or not self._host.role.may_dispatch()
 
 
 def _snapshot_failed(why: str) -> None:

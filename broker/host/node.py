@@ -265,7 +265,7 @@ class Node:
 
     def clock_jumped(self, jump_ms: int) -> None:
         """The broker's clock jumped ahead by `jump_ms`."""
-        if not self.role.may_turn():
+        if not self.role.may_dispatch():
             return
         self.engine.jump_ahead(jump_ms, self.clock.now_ms())
         self.appended()
@@ -304,13 +304,13 @@ class Node:
     @property
     def may_release(self) -> bool:
         """False while the node stops, exchanges its engine, or must not dispatch."""
-        return not (self._stopping or self.exchange.suspended) and self.role.may_turn()
+        return not (self._stopping or self.exchange.suspended) and self.role.may_dispatch()
 
     def released(self) -> None:
         """Messages may have become ready: load the messages due next, and wake consumers."""
         for name, make in self.chores.loads():
             self.spawn(name, make)
-        self.role.turned()
+        self.role.dispatched()
         self.wake_ready()
 
     def wake_ready(self) -> None:

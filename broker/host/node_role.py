@@ -1,7 +1,8 @@
 """The role of a node: what it may do at the moment. In a cluster this depends on the leader.
 
-The node asks its `NodeRole` before it turns the wheel or hands out messages, and reports to it what
-it has appended and synced. A broker without a cluster uses `Standalone`, which permits everything.
+The node asks its `NodeRole` before it dispatches or delivers messages, and reports to it when it
+has appended, synced or dispatched. A broker without a cluster uses `Standalone`, which permits
+everything.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ class NodeRole(Protocol):
     def check(self) -> None:
         """Raise NotLeadingError unless the node accepts changes at this moment."""
 
-    def may_turn(self) -> bool:
-        """Whether the wheel may turn."""
+    def may_dispatch(self) -> bool:
+        """Whether due messages may be released and the tick may advance."""
 
-    def may_hand_out(self) -> bool:
-        """Whether messages may be handed out at this moment."""
+    def may_deliver(self) -> bool:
+        """Whether messages may be delivered at this moment."""
 
-    async def until_may_hand_out(self, seconds: float) -> bool:
-        """Wait until messages may be handed out, which holds for the rest of the loop's turn.
+    async def until_may_deliver(self, seconds: float) -> bool:
+        """Wait until messages may be delivered; if they may, then for the rest of the loop's turn.
 
         Returns False after `seconds`. Raises NotLeadingError.
         """
@@ -72,8 +73,8 @@ class NodeRole(Protocol):
     def appended(self, *, at_once: bool = False) -> None:
         """Frames were appended: ship them; without `at_once`, an unsynced peer gets them later."""
 
-    def turned(self) -> None:
-        """The wheel has turned."""
+    def dispatched(self) -> None:
+        """Due messages were released and the tick has advanced."""
 
     def synced(self) -> None:
         """The log was synced."""
@@ -126,22 +127,22 @@ class Standalone:
     def check(self) -> None:
         """Accept changes at any time."""
 
-    def may_turn(self) -> bool:
+    def may_dispatch(self) -> bool:
         """Return True: a single node may always dispatch."""
         return True
 
-    def may_hand_out(self) -> bool:
-        """Return True: a single node may always hand out messages."""
+    def may_deliver(self) -> bool:
+        """Return True: a single node may always deliver."""
         return True
 
-    async def until_may_hand_out(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
-        """Return True at once: a single node may always hand out messages."""
+    async def until_may_deliver(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
+        """Return True at once: a single node may always deliver."""
         return True
 
     def appended(self, *, at_once: bool = False) -> None:
         """Do nothing: there are no followers."""
 
-    def turned(self) -> None:
+    def dispatched(self) -> None:
         """Do nothing: there are no followers."""
 
     def synced(self) -> None:

@@ -68,7 +68,7 @@ class Ticks:
             # The timer of releases measures elapsed time, so it misses that the clock was set
             # ahead.
             node.kick_dispatch()
-        if not node.role.may_turn():
+        if not node.role.may_dispatch():
             return
         if node.chores.retire_due(now_ms):
             if wake is None or wake > now_ms:

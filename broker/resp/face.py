@@ -373,7 +373,7 @@ class RespFace:
 
     def _may_write(self) -> ErrorReply | None:
         role = self._node.role
-        if role.may_turn():
+        if role.may_dispatch():
             return None
         return _TRY_AGAIN if role.leading else _READ_ONLY
 

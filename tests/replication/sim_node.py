@@ -161,7 +161,7 @@ class SimNode:
         if self.replication.leadership.may_dispatch(self.now):
             ripe = [row for row in self.late if row[2] <= self.second]
             self.late = [row for row in self.late if row[2] > self.second]
-            self._hand_out(leader.epoch, ripe)
+            self._deliver(leader.epoch, ripe)
             order.cover(min((row[0] for row in self.late), default=order.looked))
             self._turn(leader)
         if not self.alive:
@@ -179,10 +179,10 @@ class SimNode:
             seconds = sorted(due for due in self.wheel if due <= self.step)
             ripe = [row for due in seconds for row in self.wheel.pop(due)]
             if ripe and self.world.random.random() < self.world.crash_in_dispatch:
-                self._hand_out(leader.epoch, ripe[: len(ripe) // 2])
+                self._deliver(leader.epoch, ripe[: len(ripe) // 2])
                 self.world.crash(self)
                 return
-            self._hand_out(leader.epoch, ripe)
+            self._deliver(leader.epoch, ripe)
             order.finish(self.now.wall_ms)
             self.step = None
         elif order.tick.second < self.second:
@@ -190,7 +190,7 @@ class SimNode:
             self.step = max(first, order.tick.second + 1)
             order.begin(self.step, 0)
 
-    def _hand_out(self, epoch: int, rows: list[tuple[int, int, int]]) -> None:
+    def _deliver(self, epoch: int, rows: list[tuple[int, int, int]]) -> None:
         for _, number, due in rows:
             self.world.judge.note_handed(epoch, number, due, self.world.now_ms, self.second)
 

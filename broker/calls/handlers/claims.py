@@ -21,7 +21,7 @@ from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
-from delaylog.broker.calls.turn.handing_out import GATE_SECONDS
+from delaylog.broker.calls.turn.long_poll import GATE_SECONDS
 from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.deliver.claims import (
     SLICE_ROWS,
@@ -79,7 +79,7 @@ async def make_claim(ctx: Context) -> Answer:
     count_max = values["max"] or node.engine.limits.claim_rows_max
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
-    if not await node.role.until_may_hand_out(GATE_SECONDS):
+    if not await node.role.until_may_deliver(GATE_SECONDS):
         raise Problem("not_ready", "this node may not hand out messages at the moment; try again")
     # The claim must see all due messages, so ignore the pause since the last release.
     node.run_due(unpaced=True)

@@ -30,7 +30,7 @@ from delaylog.broker.calls.shapes import (
     parse_receive,
     receive_call,
 )
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.single_sends import Single, build_wire
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.receiving import peek
@@ -132,7 +132,7 @@ async def receive_messages(ctx: Context) -> Answer:
 
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
-    found = await hand_out(ctx.node, ctx.topic_key, call) or NOTHING
+    found = await long_poll(ctx.node, ctx.topic_key, call) or NOTHING
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))

@@ -122,8 +122,8 @@ class ReceiveMerger:
         node = self._node
         if not items:
             return []
-        # Handing out may have been forbidden since the call checked it.
-        looks = node.role.may_hand_out()
+        # Deliveries may have been forbidden since the call checked this.
+        looks = node.role.may_deliver()
         key, call, _ = items[0]
         try:
             shares = [call.count_max for _, call, _ in items]
@@ -147,7 +147,7 @@ class ReceiveMerger:
             found.leave()
             return
         topic = state.topics.get(key)
-        if found is not None and topic is not None and node.role.may_turn():
+        if found is not None and topic is not None and node.role.may_dispatch():
             extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
             node.appended()
             node.wake_ready()

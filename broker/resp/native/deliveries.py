@@ -10,7 +10,7 @@ import numpy as np
 
 from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
@@ -108,7 +108,7 @@ async def _receive(
     if owed:
         # The receive sees the client's own earlier sends, also those without a reply yet.
         await host.node.durable(host.node.engine.state.position)
-    delivery = await hand_out(host.node, key, call)
+    delivery = await long_poll(host.node, key, call)
     if delivery is None:
         return []
     return Wire(write(delivery))
@@ -128,7 +128,7 @@ async def _ack_and_receive(
     good = np.ones(len(origins), np.int64)
     for receipts, each in zip(by_lease, settled, strict=True):
         good[(leases == receipts.lease) & np.isin(origins, each.gone)] = 0
-    delivery = await hand_out(host.node, key, call) or NOTHING
+    delivery = await long_poll(host.node, key, call) or NOTHING
     results = b"".join(b":%d\r\n" % each for each in good.tolist())
     return Wire(b"*2\r\n*%d\r\n%b%b" % (len(good), results, write(delivery)))
 

@@ -14,7 +14,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling, settle_each
 from delaylog.broker.engine.deliver.settling import Receipts
@@ -173,7 +173,7 @@ class QueueCalls:
             raise Problem("bad_request", f"ackTimeoutMillis is at most {limits.lease_ms_max}")
         batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
         call = ReceiveCall(batch, wait_ms, lease_ms)
-        delivery = await hand_out(self._node, (DEFAULT_NAMESPACE, name), call)
+        delivery = await long_poll(self._node, (DEFAULT_NAMESPACE, name), call)
         if delivery is None:
             return {"delayMsgList": []}
         self._monitor.calls(name).pulled(delivery, self._node.clock.now_ms())

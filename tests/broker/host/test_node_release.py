@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.engine.dispatch.dispatching import RELEASE_MAX
 from tests.broker.host.running_node import RunningNode, make_engine
 
@@ -54,7 +54,7 @@ def test_older_messages_of_other_topics_do_not_hide_what_is_due(
         node = it.node
         node.log_commits.start()
         for found in (1, 0):
-            delivery = await hand_out(node, ("default", "t"), ReceiveCall(10))
+            delivery = await long_poll(node, ("default", "t"), ReceiveCall(10))
             assert (0 if delivery is None else len(delivery.rows)) == found
         assert not it.fatal
         node.log_commits.stop()

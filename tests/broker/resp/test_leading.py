@@ -50,7 +50,7 @@ class Played(Standalone):
 
     @property
     def settled(self) -> bool:
-        return self.may_turn() or (not self.leading and self.known)
+        return self.may_dispatch() or (not self.leading and self.known)
 
     async def until_settled(self, seconds: float) -> None:
         async with asyncio.timeout(seconds + 1):
@@ -58,11 +58,11 @@ class Played(Standalone):
             while not self.settled and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (the test plays)
                 await asyncio.sleep(0.001)
 
-    def may_turn(self) -> bool:
+    def may_dispatch(self) -> bool:
         return self.leading and self.appending
 
     def check(self) -> None:
-        if not self.may_turn():
+        if not self.may_dispatch():
             raise NotLeadingError("not now")
 
 
@@ -91,7 +91,7 @@ class Rig:
         return engine
 
     def _may_append(self) -> bool:
-        return self.role.may_turn()
+        return self.role.may_dispatch()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.receives import ReceiveMerger
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
@@ -29,7 +29,7 @@ class Place(RunningNode):
     """A node with one topic."""
 
     def receive(self, *, wait_ms: int = LONG_MS, count: int = 1) -> asyncio.Task[Delivery | None]:
-        return asyncio.create_task(hand_out(self.node, KEY, ReceiveCall(count, wait_ms)))
+        return asyncio.create_task(long_poll(self.node, KEY, ReceiveCall(count, wait_ms)))
 
 
 def run(tmp_path: Path, scene: Callable[[Place], Awaitable[None]], **limits: Any) -> None:
@@ -162,7 +162,7 @@ def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(
         monkeypatch.setattr(ReceiveMerger, "receive", counted)
         wanted = TagFilter.parse(["b"])
         calls = [
-            asyncio.create_task(hand_out(node, KEY, ReceiveCall(1, 1_000, only=wanted)))
+            asyncio.create_task(long_poll(node, KEY, ReceiveCall(1, 1_000, only=wanted)))
             for _ in range(100)
         ]
         await asyncio.sleep(0.05)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.deliver.settling import Receipts, ack, nack
 from delaylog.broker.engine.errors import NotLeadingError
@@ -125,7 +125,7 @@ class Clients(Lives):
     async def _receive(self, life: Life, call: ReceiveCall) -> Any:
         if not life.leading:
             raise NotLeadingError("not here")
-        delivery = await hand_out(life.node, TOPIC, call)
+        delivery = await long_poll(life.node, TOPIC, call)
         if delivery is None or life.over:
             return None
         out, at = [], 0

@@ -57,11 +57,11 @@ def _shipped_late() -> list[Patch]:
 def _no_gate() -> list[Patch]:
     """Nobody asks whether a majority follows."""
 
-    async def until_may_hand_out(self: MemberRole, seconds: float) -> bool:
+    async def until_may_deliver(self: MemberRole, seconds: float) -> bool:
         self.check()
         return True
 
-    return [(MemberRole, "until_may_hand_out", until_may_hand_out)]
+    return [(MemberRole, "until_may_deliver", until_may_deliver)]
 
 
 def _checkpoint_at_log_end() -> list[Patch]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.handing_out import hand_out
+from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.host.waiters import Waiters
 
 TOPIC = ("default", "t")
@@ -19,13 +19,13 @@ KEY = ((*TOPIC, "default"), None)
 def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
     """A node whose gate does not open before the future says what becomes of it."""
 
-    async def until_may_hand_out(seconds: float) -> bool:
+    async def until_may_deliver(seconds: float) -> bool:
         return await gate
 
     return SimpleNamespace(
         engine=SimpleNamespace(state=object()),
         waiters=waiters,
-        role=SimpleNamespace(until_may_hand_out=until_may_hand_out),
+        role=SimpleNamespace(until_may_deliver=until_may_deliver),
         clock=SimpleNamespace(now_ms=lambda: 0),
         time_s=asyncio.get_running_loop().time,
     )
@@ -37,7 +37,7 @@ def test_what_woke_it_wakes_the_next_one(cancelled: bool) -> None:
         waiters = Waiters()
         gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         node = closed(waiters, gate)
-        call = asyncio.create_task(hand_out(node, TOPIC, ReceiveCall(1, wait_ms=9_000)))
+        call = asyncio.create_task(long_poll(node, TOPIC, ReceiveCall(1, wait_ms=9_000)))
         behind = asyncio.create_task(waiters.wait(KEY, 5))
         await asyncio.sleep(0)
         if cancelled:

@@ -1,4 +1,4 @@
-"""Hands out messages to a receive: at once if any is ready, else when one becomes ready."""
+"""Long polling: a receive leases messages at once if any is ready, else when one becomes ready."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
-"""A receive without `wait_ms` still waits this long for a cluster to permit handing out."""
+"""A receive without `wait_ms` still waits this long for a cluster to permit deliveries."""
 
 
-async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
+async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
     """Lease ready messages of a topic, waiting up to `wait_ms`; None if there were none.
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
@@ -31,7 +31,7 @@ async def hand_out(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) ->
         may = False
         try:
             gate_s = max(until - node.time_s(), GATE_SECONDS)
-            may = await node.role.until_may_hand_out(gate_s)
+            may = await node.role.until_may_deliver(gate_s)
         finally:
             if not may:
                 # This call gives up or was cancelled: pass its wake-up on to another waiter.
