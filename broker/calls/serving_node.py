@@ -9,7 +9,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
-from delaylog.broker.host.node_ticks import Ticks
+from delaylog.broker.host.periodic_checks import PeriodicChecks
 
 
 class ServingNode(Node):
@@ -26,9 +26,9 @@ class ServingNode(Node):
     ) -> None:
         super().__init__(engine, clock, on_fatal, fsync=fsync, machine=machine)
         self.turn = Turn(self)
-        self._ticks = Ticks(self, on_fatal)
+        self._checks = PeriodicChecks(self, on_fatal)
 
     def start(self) -> None:
         """Start serving: allocate the reserve, and start the timers and the background work."""
         super().start()
-        self._ticks.start()
+        self._checks.start()

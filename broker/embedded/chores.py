@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from delaylog.broker.embedded.clocks import Clock
 from delaylog.broker.embedded.waits.commits import ThreadCommits
-from delaylog.broker.host.chores import TICK_MS, Chore, Chores, Host
+from delaylog.broker.host.chores import CHECK_MS, Chore, Chores, Host
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.slices import run_slice
 from delaylog.storage.errors import DiskFullError
@@ -119,7 +119,7 @@ class ChoreRunner:
                 # This running thread would take the lock again first: let a waiting one have it.
                 sleep(0.0002 if node.wanted else 0)
             else:
-                self._wake.wait(TICK_MS / 1000)
+                self._wake.wait(CHECK_MS / 1000)
                 self._wake.clear()
 
     def _round(self) -> bool:

@@ -16,7 +16,7 @@ from delaylog.broker.host.node_role import NodeRole
 from delaylog.broker.host.process.space import Space
 from delaylog.storage.work import Work
 
-TICK_MS: Final = 50
+CHECK_MS: Final = 50
 RETIRE_EVERY_MS: Final = 5_000
 
 Chore: TypeAlias = tuple[str, Callable[[], Work]]

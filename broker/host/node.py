@@ -1,7 +1,7 @@
 """The node: one engine on one event loop, with its log thread, timers and background work.
 
 The engine makes every decision, on the loop. The node connects it to its surroundings: messages
-are released by `release_timer`, periodic duties are in `node_ticks` and `chores`, a turn is
+are released by `release_timer`, periodic duties are in `periodic_checks` and `chores`, a turn is
 committed by `log_commits`, long work runs between requests in `background`, senders wait for room
 in `admission`, and `engine_exchange` replaces the engine. Callers reach all of them through the
 node.

@@ -35,7 +35,7 @@ class HourTable:
         """Near hours beyond `far_from`."""
         self._lives = 0
         self._living: int | None = 0
-        """A cache of `far_living`; None = not computed: an idle tick should not sum the column."""
+        """A cache of `far_living`; None = not computed: an idle check should not sum the column."""
 
     # ------------------------------------------------------------------ reading
 

@@ -92,7 +92,7 @@ class LogCommits(GroupCommit):
     def always_sync(self) -> None:
         """From now on count only synced frames as safe, whatever the fsync setting is.
 
-        For a shutdown, in which no tick requests the fsync that the last checkpoint waits for.
+        For a shutdown, in which no check requests the fsync that the last checkpoint waits for.
         """
         self.written_is_safe = False
 
@@ -194,7 +194,7 @@ class LogCommits(GroupCommit):
             return
         if self.waiters and self._log.durable_position < self._log.written_position:
             # `write_through` wrote more during this job. These frames are no longer pending, and
-            # during a shutdown no tick requests their fsync.
+            # during a shutdown no periodic check requests their fsync.
             self.kick()
 
     def _log_failed(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """How late the event loop runs its timers: a histogram, and on demand the code that blocked it.
 
 `LoopLag` sets a timer every ten milliseconds and records how late it fired; everything else that is
-ready on the loop waits for about this time. An idle loop is sampled by its node's ticks alone,
+ready on the loop waits for about this time. An idle loop is sampled by the timer of its node alone,
 since timers are most of the cost of an idle broker. `StallTrace` is for debugging: a thread that
 logs the running code while a timer is overdue.
 """
@@ -41,8 +41,8 @@ class LoopLag:
         self.max_seconds = 0.0
         self.due = 0.0
         """When the next sample is due, by the steady clock; 0 if none is."""
-        self._tick_due = 0.0
-        self._tick_late = self._ticked_at = 0.0
+        self._timer_due = 0.0
+        self._timer_late = self._fired_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._cpu_seconds = 0.0
@@ -59,29 +59,29 @@ class LoopLag:
             self._timer.cancel()
             self._timer = None
 
-    def tick(self) -> None:
-        """The node's timer fired; the node occupies the loop until it calls `expect_tick`."""
+    def timer_fired(self) -> None:
+        """The node's timer fired; the node occupies the loop until it calls `expect_timer`."""
         now = self._now()
-        self._tick_late, self._tick_due = max(now - self._tick_due, 0.0), 0.0
+        self._timer_late, self._timer_due = max(now - self._timer_due, 0.0), 0.0
         if self._loop is not None and self._timer is None:
-            self._ticked_at = self.due = now
+            self._fired_at = self.due = now
 
-    def expect_tick(self, seconds: float) -> None:
-        """The node has set a timer that calls `tick` after `seconds`."""
+    def expect_timer(self, seconds: float) -> None:
+        """The node has set a timer that calls `timer_fired` after `seconds`."""
         now = self._now()
-        self._tick_due = now + seconds
+        self._timer_due = now + seconds
         if self._loop is None or self._timer is not None:
             return
-        if self._ticked_at:
-            self.note(max(self._tick_late, now - self._ticked_at))
-            self._ticked_at = 0.0
+        if self._fired_at:
+            self.note(max(self._timer_late, now - self._fired_at))
+            self._fired_at = 0.0
         self._arm(self._loop)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set a timer for the next sample, or leave it to the next tick if the loop is idle."""
+        """Set a timer for the next sample, or leave it to the node's timer if the loop is idle."""
         before, self._cpu_seconds = self._cpu_seconds, self._processor_s()
         if self._cpu_seconds - before < _IDLE_CPU_SECONDS:
-            self._timer, self.due = None, self._tick_due
+            self._timer, self.due = None, self._timer_due
             return
         self.due = self._now() + SAMPLE_SECONDS
         self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)

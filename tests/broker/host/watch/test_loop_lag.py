@@ -9,19 +9,19 @@ from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.watch.loop_lag import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
 
-TICK_SECONDS = 0.05
+TIMER_SECONDS = 0.05
 
 
 def start(lag: LoopLag) -> None:
-    """Sample the running loop, with ticks as a node has them."""
+    """Sample the running loop, with a timer as a node has one."""
 
-    def tick() -> None:
-        lag.tick()
+    def fire() -> None:
+        lag.timer_fired()
         arm()
 
     def arm() -> None:
-        lag.expect_tick(TICK_SECONDS)
-        asyncio.get_running_loop().call_later(TICK_SECONDS, tick)
+        lag.expect_timer(TIMER_SECONDS)
+        asyncio.get_running_loop().call_later(TIMER_SECONDS, fire)
 
     lag.start()
     arm()
@@ -77,11 +77,11 @@ def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
         trace = StallTrace(lag)
         lag.start()
         trace.start()
-        lag.expect_tick(TICK_SECONDS)
-        await asyncio.sleep(TICK_SECONDS)
-        lag.tick()
+        lag.expect_timer(TIMER_SECONDS)
+        await asyncio.sleep(TIMER_SECONDS)
+        lag.timer_fired()
         hold_the_loop()
-        lag.expect_tick(TICK_SECONDS)
+        lag.expect_timer(TIMER_SECONDS)
         trace.stop()
         lag.stop()
         return lag, trace.stacks

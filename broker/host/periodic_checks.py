@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.chores import TICK_MS
+from delaylog.broker.host.chores import CHECK_MS
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
 
-class Ticks:
+class PeriodicChecks:
     """The checks of one node. All methods belong to the loop's thread."""
 
     def __init__(self, node: Node, on_fatal: Callable[[BaseException], None]) -> None:
@@ -27,25 +27,25 @@ class Ticks:
 
     def start(self) -> None:
         """Check every 50 ms from now on, until the node stops."""
-        self._node.loop_lag.expect_tick(TICK_MS / 1000)
-        self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._node.loop_lag.expect_timer(CHECK_MS / 1000)
+        self._loop.call_later(CHECK_MS / 1000, self._run)
 
-    def _tick(self) -> None:
+    def _run(self) -> None:
         node = self._node
         if node.stopping:
             return
-        node.loop_lag.tick()
+        node.loop_lag.timer_fired()
         if node.suspended:
             self.start()
             return
         try:
-            self._look(node.engine)
+            self._check(node.engine)
         except Exception as error:
             self._on_fatal(error)
             return
         self.start()
 
-    def _look(self, engine: Engine) -> None:
+    def _check(self, engine: Engine) -> None:
         node, state = self._node, engine.state
         now_ms = node.clock.now_ms()
         engine.write_changed_tick(now_ms)
@@ -53,7 +53,7 @@ class Ticks:
         if (unsynced or state.log.sealed) and not node.disk_full:
             node.log_commits.kick()
         if node.role.leading:
-            self._look_as_leader(engine, now_ms)
+            self._check_as_leader(engine, now_ms)
         else:
             # The log of a follower carries the leader's time; the follower's clock may differ.
             now_ms = state.leader_time_ms
@@ -61,7 +61,7 @@ class Ticks:
         for name, make in node.chores.storing(now_ms):
             node.spawn(name, make)
 
-    def _look_as_leader(self, engine: Engine, now_ms: int) -> None:
+    def _check_as_leader(self, engine: Engine, now_ms: int) -> None:
         node = self._node
         wake = engine.next_wake_ms()
         if wake is not None and wake <= now_ms:
