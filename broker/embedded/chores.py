@@ -97,7 +97,7 @@ class ChoreRunner:
         """Upkeep that is short enough to run inline."""
         node, engine = self._node, self._node.engine
         engine.write_changed_tick(now_ms)
-        node.space.look()
+        node.space.check()
         # Only the monitor of a served broker reads these. Taking them keeps the list short.
         engine.state.take_activities()
         if self._chores.retire_due(now_ms):

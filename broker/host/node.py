@@ -98,7 +98,7 @@ class Node:
         """Allocate the disk reserve of the present engine, before it accepts anything."""
         self.engine.upkeep.files_pinned = self.files_pinned
         self.engine.create_reserve()
-        self.space.look()
+        self.space.check()
 
     # ------------------------------------------------------------------ leading, in a cluster
 
@@ -388,7 +388,7 @@ class Node:
     async def turn_for_large(self) -> None:
         """Wait for room for a large send, and for its turn among small ones."""
         await self.admission.room(large=True)
-        await self.turns.large()
+        await self.turns.wait_for_turn()
         # Other sends may have taken the room meanwhile.
         await self.admission.room(large=True)
         self.role.check()

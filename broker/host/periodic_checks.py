@@ -57,7 +57,7 @@ class PeriodicChecks:
         else:
             # The log of a follower carries the leader's time; the follower's clock may differ.
             now_ms = state.leader_time_ms
-        node.space.look()
+        node.space.check()
         for name, make in node.chores.storing(now_ms):
             node.spawn(name, make)
 

@@ -29,11 +29,11 @@ class TurnShares:
         self._busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def single(self) -> None:
+    def note_single_send(self) -> None:
         """A single send has arrived."""
         self._expected_until = self._now() + BESIDE_SECONDS
 
-    async def large(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Wait for a turn. The caller must do its large send before it waits again."""
         if not self._waiting and self._now() > self._expected_until:
             return

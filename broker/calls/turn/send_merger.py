@@ -55,7 +55,7 @@ class SendMerger:
         alone = not self._under_way and self._came_last == 1
         apart = alone or part.size_bytes > PART_BYTES_MAX
         if isinstance(part, Single):
-            node.turns.single()
+            node.turns.note_single_send()
             alike: Hashable = part.merge
         else:
             alike = part.shape

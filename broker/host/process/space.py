@@ -13,7 +13,7 @@ from typing import Final
 from delaylog.broker.engine.engine import Engine
 from delaylog.storage.work import Work
 
-DISK_LOOK_SECONDS: Final = 0.5
+DISK_CHECK_SECONDS: Final = 0.5
 
 log = logging.getLogger("delaylog.node")
 
@@ -31,10 +31,10 @@ class Space:
         self._engine = engine
         self._disk_full = disk_full
         self._free_bytes = 1 << 62
-        self._free_looked = -DISK_LOOK_SECONDS
-        self._refilled = -DISK_LOOK_SECONDS
-        self._reserve_told = False
-        """Whether the loss of the reserve has been logged."""
+        self._free_checked_s = -DISK_CHECK_SECONDS
+        self._refilled_s = -DISK_CHECK_SECONDS
+        self._loss_logged = False
+        """Whether the reserve is not whole and this was logged."""
 
     def free_bytes(self) -> int:
         """Free space of the data folder, measured at most twice a second; 0 while the disk is full
@@ -44,8 +44,8 @@ class Space:
         if self._disk_full() or not engine.reserve.whole:
             return 0
         now = self._now()
-        if now - self._free_looked > DISK_LOOK_SECONDS:
-            self._free_looked = now
+        if now - self._free_checked_s > DISK_CHECK_SECONDS:
+            self._free_checked_s = now
             self._free_bytes = engine.fs.free_bytes(engine.folder)
             if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
                 # Delete files that are only a cache.
@@ -57,13 +57,13 @@ class Space:
         """Whether sends are refused for lack of space."""
         return self.free_bytes() < self._engine().limits.disk_reserve_bytes
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Log a change of the reserve, and have upkeep free the log early while space is short."""
         engine = self._engine()
         reserve = engine.reserve
         engine.upkeep.short_of_space = self.refusing_sends
-        if reserve.whole == self._reserve_told:
-            self._reserve_told = not reserve.whole
+        if reserve.whole == self._loss_logged:
+            self._loss_logged = not reserve.whole
             sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}
             if reserve.whole:
                 log.warning("the disk has space again and the reserve is allocated", extra=sizes)
@@ -75,10 +75,12 @@ class Space:
 
     def refill_due(self) -> bool:
         """Whether to try to allocate the reserve again."""
-        return not self._engine().reserve.whole and self._now() - self._refilled > DISK_LOOK_SECONDS
+        return (
+            not self._engine().reserve.whole and self._now() - self._refilled_s > DISK_CHECK_SECONDS
+        )
 
     def refill(self) -> Work:
         """Allocate the reserve again if there is room."""
-        self._refilled = self._now()
+        self._refilled_s = self._now()
         yield self._engine().refill_reserve
-        self._free_looked = -DISK_LOOK_SECONDS
+        self._free_checked_s = -DISK_CHECK_SECONDS

@@ -35,7 +35,7 @@ class Turns:
         return asyncio.create_task(self._send(name))
 
     async def _send(self, name: str) -> None:
-        await self.shares.large()
+        await self.shares.wait_for_turn()
         self.passed.append((name, self.now))
 
 
@@ -55,7 +55,7 @@ def test_alone_they_all_pass_at_once() -> None:
 def test_beside_single_sends_they_pass_one_by_one() -> None:
     async def test() -> None:
         turns = Turns()
-        turns.shares.single()
+        turns.shares.note_single_send()
         await asyncio.gather(*map(turns.send, "abcd"))
         assert [name for name, _ in turns.passed] == list("abcd")
         at = [turn for _, turn in turns.passed]
@@ -71,7 +71,7 @@ def test_they_go_on_when_no_single_send_is_expected_any_more(
 
     async def test() -> None:
         turns = Turns()
-        turns.shares.single()
+        turns.shares.note_single_send()
         await asyncio.gather(*map(turns.send, "abc"))
         assert len({turn for _, turn in turns.passed}) == 1
 
@@ -84,7 +84,7 @@ def test_who_gives_up_takes_no_turn_along(turns_later: int) -> None:
 
     async def test() -> None:
         turns = Turns()
-        turns.shares.single()
+        turns.shares.note_single_send()
         a, b, c = map(turns.send, "abc")
         for _ in range(turns_later):
             await asyncio.sleep(0)
