@@ -1,6 +1,6 @@
 -- The library `cjson` of Redis 7.0, with the same defaults and error texts.
 local host = ...
-local null, bad_argument, given, tick = host.null, host.bad_argument, host.given, host.tick
+local null, bad_argument, given, check_time = host.null, host.bad_argument, host.given, host.check_time
 local type, select, next, tostring, tonumber, error = type, select, next, tostring, tonumber, error
 local rawget = rawget
 local find, sub, byte, char, gsub, format = string.find, string.sub, string.byte, string.char,
@@ -33,7 +33,7 @@ local function new()
   end
 
   local function quoted(text)
-    if #text > 65536 then tick() end
+    if #text > 65536 then check_time() end
     if find(text, '[%c"\\/]') then text = gsub(text, '[%c"\\/]', escapes) end
     return '"' .. text .. '"'
   end

@@ -3,7 +3,7 @@
 -- C stack. So a pattern that could take long on its subject is matched by the same algorithm in Lua:
 -- about fifty times slower, but it can be stopped. All other patterns use the native matcher.
 local host = ...
-local strings, settle, tick = host.strings, host.settle, host.tick
+local strings, settle, check_time = host.strings, host.settle, host.check_time
 local pcall, error, type, select, tostring, unpack = pcall, error, type, select, tostring, unpack
 local find, match, gsub, gmatch = string.find, string.match, string.gsub, string.gmatch
 local sub, byte, char, lower = string.sub, string.byte, string.char, string.lower
@@ -283,7 +283,7 @@ local function slow_find(subject, pattern, init, want_match)
   return nil
 end
 
--- A plain search for long texts. It calls tick() at each candidate, so that it can be stopped.
+-- A plain search for long texts. It calls check_time() at each candidate, so that it can be stopped.
 local function slow_plain(subject, what, init)
   local size, n = #subject, #what
   local first = sub(what, 1, 1)
@@ -291,7 +291,7 @@ local function slow_plain(subject, what, init)
   while true do
     at = find(subject, first, at, true)
     if not at or at + n - 1 > size then return nil end
-    tick()
+    check_time()
     if sub(subject, at, at + n - 1) == what then return at, at + n - 1 end
     at = at + 1
   end
@@ -427,7 +427,7 @@ function strings.gsub(...)
   end
   -- A long replacement for many matches could exceed the memory limit inside one native call.
   if kind == "string" and s and #s * (#with + 1) > 1e7 then
-    tick()
+    check_time()
     if #s * (#with + 1) > 64 * host.memory_bytes then
       return settle("gsub", pcall(slow_gsub, s, p, with, limit == nil and #s + 1 or tonumber(limit)))
     end

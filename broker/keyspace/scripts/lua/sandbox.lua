@@ -18,19 +18,19 @@ local HOOK_COUNT = 1000
 local late = host.late
 local stopped = false
 
-local function tick()
+local function check_time()
   if stopped or late() then
     stopped = true
-    sethook(tick, "", 1) -- if the script catches this error, the next instruction raises it again
+    sethook(check_time, "", 1) -- if the script catches this error, the next instruction raises it again
     error("script stopped", 0)
   end
 end
-host.tick = tick
-sethook(tick, "", HOOK_COUNT)
+host.check_time = check_time
+sethook(check_time, "", HOOK_COUNT)
 
 function host.rearm()
   stopped = false
-  sethook(tick, "", HOOK_COUNT)
+  sethook(check_time, "", HOOK_COUNT)
 end
 
 -- Errors ----------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ local collect = collectgarbage
 function base.collectgarbage(what)
   if what == "count" then return collect("count") end
   if what == nil or what == "collect" or what == "step" then
-    tick()
+    check_time()
     collect("step", 100)
     return 0
   end
@@ -234,7 +234,7 @@ local function armed(...)
     bad_argument(1, "create", "Lua function expected", 3)
   end
   local thread = create(body)
-  sethook(thread, tick, "", stopped and 1 or HOOK_COUNT)
+  sethook(thread, check_time, "", stopped and 1 or HOOK_COUNT)
   return thread
 end
 local function relay(ok, ...)
@@ -270,7 +270,7 @@ function strings.rep(...)
   if type(text) == "string" and type(times) == "number" then
     if text == "" or times < 1 then return "" end
     if #text * times > 65536 then
-      tick()
+      check_time()
       if #text * times > host.memory_bytes then error("not enough memory", 0) end
     end
     return real_rep(text, times)
@@ -283,7 +283,7 @@ for _, name in next, { "upper", "lower", "reverse" } do
   strings[name] = function(...)
     local text = ...
     if type(text) ~= "string" then return settle(name, pcall(real, ...)) end
-    if #text > 65536 then tick() end
+    if #text > 65536 then check_time() end
     return real(text)
   end
 end
@@ -298,13 +298,13 @@ function tables.insert(...)
     t[#t + 1] = select(2, ...)
     return
   end
-  if type(t) == "table" and #t > 10000 then tick() end
+  if type(t) == "table" and #t > 10000 then check_time() end
   return settle("insert", pcall(insert, ...))
 end
 function tables.remove(...)
   local t = ...
   if guarded[t] then error(READ_ONLY, 0) end
-  if type(t) == "table" and select("#", ...) > 1 and #t > 10000 then tick() end
+  if type(t) == "table" and select("#", ...) > 1 and #t > 10000 then check_time() end
   return settle("remove", pcall(remove, ...))
 end
 function tables.sort(...)
@@ -322,7 +322,7 @@ function tables.concat(...)
   end
   local parts, n = {}, 0
   for from = first, last, SLICE do
-    tick()
+    check_time()
     local to = from + SLICE - 1
     n = n + 1
     parts[n] = settle("concat", pcall(concat, t, separator, from, to < last and to or last))
