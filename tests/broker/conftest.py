@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,6 +27,7 @@ import pytest
 from delaylog.client.free_ports import free_port
 from tests.broker.answer import Answer
 from tests.starts.warm import WarmProcess
+from tests.waiting import await_that
 
 BULK = "application/vnd.delaylog.batch"
 MSGPACK = "application/msgpack"
@@ -141,6 +141,11 @@ class Broker:
         """All log lines; each must be a JSON object."""
         return [json.loads(line) for line in self.log_path.read_text().splitlines()]
 
+    def end_well(self) -> None:
+        """It leaves with status 0 and has logged no error."""
+        assert self.stop() == 0
+        self.assert_clean_logs()
+
     def assert_clean_logs(self) -> None:
         """No error was logged, so no traceback either."""
         for line in self.logs():
@@ -210,11 +215,12 @@ class Broker:
 
     def await_metric(self, name: str, value: int) -> None:
         """Return once a metric has this value."""
-        until = time.monotonic() + TIMEOUT_S
         wanted = f"{name} {float(value)}".encode()
-        while wanted not in self.call("GET", "/metrics").body:
-            assert time.monotonic() < until, f"{name} never became {value}"
-            time.sleep(0.01)
+        await_that(
+            lambda: wanted in self.call("GET", "/metrics").body,
+            lambda: f"{name} never became {value}",
+            seconds=TIMEOUT_S,
+        )
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -251,12 +257,23 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: Callable[..., Broker]) -> Iterator[Broker]:
-    """The module's broker. It leaves cleanly and has logged no error."""
-    broker = start_broker()
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+def sound_broker(start_broker: Callable[..., Broker]) -> Iterator[Callable[..., Broker]]:
+    """Makes brokers that end well at the end of the module."""
+    made: list[Broker] = []
+
+    def start(*options: str, **how: Any) -> Broker:
+        made.append(start_broker(*options, **how))
+        return made[-1]
+
+    yield start
+    for broker in made:
+        broker.end_well()
+
+
+@pytest.fixture(scope="module")
+def broker(sound_broker: Callable[..., Broker]) -> Broker:
+    """The module's broker."""
+    return sound_broker()
 
 
 _numbers = itertools.count(1)

@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from tests.programs import run_program
+
 
 def strace() -> str:
     """Its path; installed if need be, and a clear failure where that cannot be."""
@@ -18,13 +20,7 @@ def strace() -> str:
     path = shutil.which("strace")
     if path is None:
         pytest.fail("there is no strace here and apt-get could not bring it: install strace")
-    tried = subprocess.run(
-        [path, "-f", "-o", "/dev/null", "true"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    tried = run_program(path, "-f", "-o", "/dev/null", "true", timeout=20)
     if tried.returncode:
         pytest.fail(
             f"strace may not trace here ({tried.stderr.strip()}): allow ptrace, as root or by "

@@ -17,6 +17,7 @@ import pytest
 
 from delaylog.client import free_ports as module
 from delaylog.client.free_ports import free_port, free_ports
+from tests.programs import run_program
 
 SYSTEM_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -96,7 +97,7 @@ else:
 
 
 def test_a_fork_is_given_none_of_its_parents() -> None:
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    done = run_program(sys.executable, "-c", FORK, check=True)
     assert "no 1 free ports" in done.stderr
 
 

@@ -19,6 +19,7 @@ from aiohttp import web
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.either import PLAIN_CLIENTS
+from tests.client.scenes import deaf_url, serving
 
 MESSAGE = {
     "id": "a",
@@ -72,18 +73,11 @@ def play(
     """Run a scene with a client of a server that follows the script."""
 
     async def run() -> Any:
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", script.handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        try:
-            async with AsyncPlainClient(f"http://{host}:{port}/", **options) as client:
-                return await scene(client)
-        finally:
-            await runner.cleanup()
+        async with (
+            serving(script.handle) as url,
+            AsyncPlainClient(f"{url}/", **options) as client,
+        ):
+            return await scene(client)
 
     return asyncio.run(run())
 
@@ -276,11 +270,7 @@ def test_an_answer_that_cannot_be_read_is_a_lost_answer(answer: bytes) -> None:
 
 
 async def test_no_listener_means_nothing_was_done() -> None:
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    async with AsyncPlainClient(f"http://127.0.0.1:{port}") as client:
+    async with AsyncPlainClient(await deaf_url()) as client:
         with pytest.raises(NotReached):
             await client.topics()
 
@@ -313,22 +303,18 @@ async def test_a_call_whose_connection_breaks_is_not_sent_again() -> None:
     assert [line.split()[0] for line in asked] == [b"GET", b"DELETE"]
 
 
-def test_a_call_that_takes_too_long_is_a_lost_answer() -> None:
-    class Slow(Script):
-        async def handle(self, request: web.Request) -> web.Response:
-            await asyncio.sleep(0.5)
-            return await super().handle(request)
+class Slow(Script):
+    async def handle(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(0.5)
+        return await super().handle(request)
 
+
+def test_a_call_that_takes_too_long_is_a_lost_answer() -> None:
     with pytest.raises(AnswerLost):
         play(Slow({}), lambda c: c.topics(), call_timeout_s=0.05)
 
 
 def test_closing_ends_waiting_calls() -> None:
-    class Slow(Script):
-        async def handle(self, request: web.Request) -> web.Response:
-            await asyncio.sleep(0.5)
-            return await super().handle(request)
-
     async def scene(client: AsyncPlainClient) -> None:
         call = asyncio.ensure_future(client.receive("t", wait_ms=400))
         await asyncio.sleep(0.05)

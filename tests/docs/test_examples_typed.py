@@ -5,13 +5,13 @@ Each example is a file, with what it goes on from before it.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from tests.docs.examples import PAGES, ROOT, stories
 from tests.docs.pages import Kind
+from tests.programs import run_program
 
 TYPES_OF_OTHERS: Final = ("--ignore-missing-imports", "--follow-untyped-imports")
 CACHE: Final = ROOT / ".mypy_cache" / "examples"
@@ -29,12 +29,7 @@ def test_examples_are_type_checked(tmp_path: Path) -> None:
                 program = "\n\n".join(part.text for part in example.program)
                 (tmp_path / name).write_text(program + "\n")
                 names.append(name)
-    checked = subprocess.run(
-        [sys.executable, "-P", "-m", "mypy", *OPTIONS, *names],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    checked = run_program(
+        sys.executable, "-P", "-m", "mypy", *OPTIONS, *names, cwd=tmp_path, timeout=300
     )
     assert checked.returncode == 0, checked.stdout

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.docs.recipes import Recipe, StaleRecipe, apply_edit, put_text, recipes_of
+from tests.programs import run_program
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "CONTRIBUTING.md").read_text()
@@ -24,14 +24,8 @@ LINKED: Final = ("broker", "client", "pyproject.toml", "replication", "storage",
 
 def run(*argv: str | Path, cwd: Path) -> str:
     paths = {"PYTHONPATH": str(cwd / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-P", *argv],
-        cwd=cwd,
-        env={**os.environ, **paths},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = run_program(
+        sys.executable, "-P", *argv, cwd=cwd, env={**os.environ, **paths}, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

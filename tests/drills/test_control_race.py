@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 PROGRAM = Path(__file__).with_name("control_race.py")
 
 
 def run(controls: int, seed: int, timeout_s: float) -> None:
     command = [sys.executable, str(PROGRAM), "--controls", str(controls), "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = run_program(*command, timeout=timeout_s)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -10,19 +10,20 @@ machines differ. Where a drill needs rights or a program, it fails and says whic
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.programs import run_program
+
 PROGRAM = Path(sys.executable).with_name("delaylog")
 
 
 def run(name: str, rounds: int, seed: int, timeout_s: float) -> Any:
     command = [PROGRAM, "drill", name, "--rounds", str(rounds), "--seed", str(seed), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = run_program(*command, timeout=timeout_s)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     result = json.loads(done.stdout)
     assert result["holds"]
@@ -54,25 +55,13 @@ def test_many_rounds(name: str, rounds: int) -> None:
 
 
 def test_wrong_words() -> None:
-    done = subprocess.run(
-        [PROGRAM, "drill", "kill-leader", "--rounds", "0"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program(PROGRAM, "drill", "kill-leader", "--rounds", "0")
     assert done.returncode == 2
     assert "--rounds" in done.stderr
 
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").touch()
-    done = subprocess.run(
-        [PROGRAM, "drill", "kill-leader", "--keep", tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program(PROGRAM, "drill", "kill-leader", "--keep", tmp_path)
     assert done.returncode == 2
     assert [each.name for each in tmp_path.iterdir()] == ["theirs"]

@@ -6,18 +6,19 @@ and folder, is what a failure shows. Where nothing can be mounted it fails and s
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 PROGRAM = Path(__file__).with_name("full_disk.py")
 
 
 def run(seed: int, *options: str) -> None:
     command = [sys.executable, str(PROGRAM), "--seed", str(seed), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    done = run_program(*command, timeout=150)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -6,18 +6,19 @@ own; its page, with seed and folder, is what a failure shows.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 PROGRAM = Path(__file__).with_name("kill_loop.py")
 
 
 def run(rounds: int, seed: int, timeout_s: float, *options: str) -> None:
     command = [sys.executable, str(PROGRAM), "--rounds", str(rounds), "--seed", str(seed), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = run_program(*command, timeout=timeout_s)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -8,11 +8,12 @@ can fail is the same drill with a client that is wrong on purpose.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 PROGRAM = Path(__file__).with_name("sdk_kills.py")
 COURSES = ("broker", "shards", "cluster")
@@ -25,14 +26,7 @@ def run(
     command = [sys.executable, str(PROGRAM), course, "--rounds", str(rounds)]
     command += ["--seed", str(seed), "--plant", plant]
     # A drill that fails keeps its folder, and it is one of this test's.
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        env={**os.environ, "TMPDIR": str(folder)},
-    )
+    done = run_program(*command, timeout=timeout_s, env={**os.environ, "TMPDIR": str(folder)})
     expected = (0,) if plant == "none" else (0, 1)
     assert done.returncode in expected, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -8,7 +8,6 @@ can fail; the judge of lives is shown lives that cannot be as well.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.drills.sdk_lives import Handled, judge_life
+from tests.programs import run_program
 
 PROGRAM = Path(__file__).with_name("sdk_worker_kills.py")
 
@@ -25,14 +25,7 @@ def run(folder: Path, kills: int, seed: int, timeout_s: float, plant: str = "non
     command = [sys.executable, str(PROGRAM), "--kills", str(kills), "--seed", str(seed)]
     command += ["--plant", plant]
     # A drill that fails keeps its folder, and it is one of this test's.
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        env={**os.environ, "TMPDIR": str(folder)},
-    )
+    done = run_program(*command, timeout=timeout_s, env={**os.environ, "TMPDIR": str(folder)})
     expected = 0 if plant == "none" else 1
     assert done.returncode == expected, f"{done.stdout}\n{done.stderr}"
     return done.stdout

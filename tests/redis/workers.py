@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tests.redis.servers import TIMEOUT_S, RedisServer
+from tests.waiting import await_that
 
 JOBS = Path(__file__).parent / "jobs"
 T = TypeVar("T")
@@ -22,11 +23,7 @@ T = TypeVar("T")
 
 def wait_for(probe: Callable[[], T], what: str = "it") -> T:
     """The first true answer of the probe; fails when none comes."""
-    until = time.monotonic() + TIMEOUT_S
-    while not (answer := probe()):
-        assert time.monotonic() < until, f"{what} never came"
-        time.sleep(0.02)
-    return answer
+    return await_that(probe, lambda: f"{what} never came", seconds=TIMEOUT_S)
 
 
 def now_ms() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 import pyspark_delaylog.jobs.main
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import backfill
+from tests.programs import run_program
 from tests.spark.frames import FIRST_DUE_MS, ids_of
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_jobs import run
@@ -166,15 +166,7 @@ def test_spark_submit_and_the_command_run_the_same_job(
     words = csv_words(folder, real)
     found = []
     for program in (SUBMIT, COMMAND):
-        done = subprocess.run(
-            [*program, "backfill", *words],
-            cwd=tmp_path,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run_program(*program, "backfill", *words, cwd=tmp_path, env=os.environ, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr[-5_000:]
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert [only(each) for each in found] == [(300, 0), (0, 300)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = 336_776
@@ -16,13 +17,13 @@ FLIGHTS = 336_776
 def test_a_year_of_flights_goes_through_and_is_audited(spark: SparkSession) -> None:
     """In a process and a session of its own; the fixture says where Java is."""
     assert spark.version
-    found = subprocess.run(
-        [sys.executable, ROOT / "bench" / "demo_spark" / "run.py", "--lead-s", "60"],
+    found = run_program(
+        sys.executable,
+        ROOT / "bench" / "demo_spark" / "run.py",
+        "--lead-s",
+        "60",
         env=os.environ,
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr[-5_000:]
     assert f"{FLIGHTS:,} of 2013" in found.stdout

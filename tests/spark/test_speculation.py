@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from delaylog.client.free_ports import free_port
+from tests.programs import run_program
 from tests.spark.frames import ids_of
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT, prepare_environment
 from tests.spark.speculating import LOAD, ROWS
+from tests.waiting import await_that
 
 START_S = 60
 DEPLOY = "org.apache.spark.deploy"
@@ -43,9 +44,7 @@ def test_the_slower_of_two_attempts_counts_for_nothing(real: RealBroker, tmp_pat
             log = stack.enter_context(daemon(tmp_path, host, "worker.Worker", words))
             wait_for(log, "Successfully registered with master")
         command = [sys.executable, "-m", "tests.spark.speculating", master, real.url, str(tmp_path)]
-        found = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-        )
+        found = run_program(*command, cwd=ROOT, timeout=240)
     assert found.returncode == 0, found.stdout + found.stderr[-5_000:]
     load = real.settled(LOAD)
     assert load["rows"] == ROWS
@@ -73,7 +72,4 @@ def daemon(folder: Path, name: str, kind: str, words: list[str]) -> Iterator[Pat
 
 
 def wait_for(log: Path, text: str) -> None:
-    end = time.monotonic() + START_S
-    while text not in log.read_text():
-        assert time.monotonic() < end, log.read_text()[-3_000:]
-        time.sleep(0.1)
+    await_that(lambda: text in log.read_text(), log.read_text, seconds=START_S, pause_s=0.1)

@@ -28,7 +28,9 @@ from delaylog.broker.cli import main
 from delaylog.broker.host.process.folder_lock import retention_suspended, suspended_retention
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM, as_text, run_warm
+from tests.waiting import await_that
 
 BUSY = """checkpoint_ms = 150
 tail_bytes_max = 20000
@@ -48,12 +50,9 @@ def delaylog(*words: object) -> subprocess.CompletedProcess[str]:
 
 def bounded(*words: object) -> subprocess.CompletedProcess[str]:
     """Run the command where the kernel refuses what passes a size, as it does on a full disk."""
-    return subprocess.run(
-        [PROGRAM, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_program(
+        PROGRAM,
+        *words,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
     )
 
@@ -178,10 +177,7 @@ def drain(broker: Any) -> list[str]:
 
 def await_checkpoint(folder: Path, number: int) -> None:
     """Until one with this number or a later one is there."""
-    until = time.monotonic() + 20
-    while max((int(path.name[11:]) for path in folder.glob(CHECKPOINTS)), default=0) < number:
-        assert time.monotonic() < until, f"no checkpoint {number}"
-        time.sleep(0.02)
+    await_that(lambda: any(int(path.name[11:]) >= number for path in folder.glob(CHECKPOINTS)))
 
 
 def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) -> None:
@@ -197,8 +193,7 @@ def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) ->
             taken.append((tmp_path / f"b{number}", began, time.time()))
             # Checkpoints are taken all the time, and each backup is of another state.
             await_checkpoint(broker.data_dir, 4 * (number + 1))
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    broker.end_well()
     for backup, began, ended in taken:
         assert damage(backup) == []
         folder = tmp_path / f"{backup.name}-r"
@@ -209,8 +204,7 @@ def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) ->
         other = start_broker(folder=folder)
         living = count_living(other)
         got = drain(other)
-        assert other.stop() == 0
-        other.assert_clean_logs()
+        other.end_well()
         assert len(got) == len(set(got)) == living
         must = {
             name
@@ -249,13 +243,8 @@ def test_killed_backups_leave_nothing_behind(large: Any, tmp_path: Path) -> None
         words = [PROGRAM, "backup", str(large.data_dir), str(dest)]
         process = subprocess.Popen(words, stderr=subprocess.PIPE)
         try:
-            until = time.monotonic() + 20
-            while not retention_suspended(str(large.data_dir)):
-                assert time.monotonic() < until
-                time.sleep(LOOK_S)
-            while not (partial / "hours").is_dir():
-                assert time.monotonic() < until
-                time.sleep(LOOK_S)
+            await_that(lambda: retention_suspended(str(large.data_dir)), pause_s=LOOK_S)
+            await_that((partial / "hours").is_dir, pause_s=LOOK_S)
             process.send_signal(number)
             process.communicate(timeout=20)
         finally:
@@ -297,10 +286,8 @@ def test_a_restore_that_was_killed(large: Any, tmp_path: Path) -> None:
     report("backup", large.data_dir, tmp_path / "b")
     folder = tmp_path / "r"
     with subprocess.Popen([PROGRAM, "restore", str(tmp_path / "b"), str(folder)]) as process:
-        until = time.monotonic() + 20
-        while not any(folder.glob("restoring/hours/*")) and not any(folder.glob("restoring/log/*")):
-            assert time.monotonic() < until
-            time.sleep(LOOK_S)
+        written = ("restoring/hours/*", "restoring/log/*")
+        await_that(lambda: any(any(folder.glob(each)) for each in written), pause_s=LOOK_S)
         process.kill()
     served = delaylog("serve", "--data-dir", folder, "--http", "127.0.0.1:0")
     assert served.returncode == 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.programs import run_program
 from tests.starts.warm import as_text, run_warm
 
 VERBS = {
@@ -50,15 +50,7 @@ name=$(complete -p delaylog | sed 's/.*-F *\\([^ ]*\\).*/\\1/')
 $name delaylog "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD-1]}}" 2>/dev/null
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    done = subprocess.run(
-        ["bash", "--norc"],
-        input=program,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        cwd=cwd,
-    )
+    done = run_program("bash", "--norc", input=program, timeout=30, cwd=cwd)
     assert done.stderr == ""
     return {line.strip() for line in done.stdout.splitlines() if line.strip()}
 
@@ -98,9 +90,7 @@ def test_scripts_hold_every_verb_and_parse(shell: str) -> None:
     assert all(verb in text for verb in VERBS)
     if shutil.which(shell) is None:
         return
-    done = subprocess.run(
-        [shell, "-n"], input=text, capture_output=True, text=True, timeout=30, check=False
-    )
+    done = run_program(shell, "-n", input=text, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -5,13 +5,13 @@ A process of its own loads each, as this one has loaded everything.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib import import_module
 
 import pytest
 
 from delaylog.broker.cli.main import MODULES, REMOTE
+from tests.programs import run_program
 
 CLIENT = "delaylog.client"
 NETWORK = ("aiohttp", "asyncio", "ssl")
@@ -30,9 +30,7 @@ ASKING = [f"delaylog.broker.cli.{module}" for module in sorted(set(REMOTE.values
 )
 def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...]) -> None:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True
-    )
+    done = run_program(sys.executable, "-P", "-c", program, check=True)
     loaded = done.stdout.split()
     assert set(modules) <= set(loaded)
     assert [name for name in needless if name in loaded] == []

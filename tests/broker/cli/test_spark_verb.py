@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from delaylog.broker.cli.main import main
+from tests.programs import run_program
 
 PROGRAM = Path(sys.executable).parent / "delaylog"
 
@@ -41,7 +41,5 @@ def test_the_command_imports_no_spark() -> None:
         "from delaylog.broker.host import serve; "
         "print([name for name in sys.modules if name.startswith(('pyspark', 'pyarrow', 'pandas'))])"
     )
-    found = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    found = run_program(sys.executable, "-P", "-c", code, check=True)
     assert found.stdout.strip() == "[]"

@@ -16,6 +16,7 @@ import pytest
 
 from delaylog.broker.host.exit_codes import ExitCode
 from delaylog.replication.errors import RaftosMissingError
+from tests.programs import run_program
 
 WITHOUT_RAFTOS = """
 import sys
@@ -45,13 +46,13 @@ def cluster_file(folder: Path, *nodes: int) -> Path:
 
 
 def run(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-c", program, *map(str, words)],
+    return run_program(
+        sys.executable,
+        "-P",
+        "-c",
+        program,
+        *words,
         env={**os.environ, "DELAYLOG_CLUSTER_SECRET": SECRET},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

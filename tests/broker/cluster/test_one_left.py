@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 
@@ -29,12 +29,8 @@ def test_a_members_folder_is_not_served_alone(start_three: Callable[..., ThreeNo
     assert set(three.stop()) == {0}
     folder = three.data_dir(1)
     before = {path.name for path in folder.iterdir()}
-    served = subprocess.run(
-        [PROGRAM, "serve", "--data-dir", str(folder), "--http", "127.0.0.1:0"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
+    served = run_program(
+        PROGRAM, "serve", "--data-dir", folder, "--http", "127.0.0.1:0", timeout=30
     )
     assert served.returncode == 2, served
     assert "--cluster FILE" in served.stderr

@@ -12,7 +12,6 @@ import os
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -20,6 +19,7 @@ from typing import IO, Any, Protocol
 from delaylog.client.free_ports import free_ports
 from tests.broker.answer import Answer
 from tests.starts.warm import WarmProcess
+from tests.waiting import await_that
 
 NODES = (1, 2, 3)
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
@@ -231,11 +231,7 @@ class ThreeNodes:
 
     def until(self, look: Callable[[], Any], text: str = "it never came") -> Any:
         """What `look` finds, once it finds something."""
-        end = time.monotonic() + self.wait_s
-        while not (found := look()):
-            assert time.monotonic() < end, f"{text}\n{self.tails()}"
-            time.sleep(0.02)
-        return found
+        return await_that(look, lambda: f"{text}\n{self.tails()}", seconds=self.wait_s)
 
     def caught_up(self) -> None:
         """Wait until every node has applied what the leader has."""

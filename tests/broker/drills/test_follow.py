@@ -10,6 +10,7 @@ from aiohttp import web
 
 from delaylog.broker.drills import follow
 from delaylog.broker.drills.follow import NotDone, Refused, Route, Unclear
+from tests.client.scenes import serving
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -25,27 +26,17 @@ def run(test: Callable[[Route, dict[int, Handler], dict[int, str]], Awaitable[No
 
     async def main() -> None:
         handlers: dict[int, Handler] = {}
-        runners, urls = [], {}
-        for node in (1, 2):
 
-            async def handle(request: web.BaseRequest, node: int = node) -> web.StreamResponse:
-                return await handlers[node](request)
+        async def one(request: web.Request) -> web.StreamResponse:
+            return await handlers[1](request)
 
-            runner = web.ServerRunner(web.Server(handle))
-            await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            runners.append(runner)
-            assert site._server is not None
-            port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-            urls[node] = f"http://127.0.0.1:{port}"
-        urls[3] = "http://127.0.0.1:1"
-        try:
+        async def two(request: web.Request) -> web.StreamResponse:
+            return await handlers[2](request)
+
+        async with serving(one) as first, serving(two) as second:
+            urls = {1: first, 2: second, 3: "http://127.0.0.1:1"}
             async with Route(urls) as route:
                 await test(route, handlers, urls)
-        finally:
-            for runner in runners:
-                await runner.cleanup()
 
     asyncio.run(main())
 

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ import delaylog
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
 from delaylog.client import Message, NotFound
 from delaylog.client.workers import Retry
+from tests.waiting import await_that
 
 SOURCE = str(Path(delaylog.__file__).parent.parent)
 
@@ -53,14 +52,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def await_that(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for something that other threads bring about."""
-    until = monotonic() + seconds
-    while not true():
-        assert monotonic() < until, "it does not come to be so"
-        sleep(0.002)
 
 
 @pytest.mark.parametrize("program", [PROGRAM, ASYNC_PROGRAM])

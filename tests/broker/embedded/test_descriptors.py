@@ -6,13 +6,13 @@ more hours than it could keep open, and counts what is there after each restart.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import delaylog
+from tests.programs import run_program
 
 SOURCE = str(Path(delaylog.__file__).parents[1])
 
@@ -37,7 +37,7 @@ def spread(name):
 def run_limited(tmp_path: Path, hours: int, script: str) -> None:
     """Run `script` behind the common beginning; its assertions are the test's."""
     command = [sys.executable, "-c", _BEGIN + script, SOURCE, str(tmp_path / "f"), str(hours)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = run_program(*command, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.programs import run_program
 
 PROGRAM = """
 import sys
@@ -20,5 +21,5 @@ print("aiohttp" in sys.modules)
 
 def test_no_http_library_is_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "data")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = run_program(*command)
     assert (ran.stdout, ran.stderr) == ("False\n", "")

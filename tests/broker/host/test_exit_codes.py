@@ -7,7 +7,6 @@ a program that plants the failure.
 from __future__ import annotations
 
 import errno
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from delaylog.storage.errors import (
     NoDescriptorError,
 )
 from delaylog.storage.files.file_system import raise_disk_error
+from tests.programs import run_program
 
 BROKEN = """#!{python}
 import sys
@@ -69,7 +69,7 @@ def test_a_bug_at_the_start_is_no_failed_disk(tmp_path: Path) -> None:
     program.write_text(broken.replace("if self.engine.state.by_number:", "if True:"))
     program.chmod(0o755)
     command = [str(program), "serve", "--data-dir", str(tmp_path / "data"), "--http", "127.0.0.1:0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run_program(*command)
     assert ended.returncode == ExitCode.BUG
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("delaylog: ")

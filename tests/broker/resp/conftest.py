@@ -71,8 +71,7 @@ def resp_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RespBroker
     broker.start()
     try:
         yield broker
-        assert broker.stop() == 0, broker.log_path.read_text()
-        broker.assert_clean_logs()
+        broker.end_well()
     finally:
         broker.kill()
 

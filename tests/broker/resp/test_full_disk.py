@@ -7,7 +7,6 @@ goes on, is durable through a kill, and writes are taken again once there is roo
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.waiting import await_that
 
 FILLING = str(Path(__file__).parents[1] / "filling_disk.py")
 LIMITS = "disk_reserve_bytes = 4194304"
@@ -40,10 +40,11 @@ class Filled:
 
     def until(self, holds: Callable[[RespClient], Any]) -> None:
         client = self.broker.connect()
-        end = time.monotonic() + PATIENCE_S
-        while not holds(client):
-            assert time.monotonic() < end, self.broker.log_path.read_text()[-4_000:]
-            time.sleep(0.05)
+        await_that(
+            lambda: holds(client),
+            lambda: self.broker.log_path.read_text()[-4_000:],
+            seconds=PATIENCE_S,
+        )
         client.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,7 +12,9 @@ import redis
 
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.programs import run_program
 from tests.redis_reference import reference_programs
+from tests.waiting import await_that
 
 AT_ONCE_S = 5
 
@@ -63,10 +64,7 @@ def test_kill_closes_a_client_that_does_not_read(client: RespClient, other: Resp
         other.send("GET", "large")
     time.sleep(0.2)
     assert client.call("CLIENT", "KILL", "ID", number) == 1
-    deadline = time.monotonic() + AT_ONCE_S
-    while client.call("CLIENT", "LIST", "ID", number):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_that(lambda: not client.call("CLIENT", "LIST", "ID", number), seconds=AT_ONCE_S)
 
 
 def test_one_is_answered_before_the_end(other: RespClient) -> None:
@@ -154,11 +152,11 @@ def test_a_client_of_sentinels_finds_the_leader(resp_broker: RespBroker) -> None
 
 
 def test_redis_cli_has_its_help(resp_broker: RespBroker) -> None:
-    told = subprocess.run(
-        [reference_programs() / "redis-cli", "-p", str(resp_broker.resp_port)],
+    told = run_program(
+        reference_programs() / "redis-cli",
+        "-p",
+        resp_broker.resp_port,
         input="help get\nping\n",
-        capture_output=True,
-        text=True,
         timeout=AT_ONCE_S,
         check=True,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import delaylog
+from tests.programs import run_program
 
 SOURCE = str(Path(delaylog.__file__).parents[1])
 
@@ -45,5 +45,5 @@ for year in range(1, YEARS + 1):
 @pytest.mark.parametrize("every", [97, pytest.param(5, marks=pytest.mark.drill)])
 def test_a_year_at_a_time(tmp_path: Path, every: int) -> None:
     command = [sys.executable, "-c", _SCRIPT, SOURCE, str(tmp_path / "f"), str(every)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1_200, check=False)
+    done = run_program(*command, timeout=1_200)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.metadata import entry_points
 from typing import Final
 
 import pytest
+
+from tests.programs import run_program
 
 pytest_plugins = ["pytester"]
 
@@ -160,10 +161,7 @@ def test_who_asks_for_nothing_pays_nothing(run) -> None:
         "-p",
         "no:hypothesispytest",
     ).assert_outcomes(passed=1)
-    loaded = subprocess.run(
-        [sys.executable, "-c", f"import sys, {PLUGIN}; print('numpy' in sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
+    loaded = run_program(
+        sys.executable, "-c", f"import sys, {PLUGIN}; print('numpy' in sys.modules)", check=True
     )
     assert loaded.stdout.strip() == "False"

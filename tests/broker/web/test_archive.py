@@ -19,8 +19,7 @@ def holding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker = Broker(folder, "--archive-hold", "on")
     broker.start()
     yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    broker.end_well()
     broker.kill()
 
 

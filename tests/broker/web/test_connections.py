@@ -12,19 +12,17 @@ import pytest
 
 from tests.broker.conftest import read_all
 from tests.starts.warm import PROGRAM
+from tests.waiting import await_that
 
 LATER = {"body": "x", "delay_ms": 3_600_000}
 FILES = 256
 
 
 @pytest.fixture(scope="module")
-def few_files(start_broker: Callable[..., Any]) -> Any:
+def few_files(sound_broker: Callable[..., Any]) -> Any:
     """A broker with few descriptors."""
     limit = ("prlimit", f"--nofile={FILES}:{FILES}", PROGRAM)
-    broker = start_broker("--resp", "127.0.0.1:0", program=limit)
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    return sound_broker("--resp", "127.0.0.1:0", program=limit)
 
 
 @contextmanager
@@ -48,9 +46,7 @@ def test_idle_connections_do_not_end_the_node(few_files: Any, topic: str) -> Non
             one.sendall(wire)
             assert one.recv(65_536).startswith(b"HTTP/1.1 200 ")
     one.close()
-    until = time.monotonic() + 20
-    while few_files.call("GET", "/healthz").status != 200:
-        assert time.monotonic() < until
+    await_that(lambda: few_files.call("GET", "/healthz").status == 200)
     assert few_files.counts(topic)["waiting"] == 21
 
 
@@ -66,8 +62,7 @@ def test_a_refused_client_is_told(start_broker: Callable[..., Any]) -> None:
         assert b'"code":"not_ready"' in answer
         sockets[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b'delaylog_problems_total{code="not_ready"} 1.0' in read_all(sockets[0])
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    broker.end_well()
 
 
 def test_unread_answers_do_not_gather(broker: Any, topic: str) -> None:

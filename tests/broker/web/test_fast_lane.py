@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -37,11 +37,8 @@ HEADS = {
 
 
 @pytest.fixture(scope="module")
-def served(start_broker: Callable[..., Any]) -> Iterator[Any]:
-    broker = start_broker(limits="wait_ms_max = 5000")
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+def served(sound_broker: Callable[..., Any]) -> Any:
+    return sound_broker(limits="wait_ms_max = 5000")
 
 
 def fast(broker: Any) -> int:

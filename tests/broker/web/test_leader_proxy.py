@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.web.leader_proxy import CARRIED, LeaderProxy
+from tests.client.scenes import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,22 +36,16 @@ def carry(
         return body
 
     async def run() -> web.Response:
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handler)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
         proxy = LeaderProxy()
         request = SimpleNamespace(method=method, raw_path=path, headers=CIMultiDict(headers or {}))
         ctx: Any = SimpleNamespace(request=request, body=wire)
-        try:
-            for _ in range(times):
-                answer = await proxy.carry(ctx, f"http://{host}:{port}")
-            return answer
-        finally:
-            await proxy.stop()
-            await runner.cleanup()
+        async with serving(handler) as url:
+            try:
+                for _ in range(times):
+                    answer = await proxy.carry(ctx, url)
+                return answer
+            finally:
+                await proxy.stop()
 
     return asyncio.run(run())
 

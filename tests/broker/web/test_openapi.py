@@ -88,11 +88,8 @@ def as_text(raw: bytes) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(start_broker: Callable[..., Any]) -> Any:
-    broker = start_broker(limits="wait_ms_max = 20")
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+def served(sound_broker: Callable[..., Any]) -> Any:
+    return sound_broker(limits="wait_ms_max = 20")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import await_that
+
 BULK = "application/vnd.delaylog.batch"
 WAIT = {"wait_ms": 20_000}
 EMPTY = {"waiting": 0, "ready": 0, "leased": 0, "acked": 0, "expired": 0, "dead": 0, "deleted": 0}
@@ -194,10 +196,7 @@ def test_vanished_with_the_message(broker: Any, topic: str) -> None:
 
 def await_ready(broker: Any, topic: str, count: int) -> None:
     """Return once so many messages may be handed out."""
-    until = time.monotonic() + 20
-    while broker.counts(topic)["ready"] < count:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    await_that(lambda: broker.counts(topic)["ready"] >= count)
 
 
 def test_a_key_that_is_freed_wakes_who_chose_its_next_message(broker: Any, topic: str) -> None:
@@ -253,12 +252,9 @@ def test_room_for_more_leases_wakes(crowded: Any, topic: str, how: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def crowded(start_broker: Any) -> Any:
+def crowded(sound_broker: Any) -> Any:
     """A broker that lets one message of a group be under lease."""
-    made = start_broker(limits="leased_max = 1")
-    yield made
-    assert made.stop() == 0
-    made.assert_clean_logs()
+    return sound_broker(limits="leased_max = 1")
 
 
 def test_peek_gives_no_receipts(broker: Any, topic: str, path: str) -> None:

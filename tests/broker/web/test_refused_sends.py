@@ -12,12 +12,9 @@ COLUMNS = {"v": 1, "n": 1, "delay_ms": 3_600_000, "body_size": 1, "bodies": b"x"
 
 
 @pytest.fixture(scope="module")
-def full(start_broker: Any) -> Any:
+def full(sound_broker: Any) -> Any:
     """A broker whose disk is too small for the reserve that it wants."""
-    broker = start_broker("--resp", "127.0.0.1:0", limits=f"disk_reserve_bytes = {2**53}")
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    return sound_broker("--resp", "127.0.0.1:0", limits=f"disk_reserve_bytes = {2**53}")
 
 
 def _redis(broker: Any, *words: str) -> bytes:

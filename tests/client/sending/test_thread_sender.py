@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from delaylog.client.sending.thread_sender import ThreadSender
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
+from tests.programs import run_program
 
 WAIT_S = 20.0
 
@@ -248,9 +248,7 @@ for _ in range(100):
 
 
 def test_what_is_queued_when_the_interpreter_exits_is_sent_first() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", EXITING], capture_output=True, text=True, timeout=60, check=True
-    )
+    ended = run_program(sys.executable, "-c", EXITING, check=True)
     assert sum(map(int, ended.stdout.split())) == 100
     assert ended.stderr == ""
 
@@ -287,9 +285,7 @@ for posts in ((away, away), (there,), (away,)):
 
 def test_what_cannot_be_sent_when_the_interpreter_exits_is_counted() -> None:
     """Each client's once, after a wait that all of them share; what can be sent is."""
-    ended = subprocess.run(
-        [sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=30, check=True
-    )
+    ended = run_program(sys.executable, "-c", LEAVING, timeout=30, check=True)
     assert ended.stdout == "sent t\n"
     told = [line for line in ended.stderr.splitlines() if line.startswith("at exit: ")]
     why = "were not sent; the first: the program ended before the message was sent"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from aiohttp import web
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.either import PLAIN_CLIENTS
+from tests.client.scenes import serving
 
 NOT_READY = {"code": "not_ready", "detail": "no leader"}
 SENT = {"id": "~1", "deliver_at_ms": 7, "result": "created"}
@@ -37,20 +38,13 @@ class Node:
         self.script: list[Any] = []
         self.cluster: Any = None
         self.seen: list[tuple[str, str | None]] = []
-        self.runner: web.AppRunner | None = None
+        self.served = AsyncExitStack()
 
     async def start(self) -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", self.handle)
-        self.runner = web.AppRunner(app)
-        await self.runner.setup()
-        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
-        self.url = "http://{}:{}".format(*self.runner.addresses[0][:2])
+        self.url = await self.served.enter_async_context(serving(self.handle))
 
     async def stop(self) -> None:
-        if self.runner is not None:
-            await self.runner.cleanup()
-            self.runner = None
+        await self.served.aclose()
 
     async def handle(self, request: web.Request) -> web.Response:
         self.seen.append((request.raw_path, request.headers.get("Authorization")))

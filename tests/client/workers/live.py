@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal, Self
 from delaylog.client import AsyncClient, Client, PlainClient
 from delaylog.client.hooks import Hooks
 from tests.broker.conftest import Broker
+from tests.waiting import await_that
 
 Kind = Literal["tasks", "threads"]
 KINDS: Final[tuple[Kind, ...]] = ("tasks", "threads")
@@ -68,14 +68,6 @@ def live_broker(folder: Path, name: str = "data") -> Iterator[Live]:
             yield live
     finally:
         broker.kill()
-
-
-def await_that(condition: Callable[[], bool], shown: Callable[[], object] | None = None) -> None:
-    """Until it is so; what is `shown` goes into the failure."""
-    until = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < until, f"not so within {WAIT_S} s: {shown() if shown else ''}"
-        time.sleep(0.01)
 
 
 class Works:

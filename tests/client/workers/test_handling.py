@@ -16,7 +16,8 @@ from delaylog.client import Client, Message
 from delaylog.client.calls import messages
 from delaylog.client.hooks import Hooks
 from delaylog.client.workers import Backoff, Retry, settling
-from tests.client.workers.live import Kind, Live, Works, await_that, live_broker
+from tests.client.workers.live import Kind, Live, Works, live_broker
+from tests.waiting import await_that
 
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody")
 

@@ -16,7 +16,8 @@ from delaylog.client import Message
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers import Retry
 from tests.client.rows import received
-from tests.client.workers.live import Kind, Live, Works, await_that
+from tests.client.workers.live import Kind, Live, Works
+from tests.waiting import await_that
 
 
 class PrometheusHooks(Hooks):

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from delaylog.client import ApiError, AsyncClient, Client, Forbidden, NotFound, Unauthorized
-from tests.client.workers.live import Kind, Live, Works, await_that
+from tests.client.workers.live import Kind, Live, Works
+from tests.waiting import await_that
 
 
 def run(kind: Kind, url: str, group: str | None, **options: Any) -> None:

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from delaylog.client.workers.signals import Signals
+from tests.programs import run_program
 
 
 def ends(program: str) -> subprocess.CompletedProcess[str]:
@@ -23,9 +24,7 @@ def ends(program: str) -> subprocess.CompletedProcess[str]:
             os.kill(os.getpid(), number)
     """
     text = textwrap.dedent(head) + textwrap.dedent(program)
-    return subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
-    )
+    return run_program(sys.executable, "-c", text)
 
 
 def test_a_signal_that_comes_while_the_main_thread_holds_what_is_needed_to_end() -> None:

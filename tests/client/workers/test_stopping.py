@@ -10,7 +10,8 @@ import pytest
 
 from delaylog.client import Message
 from delaylog.client.workers import Backoff
-from tests.client.workers.live import Kind, Live, Works, await_that
+from tests.client.workers.live import Kind, Live, Works
+from tests.waiting import await_that
 
 
 def test_a_handler_that_cancels_its_own_task_leaves_the_worker_whole(live: Live) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 
 from tests.redis.servers import TIMEOUT_S, RedisServer
+from tests.waiting import await_that
 
 
 def next_message(pubsub: redis.client.PubSub) -> dict[str, Any]:
@@ -85,12 +86,8 @@ def test_a_listening_thread_with_a_handler(client: redis.Redis) -> None:
     with client.pubsub() as pubsub:
         pubsub.subscribe(jobs=lambda message: got.append(message["data"]))
         thread = pubsub.run_in_thread(sleep_time=0.01, daemon=True)
-        until = time.monotonic() + TIMEOUT_S
-        while client.publish("jobs", "probe") == 0:
-            assert time.monotonic() < until
-        while not got:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        await_that(lambda: client.publish("jobs", "probe"), seconds=TIMEOUT_S)
+        await_that(lambda: got, seconds=TIMEOUT_S)
         thread.stop()
         thread.join(TIMEOUT_S)
     assert set(got) == {"probe"}

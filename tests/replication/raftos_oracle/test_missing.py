@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from delaylog.replication.errors import RAFTOS, ClusterError, RaftosMissingError
+from tests.programs import run_program
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +35,7 @@ except RaftosMissingError as error:
 )
 def test_what_is_missing_is_named_with_the_command(module: str, first: str) -> None:
     code = [sys.executable, "-W", "error", "-c", WITHOUT.format(module=module)]
-    done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program(*code)
     assert done.stderr == ""
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     assert done.stdout == (

@@ -22,6 +22,7 @@ from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_stream_sink import committed_batches
+from tests.waiting import await_that
 
 WAIT_S = 120
 
@@ -81,9 +82,4 @@ def driver(endpoint: str, source: str, folder: Path) -> Iterator[subprocess.Pope
 
 
 def wait_until(look: Callable[[], bool], folder: Path) -> None:
-    pause = threading.Event()
-    for _ in range(WAIT_S * 20):
-        if look():
-            return
-        pause.wait(0.05)
-    raise AssertionError((folder / "driver.log").read_text())
+    await_that(look, (folder / "driver.log").read_text, seconds=WAIT_S, pause_s=0.05)

@@ -24,6 +24,7 @@ from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_consuming_stream import consume
 from tests.spark.test_stream_sink import committed_batches, run
+from tests.waiting import await_that
 
 READY = 1_000
 """Messages of a claim: as many as `consume` takes at once."""
@@ -32,12 +33,7 @@ WAIT_S = 60
 
 
 def until(look: Callable[[], bool], what: str) -> None:
-    pause = threading.Event()
-    for _ in range(WAIT_S * 20):
-        if look():
-            return
-        pause.wait(0.05)
-    raise AssertionError(f"it never came: {what}")
+    await_that(look, lambda: f"it never came: {what}", seconds=WAIT_S, pause_s=0.05)
 
 
 class Withheld:

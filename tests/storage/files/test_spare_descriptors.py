@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program
 
 pytestmark = pytest.mark.processes
 
@@ -48,7 +49,7 @@ except NoDescriptorError:
 def starved(folder: Path, call: str, spares: int) -> str:
     (folder / "tree" / "inner").mkdir(parents=True)
     command = [sys.executable, "-c", STARVED, str(folder), call, str(spares)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return run_program(*command, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +40,7 @@ from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullEr
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.messages.batch import decode_send, encode_send
+from tests.waiting import until
 
 GIVER, RECEIVER = 1, 2
 EPOCH = 0x10001
@@ -189,13 +188,6 @@ class Pair(AbstractAsyncContextManager["Pair"]):
         if not self.copied:
             assert not (self.target / INCOMING).exists() or self.fatal
         assert not retention_suspended(str(self.source))
-
-
-async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from delaylog.broker.cluster.members.joining import Heard, Joining, is_new
 from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.replication.meta import Meta
 from tests.broker.cluster.three_nodes import ThreeNodes
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 
@@ -143,13 +144,7 @@ def test_a_single_brokers_folder_does_not_join(tmp_path: Path) -> None:
         assert alone.stdout.readline().startswith("ready")
         alone.terminate()
     shutil.copytree(folder, tmp_path / "before")
-    joined = subprocess.run(
-        [PROGRAM, "serve", *words, "--cluster", str(three.config), "--node", "1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    joined = run_program(PROGRAM, "serve", *words, "--cluster", three.config, "--node", "1")
     assert joined.returncode == 2, joined
     assert "a broker without a cluster" in joined.stderr
     for path in (tmp_path / "before" / "log").iterdir():

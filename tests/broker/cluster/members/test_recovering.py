@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker.cluster.growing import Growing
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 
@@ -22,9 +22,7 @@ def nodes(tmp_path: Path) -> Iterator[Growing]:
 
 def run(*words: object, status: int = 0) -> str:
     """A command; what it said."""
-    done = subprocess.run(
-        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(PROGRAM, *words, timeout=120)
     assert done.returncode == status, done
     return done.stdout + done.stderr
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import fields
 from types import TracebackType
@@ -30,6 +29,7 @@ from delaylog.broker.host.machine import REAL
 from delaylog.client.free_ports import free_ports
 from delaylog.replication.messages import Ack, FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
+from tests.waiting import until
 
 CLUSTER = b"0123456789abcdef"
 KEY = bytes(range(32))
@@ -39,14 +39,6 @@ WAIT_S = 20.0
 
 def ack(number: int) -> Ack:
     return Ack(1, number, number, True)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Return once it holds."""
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        await asyncio.sleep(0.002)
 
 
 class Node:

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from delaylog.broker.cluster.peers import Refused
-from tests.broker.cluster.peers.rig import Rig, ack, until
+from tests.broker.cluster.peers.rig import Rig, ack
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[4]
 

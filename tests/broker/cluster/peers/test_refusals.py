@@ -25,7 +25,8 @@ from delaylog.replication.messages import Append, Hello
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
 from delaylog.storage.messages.batch import Block
-from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack, until
+from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack
+from tests.waiting import until
 
 QUICK = PeerLimits(stranger_ms=200)
 

@@ -16,7 +16,8 @@ from delaylog.broker.cluster.peers import PeerLimits, PeerTls, Refused
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.messages import Append
 from delaylog.replication.watermark import EpochTick
-from tests.broker.cluster.peers.rig import Rig, ack, until
+from tests.broker.cluster.peers.rig import Rig, ack
+from tests.waiting import until
 
 Certificates = Callable[[str, str], PeerTls]
 KEY_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

@@ -17,7 +17,8 @@ from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Append, Fetched, Hello, Message
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
-from tests.broker.cluster.peers.rig import CLUSTER, AnyFolder, Rig, ack, until
+from tests.broker.cluster.peers.rig import CLUSTER, AnyFolder, Rig, ack
+from tests.waiting import until
 
 FOLDER = 20 + sum(map(len, encode(AnyFolder().identity(1))))
 """The record of a folder's identity."""

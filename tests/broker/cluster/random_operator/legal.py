@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 
 from tests.broker.cluster.random_operator.field import Field
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 Action = Callable[[Field], str | None]
@@ -239,9 +239,7 @@ def restore(field: Field) -> str | None:
 
 
 def _run(*words: object) -> None:
-    done = subprocess.run(
-        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(PROGRAM, *words, timeout=120)
     assert done.returncode == 0, done
 
 

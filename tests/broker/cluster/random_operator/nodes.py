@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any
 from delaylog.client.free_ports import free_ports
 from tests.broker.cluster.growing import Growing
 from tests.broker.cluster.three_nodes import NODES
+from tests.programs import run_program
+from tests.waiting import await_that
 
 PROGRAM = Path(__file__).with_name("faulty_node.py")
 LIMITS = "[limits]\nreserve_file_bytes = 16777216\n"
@@ -110,22 +111,25 @@ class Nodes(Growing):
         folder = folder or self.data_dir(node)
         http = f"127.0.0.1:{free_ports(1)[0]}"
         command = ["--data-dir", str(folder), "--http", http, *words]
-        done = subprocess.run(
-            [sys.executable, "-P", str(self._program), os.devnull + ".none", "serve", *command],
-            capture_output=True,
-            text=True,
+        done = run_program(
+            sys.executable,
+            "-P",
+            self._program,
+            os.devnull + ".none",
+            "serve",
+            *command,
             timeout=END_S,
-            check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
     def says(self, node: int, text: str, since: int) -> None:
         """Wait until a node has said it, behind that place of its log."""
-        end = time.monotonic() + LINE_S
         path = self.log_path(node)
-        while text not in path.read_bytes()[since:].decode(errors="replace"):
-            assert time.monotonic() < end, f"node {node} never said {text!r}\n{self.tails()}"
-            time.sleep(0.05)
+        await_that(
+            lambda: text in path.read_bytes()[since:].decode(errors="replace"),
+            lambda: f"node {node} never said {text!r}\n{self.tails()}",
+            seconds=LINE_S,
+        )
 
     def said(self, node: int) -> int:
         """How much a node has said so far."""

@@ -7,7 +7,6 @@ need be.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from tests.broker.cluster.random_operator.legal import LEGAL
 from tests.broker.cluster.random_operator.load import LEASE_MS, Load
 from tests.broker.cluster.random_operator.mistakes import MISTAKES
 from tests.broker.cluster.random_operator.nodes import Nodes
+from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 ACTIONS = LEGAL | MISTAKES
@@ -138,13 +138,7 @@ class OperatorRun:
 
     def _verify(self, node: int) -> list[str]:
         folder = self._nodes.data_dir(node)
-        done = subprocess.run(
-            [PROGRAM, "verify", str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run_program(PROGRAM, "verify", folder, timeout=120)
         said = f"{done.stdout}\n{done.stderr}"
         return [] if done.returncode == 0 else [f"the folder of node {node}: {said}"]
 

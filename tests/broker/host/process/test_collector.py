@@ -5,8 +5,9 @@ A process of its own, as freezing cannot be taken back for some objects only.
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 PROGRAM = """
 import gc
@@ -39,12 +40,7 @@ print(watch.frozen > 0, looked_at > 250_000, Node.gone)
 
 
 def run(limit: float) -> str:
-    told = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(limit=limit)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    told = run_program(sys.executable, "-c", PROGRAM.format(limit=limit), check=True)
     return told.stdout.strip()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.programs import run_program
 
 # A heap with holes: every second block is freed, so that nothing can go back from its end.
 PROGRAM = """
@@ -24,7 +25,5 @@ print(full - process_memory.anonymous_bytes())
 
 
 def test_freed_blocks_go_back_although_others_lie_behind_them() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_program(sys.executable, "-c", PROGRAM, check=True)
     assert int(done.stdout) > 80_000_000

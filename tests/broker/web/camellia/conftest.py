@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+
+from tests.waiting import await_that
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -87,19 +89,14 @@ class Camellia:
 
     def await_status(self, topic: str, msg_id: str, status: int) -> None:
         """Return once the message shows this state."""
-        until = time.monotonic() + 10
-        while (shown := self.status(topic, msg_id)) != status:
-            assert time.monotonic() < until, shown
-            time.sleep(0.005)
+        shown = partial(self.status, topic, msg_id)
+        await_that(lambda: shown() == status, shown)
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: Callable[..., Any]) -> Iterator[Any]:
+def broker(sound_broker: Callable[..., Any]) -> Any:
     """The module's broker. It leaves cleanly and has logged no error."""
-    broker = start_broker("--camellia-monitor-seconds", "1")
-    yield broker
-    assert broker.stop() == 0
-    broker.assert_clean_logs()
+    return sound_broker("--camellia-monitor-seconds", "1")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from delaylog.broker.web.camellia.health import IDLE_SECONDS, Health
+from tests.waiting import await_that
 
 
 def test_ended_messages_are_hidden_after_their_time(camellia: Any, broker: Any, topic: str) -> None:
@@ -84,10 +85,7 @@ def test_states_are_the_same_after_a_kill(
     assert before["released"] is None
     assert before["forced"]["status"] == 4
     assert (info["waitingQueueSize"], info["readyQueueSize"], info["ackQueueSize"]) == (1, 1, 1)
-    until = time.monotonic() + 10
-    while there.info(topic) != info:
-        assert time.monotonic() < until, "what was ready is not ready again"
-        time.sleep(0.01)
+    await_that(lambda: there.info(topic) == info, lambda: "what was ready is not ready again")
     assert broker.stop() == 0
 
 

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.client.workers.live import Kind, Live, await_that
+from tests.client.workers.live import Kind, Live
+from tests.waiting import await_that
 
 PROGRAM: Final = Path(__file__).with_name("worker_program.py")
 LEASE_MS: Final = 1_500
