@@ -1,7 +1,7 @@
-"""What a recipe asks of a Redis endpoint, and how an endpoint fails.
+"""What a recipe asks of a Redis endpoint, and how the endpoint refuses.
 
 The one rule: a recipe needs two calls only, one command and many commands in one trip, so a test
-can record, break or watch what goes over a connection.
+can record what goes over a connection.
 """
 
 from __future__ import annotations
@@ -20,12 +20,6 @@ Command = Sequence[Argument]
 Reply = Any
 """What came back, in the shape of RESP2 or RESP3; `replies` reads either."""
 
-LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
-
-
-class EndpointUnreachable(Exception):
-    """The connection broke or was never made; the command may or may not have been carried out."""
-
 
 class CommandRefused(Exception):
     """The endpoint answered with an error; `code` is its first word, such as NOSCRIPT."""
@@ -39,7 +33,7 @@ class Connection(Protocol):
     """A way to an endpoint. It may be shared by threads if the thing behind it may."""
 
     def execute(self, *args: Argument) -> Reply:
-        """Carry out one command. Raise `CommandRefused` or `EndpointUnreachable`."""
+        """Carry out one command, or raise `CommandRefused`."""
         ...
 
     def pipeline(self, commands: Sequence[Command]) -> list[Reply]:
@@ -59,25 +53,16 @@ class RedisPyConnection:
     def execute(self, *args: Argument) -> Reply:
         try:
             return self._client.execute_command(*args)
-        except LOST as error:
-            raise EndpointUnreachable(str(error)) from error
-        except exceptions.RedisError as error:
+        except exceptions.ResponseError as error:
             raise _refusal(error) from error
 
     def pipeline(self, commands: Sequence[Command]) -> list[Reply]:
-        try:
-            with self._client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                replies: list[Reply] = list(pipe.execute(raise_on_error=False))
-        except LOST as error:
-            raise EndpointUnreachable(str(error)) from error
-        except exceptions.RedisError as error:
-            raise _refusal(error) from error
+        with self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            replies: list[Reply] = list(pipe.execute(raise_on_error=False))
         for reply in replies:
-            if isinstance(reply, LOST):
-                raise EndpointUnreachable(str(reply)) from reply
-            if isinstance(reply, exceptions.RedisError):
+            if isinstance(reply, exceptions.ResponseError):
                 raise _refusal(reply) from reply
         return replies
 

@@ -180,6 +180,9 @@ def run_camellia(recorder: Recorder, random: Random, steps: int) -> None:
     clock = HandClock()
     queues = [CamelliaQueue(recorder, topic, namespace="ns", clock=clock) for topic in "tu"]
     scheduler = CamelliaScheduler(recorder, namespace="ns", clock=clock)
+    # More than two pages of a scan and of a pull.
+    for _ in range(220):
+        queues[0].send("body", delay_ms=random.choice([0, 1_000]))
 
     def some_id() -> str:
         return f"m{random.randrange(15)}"
@@ -196,7 +199,7 @@ def run_camellia(recorder: Recorder, random: Random, steps: int) -> None:
     calls: list[Callable[[CamelliaQueue], object]] = [
         *[send] * 3,
         lambda queue: queue.pull(random.randrange(5), ack_timeout_ms=random.choice([-1, 200])),
-        lambda queue: queue.pull(3),
+        lambda queue: queue.pull(random.choice([3, 3, 3, 250])),
         lambda queue: queue.ack(some_id()),
         *[lambda queue: queue.nack(some_id())] * 3,
         lambda queue: queue.get(some_id()),

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import redis
-
-from tests.redis.recipes.connection import Argument, Command, Connection, EndpointUnreachable
 
 NOW_MS = 1_658_492_212_132
 
@@ -29,14 +24,6 @@ class Endpoint:
         )
 
 
-@contextmanager
-def deaf_port() -> Iterator[int]:
-    """A port that nobody listens on, nor can until the end of the block."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield int(taken.getsockname()[1])
-
-
 class HandClock:
     """A clock that stands until it is moved; sleeping moves it, too."""
 
@@ -50,31 +37,6 @@ class HandClock:
     def sleep(self, duration_ms: float) -> None:
         self.slept_ms.append(duration_ms)
         self.now_ms += int(duration_ms)
-
-
-class FaultyConnection:
-    """Breaks the next so many calls, before or after they are carried out."""
-
-    def __init__(self, inner: Connection) -> None:
-        self.inner = inner
-        self.breaks = 0
-        self.carried_out = False
-        self.calls = 0
-
-    def execute(self, *args: Argument) -> Any:
-        return self._call(lambda: self.inner.execute(*args))
-
-    def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        return self._call(lambda: self.inner.pipeline(commands))
-
-    def _call(self, call: Any) -> Any:
-        self.calls += 1
-        if self.breaks == 0:
-            return call()
-        self.breaks -= 1
-        if self.carried_out:
-            call()
-        raise EndpointUnreachable("broken by the test")
 
 
 def contents(client: redis.Redis) -> dict[str, tuple[str, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delaylog.client.queues.rmq.identity import check_slots, id_of, key_of, slot_in, slot_of
-from delaylog.client.queues.rmq.messages import PriorityMessage
+from delaylog.client.queues.rmq.messages import PriorityMessage, RangeMergeMessage
 
 bodies = st.text(st.characters(codec="utf-8"), max_size=300)
 slots = st.integers(0, (1 << 14) - 1)
@@ -64,3 +64,10 @@ def test_slots_are_a_power_of_two(wrong: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
         check_slots(wrong)
     assert check_slots(1 << 14) == 1 << 14
+
+
+def test_a_time_range_is_above_0_and_a_priority_above_the_retries() -> None:
+    with pytest.raises(ValueError, match="more than 0"):
+        RangeMergeMessage("b", 0)
+    with pytest.raises(ValueError, match="more than 16"):
+        PriorityMessage("b", 16)

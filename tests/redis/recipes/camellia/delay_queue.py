@@ -15,7 +15,7 @@ from tests.redis.recipes.camellia import scripts
 from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys
 from tests.redis.recipes.camellia.message import DelayMessage, Status, check_life
 from tests.redis.recipes.camellia.store import MessageStore, ReadyEvents
-from tests.redis.recipes.camellia.topic_info import TopicInfo, read_topic_info
+from tests.redis.recipes.camellia.topic_info import read_topic_info
 from tests.redis.recipes.clock import Clock, wall_clock_ms
 from tests.redis.recipes.connection import Command, Connection
 from tests.redis.recipes.replies import text_or_none
@@ -151,15 +151,9 @@ class CamelliaQueue:
             self._store.save([checked], now_ms)
         return lived
 
-    def topic_info(self) -> TopicInfo:
-        """Counts of the queues; zeros for a topic that nobody used."""
-        return read_topic_info(self._calls, self._keys, self._clock())
-
-    def flush_events(self) -> None:
-        """Publish ready events that were held back to be gathered. The scans of a scheduler tell
-        its own; a producer that falls silent may call this once more.
-        """
-        self._events.flush(self._clock())
+    def topic_info(self) -> None:
+        """Ask for the counts of the queues."""
+        read_topic_info(self._calls, self._keys, self._clock())
 
     def _new_message(
         self,

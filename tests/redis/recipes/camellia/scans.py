@@ -7,8 +7,6 @@ always comes to an end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tests.redis.recipes.calls import Calls
 from tests.redis.recipes.camellia import scripts
 from tests.redis.recipes.camellia.keys import CamelliaSettings, TopicKeys
@@ -16,16 +14,6 @@ from tests.redis.recipes.camellia.lock import Lock
 from tests.redis.recipes.camellia.message import DelayMessage
 from tests.redis.recipes.camellia.store import MessageStore
 from tests.redis.recipes.replies import texts
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """What one scan did, in messages."""
-
-    moved: int = 0
-    """To ready."""
-    ended: int = 0
-    """Ids dropped because their message has ended or is gone."""
 
 
 class TopicScans:
@@ -37,18 +25,17 @@ class TopicScans:
         self._settings = settings
         self._store = MessageStore(calls, keys, settings)
 
-    def waiting(self, now_ms: int, lock: Lock) -> Scanned:
-        """What is due becomes ready, up to `early_ms` before its time."""
+    def waiting(self, now_ms: int, lock: Lock) -> bool:
+        """What is due becomes ready, up to `early_ms` before its time. Return whether any did."""
         return self._move(self._keys.waiting, now_ms + self._settings.early_ms, now_ms, lock)
 
-    def in_work(self, now_ms: int, lock: Lock) -> Scanned:
-        """What was not acknowledged in time becomes ready again."""
+    def in_work(self, now_ms: int, lock: Lock) -> bool:
+        """What was not acknowledged in time becomes ready again. Return whether any did."""
         return self._move(self._keys.ack, now_ms, now_ms, lock)
 
-    def ready(self, now_ms: int, lock: Lock) -> Scanned:
+    def ready(self, now_ms: int, lock: Lock) -> None:
         """What ended while it was ready leaves it."""
         at = 0
-        dropped = 0
         page_size = self._settings.page
         while lock.keep():
             # From the end that is delivered from: new ids come in at the other.
@@ -57,14 +44,12 @@ class TopicScans:
             self._calls.many(
                 [("LREM", self._keys.ready, 0, msg_id) for msg_id in dict.fromkeys(ended)],
             )
-            dropped += len(ended)
             at += len(ids) - len(ended)
             if len(ids) < page_size:
                 break
-        return Scanned(ended=dropped)
 
-    def _move(self, source: str, due_max: int, now_ms: int, lock: Lock) -> Scanned:
-        moved = dropped = 0
+    def _move(self, source: str, due_max: int, now_ms: int, lock: Lock) -> bool:
+        moved = False
         while lock.keep():
             ids = texts(
                 self._calls.one(
@@ -78,9 +63,8 @@ class TopicScans:
                 self._calls.one("ZREM", source, *ended)
             if living:
                 self._to_ready(source, living)
-            moved += len(living)
-            dropped += len(ended)
-        return Scanned(moved, dropped)
+                moved = True
+        return moved
 
     def _to_ready(self, source: str, messages: list[DelayMessage]) -> None:
         ids = [message.msg_id for message in messages]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tests.redis.recipes.calls import Calls
 from tests.redis.recipes.camellia.keys import CamelliaSettings, NamespaceKeys, TopicKeys
@@ -19,24 +18,6 @@ from tests.redis.recipes.camellia.store import ReadyEvents
 from tests.redis.recipes.camellia.topics import TopicKeeper
 from tests.redis.recipes.clock import Clock, wall_clock_ms
 from tests.redis.recipes.connection import Connection
-
-
-@dataclass(slots=True)
-class Round:
-    """What a round did."""
-
-    triggered: int = 0
-    """Messages that came due."""
-    timed_out: int = 0
-    """Messages that came back because nobody acknowledged them."""
-    ended: int = 0
-    """Ids of ended messages dropped from a queue."""
-    locked_out: int = 0
-    """Chores that another scheduler was doing."""
-    parked: int = 0
-    """Topics."""
-    dropped: int = 0
-    """Topics."""
 
 
 class CamelliaScheduler:
@@ -62,59 +43,48 @@ class CamelliaScheduler:
         self._clock = clock
         self._topics_due_ms: int | None = None
 
-    def run_round(self, now_ms: int) -> Round:
+    def run_round(self, now_ms: int) -> None:
         """One turn over all topics; every 600 s, counted from the first round, the topics
         themselves are looked through.
         """
-        done = Round()
         for topic in self._topics.all():
-            self._scan(self._keys.topic(topic), now_ms, done)
+            self._scan(self._keys.topic(topic), now_ms)
         if self._topics_due_ms is None:
             self._topics_due_ms = now_ms + self.settings.topic_period_ms
         elif now_ms >= self._topics_due_ms:
             self._topics_due_ms = now_ms + self.settings.topic_period_ms
-            self._look_through_topics(now_ms, done)
+            self._look_through_topics(now_ms)
         self._events.flush(now_ms)
-        return done
 
-    def _scan(self, keys: TopicKeys, now_ms: int, done: Round) -> None:
+    def _scan(self, keys: TopicKeys, now_ms: int) -> None:
         scans = TopicScans(self._calls, keys, self.settings)
-        with self._locked(keys, "trigger", done) as lock:
+        with self._locked(keys, "trigger") as lock:
+            if lock is not None and scans.waiting(now_ms, lock):
+                self._events.note(keys.topic, now_ms)
+        with self._locked(keys, "timeout") as lock:
+            if lock is not None and scans.in_work(now_ms, lock):
+                # The original tells nobody, and a retried message waits for the next event.
+                self._events.note(keys.topic, now_ms)
+        with self._locked(keys, "expire") as lock:
             if lock is not None:
-                scanned = scans.waiting(now_ms, lock)
-                done.triggered += scanned.moved
-                done.ended += scanned.ended
-                if scanned.moved:
-                    self._events.note(keys.topic, now_ms)
-        with self._locked(keys, "timeout", done) as lock:
-            if lock is not None:
-                scanned = scans.in_work(now_ms, lock)
-                done.timed_out += scanned.moved
-                done.ended += scanned.ended
-                if scanned.moved:
-                    # The original tells nobody, and a retried message waits for the next event.
-                    self._events.note(keys.topic, now_ms)
-        with self._locked(keys, "expire", done) as lock:
-            if lock is not None:
-                done.ended += scans.ready(now_ms, lock).ended
+                scans.ready(now_ms, lock)
 
-    def _look_through_topics(self, now_ms: int, done: Round) -> None:
+    def _look_through_topics(self, now_ms: int) -> None:
         parked = set(self._topics.parked())
         for topic in self._topics.all():
-            with self._locked(self._keys.topic(topic), "active", done) as lock:
+            with self._locked(self._keys.topic(topic), "active") as lock:
                 if lock is None:
                     continue
                 if topic in parked:
-                    done.dropped += self._topics.drop_if_unused(topic, now_ms)
+                    self._topics.drop_if_unused(topic, now_ms)
                 else:
-                    done.parked += self._topics.park_if_unused(topic, now_ms)
+                    self._topics.park_if_unused(topic, now_ms)
 
     @contextmanager
-    def _locked(self, keys: TopicKeys, purpose: str, done: Round) -> Iterator[Lock | None]:
+    def _locked(self, keys: TopicKeys, purpose: str) -> Iterator[Lock | None]:
         """The lock of a chore, or none if another has it."""
         lock = Lock(self._calls, keys.lock(purpose), self.settings, self._clock)
         if not lock.take():
-            done.locked_out += 1
             yield None
             return
         try:

@@ -30,11 +30,11 @@ class TopicKeeper:
         """Topics that are about to be dropped."""
         return self._members(self._keys.topics_parked)
 
-    def park_if_unused(self, topic: str, now_ms: int) -> bool:
+    def park_if_unused(self, topic: str, now_ms: int) -> None:
         """Park a topic in use that is none any more."""
         keys = self._keys.topic(topic)
         if self._in_use(keys, now_ms):
-            return False
+            return
         # In this order it is in one of the sets at least.
         self._calls.many(
             [
@@ -43,9 +43,8 @@ class TopicKeeper:
                 ("ZREM", self._keys.topics, topic),
             ],
         )
-        return True
 
-    def drop_if_unused(self, topic: str, now_ms: int) -> bool:
+    def drop_if_unused(self, topic: str, now_ms: int) -> None:
         """Drop a parked topic that was left alone for a period; take it back if it is used."""
         keys = self._keys.topic(topic)
         if self._in_use(keys, now_ms):
@@ -56,17 +55,16 @@ class TopicKeeper:
                     ("DEL", keys.inactive_tag),
                 ],
             )
-            return False
+            return
         parked_at_ms = score(self._calls.one("ZSCORE", self._keys.topics_parked, topic))
         if parked_at_ms is None or now_ms - parked_at_ms < self._settings.topic_period_ms:
-            return False
+            return
         self._calls.many(
             [
                 ("ZREM", self._keys.topics_parked, topic),
                 ("DEL", keys.inactive_tag, keys.active_tag),
             ],
         )
-        return True
 
     def _in_use(self, keys: TopicKeys, now_ms: int) -> bool:
         tag, waiting, ready, ack = self._calls.many(

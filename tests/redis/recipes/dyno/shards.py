@@ -55,8 +55,6 @@ class DynoShards:
             raise ValueError(f"the own shard {own_shard!r} is none of {list(shards)}")
         self.name = name
         self.unack_ms = unack_ms
-        self.misses = 0
-        """Ids that somebody else took, or whose body was gone."""
         self._calls = Calls(connection)
         self._shard_names = tuple(shards)
         self._shards = {
@@ -86,10 +84,6 @@ class DynoShards:
     def _key_pairs(self, shards: Sequence[Shard]) -> list[str]:
         """What scripts take: queue and unack of each shard."""
         return [key for shard in shards for key in (shard.queue, shard.unack)]
-
-    def _missed(self, count: int = 1) -> None:
-        with self._lock:
-            self.misses += count
 
     def _message(self, body: Reply) -> Message | None:
         """The message of a body; one that cannot be read is passed over as if it were gone."""

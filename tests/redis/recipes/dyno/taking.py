@@ -1,7 +1,7 @@
 """How messages leave a queue for a consumer: pop, bulk pop, pop by id, peek.
 
 The one rule: no lock is ever taken. Whoever adds the id to an unack set (NX) and then removes it
-from the queue has it; who loses either step counts a miss and leaves the rest to `process_unacks`.
+from the queue has it; who loses either step leaves the rest to `process_unacks`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DynoTaking(DynoShards):
             *(len(ids), now_ms + 1, now_ms + self.unack_ms, self._own.queue, self._own.unack),
             *ids,
         )
-        return self._delivered(bodies, len(ids))
+        return self._delivered(bodies)
 
     def unsafe_bulk_pop(self, count: int, wait_ms: int = 0) -> list[Message]:
         """As `bulk_pop`, from all shards, own first."""
@@ -89,7 +89,7 @@ class DynoTaking(DynoShards):
             *self._key_pairs(self._own_first),
             *ids,
         )
-        return self._delivered(bodies, len(ids))
+        return self._delivered(bodies)
 
     def pop_with_msg_id(self, message_id: str) -> Message | None:
         """Take this one from the own shard, whether it is due or not."""
@@ -182,22 +182,17 @@ class DynoTaking(DynoShards):
         ours = [message_id for message_id, was in zip(ids, added, strict=True) if int(was) == 1]
         removed = self._calls.many([("ZREM", shard.queue, message_id) for message_id in ours])
         ours = [message_id for message_id, was in zip(ours, removed, strict=True) if int(was) == 1]
-        messages = self._read(ours)
-        self._missed(len(ids) - len(messages))
-        return messages
+        return self._read(ours)
 
     def _pop_id(self, shard: Shard, message_id: str) -> Message | None:
         if self._calls.one("ZRANK", shard.queue, message_id) is None:
-            self._missed()
             return None
         message = self._message(self._calls.one("HGET", self._bodies, message_id))
         if message is None:
-            self._missed()
             return None
         deadline_ms = self._clock() + self.unack_ms
         added = self._calls.one("ZADD", shard.unack, "NX", deadline_ms, message_id)
         if int(added) != 1 or int(self._calls.one("ZREM", shard.queue, message_id)) != 1:
-            self._missed()
             return None
         return message
 
@@ -206,7 +201,5 @@ class DynoTaking(DynoShards):
             return []
         return self._read(self._due_ids(shard, count))
 
-    def _delivered(self, bodies: Sequence[bytes | str | None], asked: int) -> list[Message]:
-        messages = [found for body in bodies if (found := self._message(body)) is not None]
-        self._missed(asked - len(messages))
-        return messages
+    def _delivered(self, bodies: Sequence[bytes | str | None]) -> list[Message]:
+        return [found for body in bodies if (found := self._message(body)) is not None]
