@@ -43,23 +43,6 @@ OURS = [
 ]
 
 
-REMOVED = """
-ASKING BGREWRITEAOF BGSAVE BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS CLUSTER DEBUG DUMP FAILOVER
-GEOADD GEODIST GEOHASH GEOPOS GEORADIUS GEORADIUSBYMEMBER GEORADIUSBYMEMBER_RO GEORADIUS_RO
-GEOSEARCH GEOSEARCHSTORE GETBIT LASTSAVE LATENCY LCS LOLWUT MODULE MONITOR READONLY READWRITE
-REPLICAOF RESTORE-ASKING SAVE SETBIT SHUTDOWN SLAVEOF SLOWLOG SORT SORT_RO SPUBLISH SSUBSCRIBE
-SUNSUBSCRIBE
-"""
-"""Commands of 0.1.0 that are gone."""
-REMOVED_WORDS = """
-CLIENT CACHING, CLIENT GETREDIR, CLIENT NO-EVICT, CLIENT PAUSE, CLIENT REPLY, CLIENT TRACKING,
-CLIENT TRACKINGINFO, CLIENT UNPAUSE, COMMAND GETKEYSANDFLAGS, CONFIG REWRITE, FUNCTION DUMP,
-FUNCTION KILL, FUNCTION RESTORE, MEMORY DOCTOR, PUBSUB SHARDCHANNELS, PUBSUB SHARDNUMSUB, MEMORY
-MALLOC-STATS, MEMORY PURGE, MEMORY STATS, OBJECT FREQ, OBJECT IDLETIME, OBJECT REFCOUNT, SCRIPT
-DEBUG, SCRIPT KILL, SENTINEL CKQUORUM, SENTINEL MYID
-"""
-
-
 class Ours:
     """One session without a socket."""
 
@@ -121,30 +104,6 @@ def test_what_differs_on_purpose(ours: Ours, line: str, expected: Any) -> None:
         assert str(reply).startswith(expected)
     else:
         assert reply == expected
-
-
-@pytest.mark.parametrize("name", REMOVED.split())
-def test_a_removed_command_is_unknown(ours: Ours, redis: Callable[..., bytes], name: str) -> None:
-    """The words are those of the real server about a name that it does not know."""
-    line = f"{name} a 1 b"
-    told = redis(*f"X{line}".split())
-    assert ours.call(line) == told.replace(b"'X", b"'")
-    assert ours.call(f"EVAL return|redis.call('{name}','a') 0").startswith(
-        b"-ERR Unknown Redis command called from script"
-    )
-
-
-@pytest.mark.parametrize("words", [words.strip() for words in REMOVED_WORDS.split(",")])
-def test_a_removed_subcommand_is_unknown(
-    ours: Ours, redis: Callable[..., bytes], words: str
-) -> None:
-    name, sub = words.split()
-    line = f"{name} {sub} a"
-    if name == "SENTINEL":
-        assert ours.call(line).startswith(b"-ERR unknown subcommand")
-    else:
-        told = redis(name, f"X{sub}", "a")
-        assert ours.call(line) == told.replace(b"'X", b"'")
 
 
 def test_every_default_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) -> None:
