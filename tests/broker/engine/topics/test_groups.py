@@ -13,19 +13,6 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.storage.layout import HOUR_MS, MessageState
 
 
-def test_each_group_sees_every_message_sent_after_it_was_made(host: Any) -> None:
-    host.send([b"before"])
-    host.put_group("a")
-    host.send([b"one", b"two"])
-    assert host.bodies() == [b"before", b"one", b"two"]
-    got = host.receive(group="a")
-    assert [message.body for message in got] == [b"one", b"two"]
-    host.ack(got)
-    assert host.topic.group("a").counts.living == 0
-    assert host.topic.default.counts.leased == 3, "a group settles for itself alone"
-    host.recount()
-
-
 def test_a_dropped_group_holds_nothing_back(host: Any) -> None:
     host.put_group("a")
     host.send(5)
