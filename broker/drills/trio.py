@@ -150,7 +150,7 @@ class Trio:
                 raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
 
     async def _leads(self, node: int) -> bool:
-        status, _ = await self._get(node, "/v1/topics")
+        status, _ = await self.get(node, "/v1/topics")
         return status == 200
 
     async def caught_up(self, node: int) -> float:
@@ -169,7 +169,7 @@ class Trio:
 
     async def position(self, node: int) -> int | None:
         """Position up to which a node has applied its log; None if it does not answer."""
-        status, text = await self._get(node, "/metrics")
+        status, text = await self.get(node, "/metrics")
         if status != 200:
             return None
         for line in text.splitlines():
@@ -178,7 +178,7 @@ class Trio:
                 return int(float(value))
         return None
 
-    async def _get(self, node: int, path: str) -> tuple[int, str]:
+    async def get(self, node: int, path: str) -> tuple[int, str]:
         assert self._session is not None
         try:
             async with self._session.get(self.urls[node] + path, allow_redirects=False) as answer:

@@ -189,7 +189,7 @@ class Upkeep:
                 yield self._drop_snapshots
                 if len(self.kept) >= KEPT:
                     yield from state.hours.far.collect(self._kept_tiers)
-                yield from self._drop_hours(clock(), released)
+                yield from self.drop_hours(clock(), released)
         finally:
             state.hours.flusher.boundary = 0
             state.hours.far.merges.frozen = False
@@ -239,7 +239,7 @@ class Upkeep:
         if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
             self._freed()
 
-    def _drop_hours(self, now_ms: int, released: int = 0) -> Work:
+    def drop_hours(self, now_ms: int, released: int = 0) -> Work:
         """Delete hours in which no row lives, none must stay readable, and no guest has its origin.
 
         Hours below `released` were released by a committed ARCHIVE frame.

@@ -135,7 +135,7 @@ class Compactor:
             if stopping():
                 return
             if self._worth_a_look(hour, counts, clock()):
-                yield from self._look(hour, counts, clock)
+                yield from self.look_through(hour, counts, clock)
 
     # ------------------------------------------------------------------ marking
 
@@ -165,7 +165,7 @@ class Compactor:
         again_ms = self._again_ms.get(hour, 0)
         return not now_ms < again_ms <= now_ms + AGAIN_MS and self._may(hour, now_ms)
 
-    def _look(
+    def look_through(
         self,
         hour: int,
         counts: HourCounts,
@@ -310,7 +310,7 @@ class Compactor:
                 left |= holding.keys()
                 continue
             if holding:
-                found = yield from self._look(hour, counts, clock, holding)
+                found = yield from self.look_through(hour, counts, clock, holding)
                 left |= found
                 wanted = {n: position for n, position in wanted.items() if n not in found}
             self._clean |= {(number, position, hour) for number, position in wanted.items()}

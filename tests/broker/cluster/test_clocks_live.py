@@ -20,7 +20,7 @@ WRONG = 3
 
 
 async def status(trio: SteppedTrio, node: int) -> Any:
-    answered, text = await trio._get(node, "/v1/cluster")
+    answered, text = await trio.get(node, "/v1/cluster")
     return json.loads(text) if answered == 200 else {}
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,13 +113,16 @@ def test_processes_and_threads_lose_and_mix_nothing(tmp_path: Path) -> None:
     assert report.ids == report.items == 3 * 3 * 500
 
 
-def test_a_forked_child_may_not_write_its_parents_lines(tmp_path: Path) -> None:
+def test_a_forked_child_may_not_write_its_parents_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = HistoryRecorder(tmp_path / "h.jsonl")
     recorder.call("ack", 1, 2, True, id="a")
-    recorder._process += 1  # As a child would find it, without a fork under a test runner.
-    with pytest.raises(ForkedRecorder, match="belongs to process"):
-        recorder.flush()
-    recorder._process -= 1
+    with monkeypatch.context() as child:
+        # Without a fork under a test runner.
+        child.setattr(os, "getpid", lambda: 1)
+        with pytest.raises(ForkedRecorder, match="belongs to process"):
+            recorder.flush()
     recorder.close()
     assert (tmp_path / "h.jsonl").read_bytes().count(b"\n") == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,5 +49,12 @@ def test_no_count_falls_below_zero() -> None:
 
 def test_an_hour_takes_a_few_bytes() -> None:
     """A topic in 720 hours was 55 KB as a dictionary."""
-    table = CountColumns({400_000 + hour: 1_000_000 for hour in range(720)})
-    assert sys.getsizeof(table._hours) + sys.getsizeof(table._counts) < 720 * 10
+    counts = {400_000 + hour: 1_000_000 for hour in range(720)}
+    tracemalloc.start()
+    try:
+        table = CountColumns(counts)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(table) == 720
+    assert taken < 720 * 10

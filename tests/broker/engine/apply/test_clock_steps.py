@@ -183,7 +183,7 @@ def test_a_removal_that_is_under_way_when_the_clock_is_set_back(host: Any) -> No
     host.advance(4 * HOUR)
     host.checkpoint(2)
     assert len(hour_folders(host)) == 1
-    removal = host.engine.upkeep._drop_hours(host.now_ms + 5 * HOUR)
+    removal = host.engine.upkeep.drop_hours(host.now_ms + 5 * HOUR)
     next(removal)
     host.set_back(4 * HOUR)
     host.send([b"new"], delay=1_000)

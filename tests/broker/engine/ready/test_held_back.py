@@ -25,15 +25,15 @@ class SlowLoads:
     def __init__(self, host: Any) -> None:
         self.host = host
         self.steps = 0
-        self._work: Any = None
+        self.work: Any = None
         host.turn = self.turn
 
     @property
     def loading(self) -> bool:
-        return self._work is not None or self.host.engine.dispatcher.loader.loading
+        return self.work is not None or self.host.engine.dispatcher.loader.loading
 
     def crash(self, pause_ms: int) -> None:
-        self._work = None
+        self.work = None
         self.host.crash(pause_ms)
 
     def turn(self) -> None:
@@ -41,13 +41,13 @@ class SlowLoads:
         host.sync()
         while True:
             more = host.engine.run_due(host.now_ms)
-            if self._work is None and host.engine.dispatcher.loader.loading:
-                self._work = host.engine.dispatcher.loader.load_work()
-            if self._work is not None and left > 0:
+            if self.work is None and host.engine.dispatcher.loader.loading:
+                self.work = host.engine.dispatcher.loader.load_work()
+            if self.work is not None and left > 0:
                 left -= 1
-                step = next(self._work, "end")
+                step = next(self.work, "end")
                 if step == "end":
-                    self._work = None
+                    self.work = None
                 elif callable(step):
                     step()
                 elif step is not None:
@@ -104,7 +104,7 @@ def test_a_clock_set_back_forgets_what_waits(host: Any) -> None:
     slow = SlowLoads(host)
     slow.crash(2 * HOUR)
     send(host, ["a"], 1)
-    slow._work = None
+    slow.work = None
     host.set_back(HOUR)
     slow.load_all()
     (first,) = host.receive()

@@ -356,7 +356,7 @@ def test_an_hour_that_is_looked_through_is_not_removed(host: Any, monkeypatch: A
     monkeypatch.setattr(compaction, "ROWS_MIN", 5)
     hours = host.engine.state.hours
     hour, got = mostly_ended_hour(host)
-    look = host.engine.compactor._look(hour, hours.counts.near[hour], lambda: host.now_ms)
+    look = host.engine.compactor.look_through(hour, hours.counts.near[hour], lambda: host.now_ms)
     next(look)()
     assert next(look) is None
     host.ack(got[50:])

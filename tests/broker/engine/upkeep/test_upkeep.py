@@ -213,7 +213,7 @@ def test_an_hour_that_is_changed_while_it_is_removed_stays(host) -> None:
     upkeep = host.engine.upkeep
     upkeep.files_pinned = lambda: True
     host.checkpoint(2)
-    removal = upkeep._drop_hours(host.now_ms)
+    removal = upkeep.drop_hours(host.now_ms)
     next(removal)
     host.end_by_force(name, MessageState.DELETED, hide=True)
     host.engine.run_inline(removal)
