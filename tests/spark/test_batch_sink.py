@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.frames import FIRST_DUE_MS, ids_of, messages
+from tests.spark.frames import messages
 
 ROWS = 20_000
 
@@ -19,21 +18,6 @@ ROWS = 20_000
 def sink(frame: DataFrame, broker: FakeBroker, kind: str = "delaylog", **given: Any) -> Any:
     options = {"endpoint": broker.url, "topic": "t", "batchSize": 500, "retryWaitMs": 1, **given}
     return frame.write.format(kind).options(**options).mode("append")
-
-
-@pytest.mark.parametrize("delivery", ["staged", "direct"])
-def test_every_row_is_sent_once_by_the_name_alone(
-    spark: SparkSession, broker: FakeBroker, delivery: str
-) -> None:
-    """Nothing registers the format: Spark finds it by the name of its module."""
-    sink(messages(spark, 0, ROWS), broker, delivery=delivery).save()
-    rows = broker.rows("t")
-    assert sorted(row["id"] for row in rows) == ids_of(0, ROWS)
-    seventh = next(row for row in rows if row["id"] == "m00000007")
-    assert seventh["value"] == b"body of 7"
-    assert seventh["deliver_at"] == datetime.fromtimestamp((FIRST_DUE_MS + 7_000) / 1_000, UTC)
-    commits = broker.called("POST", "/commit")
-    assert len(commits) == (1 if delivery == "staged" else 0)
 
 
 def test_all_columns_arrive(spark: SparkSession, broker: FakeBroker) -> None:

@@ -89,7 +89,7 @@ def test_an_audit_of_nothing_says_so(spark: Any, host: Host, tmp_path: Path) -> 
     done = run(spark, audit, host.folder, tmp_path / "out")
     assert done["rows"] == 0
     assert (tmp_path / "out" / "report.html").exists()
-    with pytest.raises(SegmentError, match="not a broker.s data folder"):
+    with pytest.raises(SegmentError, match="not a broker's data folder"):
         run(spark, audit, tmp_path / "out", tmp_path / "out2")
 
 

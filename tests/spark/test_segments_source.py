@@ -111,7 +111,7 @@ def test_filters_say_the_same_pushed_or_not(spark: Any, folder: Path, push: bool
 def test_a_mistake_is_said_before_anything_runs(spark: Any, folder: Path) -> None:
     with pytest.raises(Exception, match="unknown option 'starthoure'"):
         load(spark, folder, startHoure="x").count()
-    with pytest.raises(Exception, match="not a broker.s data folder"):
+    with pytest.raises(Exception, match="not a broker's data folder"):
         load(spark, folder / "hours").count()
 
 

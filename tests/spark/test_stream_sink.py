@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.client.spark.fake_broker import FakeBroker
-from tests.spark.faulty import FAIL_ATTEMPTS, FaultySource
 from tests.spark.frames import ids_of, parquet
 
 ROWS = 8_000
@@ -66,21 +64,6 @@ def test_every_file_is_a_batch_and_every_row_is_sent_once(
     names = {f"{query.id}.{number}" for number in range(FILES)}
     assert set(broker.transactions) == (names if delivery == "staged" else set())
     assert sum(progress.sink.numOutputRows for progress in query.recentProgress) == ROWS
-
-
-def test_a_batch_that_fails_is_sent_by_the_next_run(
-    spark: SparkSession, broker: FakeBroker, source: str, tmp_path: Path
-) -> None:
-    spark.dataSource.register(FaultySource)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "600")
-    try:
-        with pytest.raises(StreamingQueryException, match="fails on purpose"):
-            run(spark, source, broker, tmp_path, FaultySource.name(), **{FAIL_ATTEMPTS: "9"})
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert broker.sent == {}
-    run(spark, source, broker, tmp_path)
-    assert sorted(broker.ids("t")) == ids_of(0, ROWS)
 
 
 def test_a_new_checkpoint_doubles_unless_the_application_has_a_name(

@@ -253,7 +253,7 @@ def test_a_backup_is_read_as_its_folder_is(host: Host, tmp_path: Path) -> None:
 def test_what_is_no_data_folder_is_said(tmp_path: Path, host: Host) -> None:
     with pytest.raises(SegmentError, match="does not exist"):
         rows(tmp_path / "none")
-    with pytest.raises(SegmentError, match="not a broker.s data folder"):
+    with pytest.raises(SegmentError, match="not a broker's data folder"):
         rows(tmp_path)
     assert rows(host.folder) == []
 
