@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import requests
 
-from delaylog.client.free_ports import free_port
+from tests.broker.conftest import Broker
 
 PAGE = 1_000
 TRIES = 300
@@ -82,43 +80,21 @@ class RealBroker(BrokerView):
 
     def __init__(self, folder: Path, *options: str) -> None:
         super().__init__("")
-        self._folder = folder
-        self._options = options
-        self._process: subprocess.Popen[str] | None = None
-        self._place = f"127.0.0.1:{free_port()}"
+        program = (sys.executable, "-P", "-m", "delaylog.broker")
+        self._broker = Broker(folder, *options, program=program)
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
+    def __exit__(self, *error: object) -> None:
+        self._broker.kill()
 
     def start(self) -> None:
         """At the same place as before."""
-        data = str(self._folder / "data")
-        command = [sys.executable, "-P", "-m", "delaylog.broker", "serve", "--data-dir", data]
-        with (self._folder / "broker.log").open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, "--http", self._place, *self._options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        words = self._process.stdout.readline().split()
-        assert words[:1] == ["ready"], (self._folder / "broker.log").read_text()
-        self.url = f"http://{self._place}"
+        self._broker.start()
+        self.url = self._broker.url
 
     def kill(self) -> None:
         """As a crash does: nothing is flushed."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._broker.crash()
