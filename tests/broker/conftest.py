@@ -26,6 +26,7 @@ import pytest
 
 from delaylog.client.free_ports import free_port
 from tests.broker.answer import Answer
+from tests.coroutines import pytest_pyfunc_call  # noqa: F401
 from tests.starts.warm import WarmProcess
 from tests.waiting import await_that
 

@@ -1,4 +1,4 @@
-"""A cluster of three real processes for every test that needs one, and tests that are coroutines.
+"""A cluster of three real processes for every test that needs one.
 
 Starting a cluster costs seconds, so a module shares one; a test that kills a node starts it again.
 """
@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
-from tests.coroutines import pytest_pyfunc_call
-
-__all__ = ["pytest_pyfunc_call", "start_three", "three"]
 
 
 @pytest.fixture(scope="module")

@@ -96,35 +96,32 @@ def test_what_is_wrong_with_a_message_is_raised_at_once(
         broker.send_soon("t", "x")
 
 
-def test_in_a_loop_there_is_room_and_a_flush_that_gives_up(
+async def test_in_a_loop_there_is_room_and_a_flush_that_gives_up(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    async def main() -> None:
-        async with delaylog.open_async(tmp_path / "f", fsync="always") as broker:
-            await broker.send("t", "x")
-            sync, go_on = os.fdatasync, threading.Event()
+    async with delaylog.open_async(tmp_path / "f", fsync="always") as broker:
+        await broker.send("t", "x")
+        sync, go_on = os.fdatasync, threading.Event()
 
-            def slow(fd: int) -> None:
-                assert go_on.wait(20)
-                sync(fd)
+        def slow(fd: int) -> None:
+            assert go_on.wait(20)
+            sync(fd)
 
-            monkeypatch.setattr(os, "fdatasync", slow)
-            monkeypatch.setattr("delaylog.broker.embedded.async_broker.PENDING_MAX", 2)
-            await broker.room()
-            sendings = [broker.send("t", f"{k}") for k in range(2)]
-            with pytest.raises(TimeoutError):
-                await broker.flush(timeout_s=0.01)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(broker.room(), 0.01)
-            go_on.set()
-            await broker.room()
-            await broker.flush(timeout_s=20)
-            assert all(sending.exception() is None for sending in sendings)
-
-    asyncio.run(main())
+        monkeypatch.setattr(os, "fdatasync", slow)
+        monkeypatch.setattr("delaylog.broker.embedded.async_broker.PENDING_MAX", 2)
+        await broker.room()
+        sendings = [broker.send("t", f"{k}") for k in range(2)]
+        with pytest.raises(TimeoutError):
+            await broker.flush(timeout_s=0.01)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(broker.room(), 0.01)
+        go_on.set()
+        await broker.room()
+        await broker.flush(timeout_s=20)
+        assert all(sending.exception() is None for sending in sendings)
 
 
-def test_messages_become_visible_together(open_embedded: Any, tmp_path: Path) -> None:
+async def test_messages_become_visible_together(open_embedded: Any, tmp_path: Path) -> None:
     broker = open_embedded()
     with broker.transaction() as together:
         together.stage("t", [b"a", b"b"])
@@ -133,12 +130,8 @@ def test_messages_become_visible_together(open_embedded: Any, tmp_path: Path) ->
     while len(got) < 2:
         got += [message.text for message in broker.receive("t", max=2, wait_ms=10_000)]
     assert got == ["a", "b"]
-
-    async def main() -> None:
-        async with delaylog.open_async(tmp_path / "async") as queue:
-            async with queue.transaction() as together:
-                await together.stage("t", [b"a"])
-            (message,) = await queue.receive("t", wait_ms=10_000)
-            assert message.text == "a"
-
-    asyncio.run(main())
+    async with delaylog.open_async(tmp_path / "async") as queue:
+        async with queue.transaction() as together:
+            await together.stage("t", [b"a"])
+        (message,) = await queue.receive("t", wait_ms=10_000)
+        assert message.text == "a"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.work import Work
 
 
-class Run:
+class Run(AbstractAsyncContextManager["Run"]):
     """A background, and what it told its node."""
 
     def __init__(self) -> None:
@@ -31,11 +32,18 @@ class Run:
         self.held: Work | None = None
         self.begun = threading.Event()
         self.go_on = threading.Event()
+
+    async def __aenter__(self) -> Run:
         loop = asyncio.get_running_loop()
         commits: Any = self
         self.background = Background(
             commits, loop, self.fatal.append, on_end=self._end, machine=REAL
         )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.go_on.set()
+        self.background.shutdown()
 
     def appended(self) -> None:
         self.appends += 1
@@ -80,200 +88,155 @@ class Run:
             await asyncio.sleep(0.001)
 
 
-def run(test: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20):
-            it = Run()
-            try:
-                await test(it)
-            finally:
-                it.go_on.set()
-                it.background.shutdown()
-
-    asyncio.run(main())
+@pytest.fixture
+def it() -> Run:
+    return Run()
 
 
-def test_a_halt_waits_for_the_job_that_runs() -> None:
+async def test_a_halt_waits_for_the_job_that_runs(it: Run) -> None:
     """Work is closed behind its job, does not go on, and nothing begins meanwhile."""
-
-    async def test(it: Run) -> None:
-        await it.begin(it.job)
-        halt = asyncio.ensure_future(it.background.halt())
-        await asyncio.sleep(0.05)
-        assert not halt.done()
-        assert it.seen == []
-        it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
-        it.go_on.set()
-        await halt
-        assert it.seen == ["job ended", "closed"]
-        assert not it.fatal
-        ends = it.ends
-        await it.works()
-        assert it.ends > ends, "who waits for room looks again"
-        assert it.seen == ["job ended", "closed"]
-
-    run(test)
+    await it.begin(it.job)
+    halt = asyncio.ensure_future(it.background.halt())
+    await asyncio.sleep(0.05)
+    assert not halt.done()
+    assert it.seen == []
+    it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
+    it.go_on.set()
+    await halt
+    assert it.seen == ["job ended", "closed"]
+    assert not it.fatal
+    ends = it.ends
+    await it.works()
+    assert it.ends > ends, "who waits for room looks again"
+    assert it.seen == ["job ended", "closed"]
 
 
-def test_jobs_in_line_do_not_run() -> None:
-    async def test(it: Run) -> None:
-        await it.begin(it.job)
-        it.background.spawn("second", lambda: it.work(lambda: it.seen.append("second")))
-        await asyncio.sleep(0.01)
-        halt = asyncio.ensure_future(it.background.halt())
-        await asyncio.sleep(0.01)
-        it.go_on.set()
-        await halt
-        assert it.seen == ["job ended", "closed", "closed"]
-
-    run(test)
+async def test_jobs_in_line_do_not_run(it: Run) -> None:
+    await it.begin(it.job)
+    it.background.spawn("second", lambda: it.work(lambda: it.seen.append("second")))
+    await asyncio.sleep(0.01)
+    halt = asyncio.ensure_future(it.background.halt())
+    await asyncio.sleep(0.01)
+    it.go_on.set()
+    await halt
+    assert it.seen == ["job ended", "closed", "closed"]
 
 
-def test_work_halted_before_it_began() -> None:
+async def test_work_halted_before_it_began(it: Run) -> None:
     """Its task is cancelled before its first line: its name is free all the same."""
-
-    async def test(it: Run) -> None:
-        it.background.spawn("work", lambda: it.work(it.job))
-        await it.background.halt()
-        assert it.seen == []
-        await it.works()
-
-    run(test)
+    it.background.spawn("work", lambda: it.work(it.job))
+    await it.background.halt()
+    assert it.seen == []
+    await it.works()
 
 
 @pytest.mark.parametrize("pause", [None, 5.0])
-def test_work_halted_between_jobs(pause: float | None) -> None:
+async def test_work_halted_between_jobs(it: Run, pause: float | None) -> None:
     """In a slice that gave way, or waiting for the log."""
 
     def slices() -> Work:
         while True:
             yield pause
 
-    async def test(it: Run) -> None:
-        it.background.spawn("work", slices)
-        await asyncio.sleep(0.01)
-        assert it.appends == (pause is not None)
-        await it.background.halt()
-        await it.works()
-
-    run(test)
+    it.background.spawn("work", slices)
+    await asyncio.sleep(0.01)
+    assert it.appends == (pause is not None)
+    await it.background.halt()
+    await it.works()
 
 
 @pytest.mark.parametrize(
     ("error", "fatal"), [(DiskFailedError("fdatasync failed"), 1), (DiskFullError("full"), 0)]
 )
-def test_a_job_that_fails_under_a_halt(error: Exception, fatal: int) -> None:
+async def test_a_job_that_fails_under_a_halt(it: Run, error: Exception, fatal: int) -> None:
     """A failed disk is not passed over because nobody waits for the job any more."""
 
-    async def test(it: Run) -> None:
-        def fail() -> None:
-            it.job()
-            raise error
+    def fail() -> None:
+        it.job()
+        raise error
 
-        await it.begin(fail)
-        halt = asyncio.ensure_future(it.background.halt())
-        await asyncio.sleep(0.01)
-        it.go_on.set()
-        await halt
-        assert it.fatal == [error] * fatal
-        assert it.seen == ["job ended", "closed"]
-        await it.works()
-
-    run(test)
+    await it.begin(fail)
+    halt = asyncio.ensure_future(it.background.halt())
+    await asyncio.sleep(0.01)
+    it.go_on.set()
+    await halt
+    assert it.fatal == [error] * fatal
+    assert it.seen == ["job ended", "closed"]
+    await it.works()
 
 
-def test_a_halt_while_work_waits_for_space() -> None:
+async def test_a_halt_while_work_waits_for_space(it: Run) -> None:
     """The log's next try does not depend on the work that found the disk full."""
 
-    async def test(it: Run) -> None:
-        def fail() -> None:
-            raise DiskFullError("full")
+    def fail() -> None:
+        raise DiskFullError("full")
 
-        it.background.spawn("work", lambda: it.work(fail))
-        while not it.full:  # noqa: ASYNC110 (it is another thread that fails)
-            await asyncio.sleep(0.001)
-        await it.background.halt()
-        assert not it.fatal
-        await it.works()
-
-    run(test)
+    it.background.spawn("work", lambda: it.work(fail))
+    while not it.full:  # noqa: ASYNC110 (it is another thread that fails)
+        await asyncio.sleep(0.001)
+    await it.background.halt()
+    assert not it.fatal
+    await it.works()
 
 
-def test_a_halt_of_nothing() -> None:
-    async def test(it: Run) -> None:
-        await it.background.halt()
-        await it.background.halt()
-        await it.works()
-
-    run(test)
+async def test_a_halt_of_nothing(it: Run) -> None:
+    await it.background.halt()
+    await it.background.halt()
+    await it.works()
 
 
-def test_what_somebody_waits_for_goes_no_further() -> None:
+async def test_what_somebody_waits_for_goes_no_further(it: Run) -> None:
     """What it looks at is gone: whoever asked is told, and asks the leader."""
-
-    async def test(it: Run) -> None:
-        asked = asyncio.ensure_future(it.background.run(it.work(it.job)))
-        while not it.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
-            await asyncio.sleep(0.001)
-        halt = asyncio.ensure_future(it.background.halt())
-        await asyncio.sleep(0.01)
-        it.go_on.set()
-        await halt
-        assert it.seen[0] == "job ended"
-        with pytest.raises(NotLeadingError):
-            await asked
-        assert it.seen == ["job ended", "closed"]
-
-    run(test)
+    asked = asyncio.ensure_future(it.background.run(it.work(it.job)))
+    while not it.begun.is_set():  # noqa: ASYNC110 (it is another thread that sets it)
+        await asyncio.sleep(0.001)
+    halt = asyncio.ensure_future(it.background.halt())
+    await asyncio.sleep(0.01)
+    it.go_on.set()
+    await halt
+    assert it.seen[0] == "job ended"
+    with pytest.raises(NotLeadingError):
+        await asked
+    assert it.seen == ["job ended", "closed"]
 
 
-def test_nothing_begins_before_it_may_go_on() -> None:
+async def test_nothing_begins_before_it_may_go_on(it: Run) -> None:
     """What is asked for between the halt and the exchange would work for what was dropped."""
-
-    async def test(it: Run) -> None:
-        async with it.background.halted():
-            it.background.spawn("work", lambda: it.work(lambda: it.seen.append("spawned")))
-            with pytest.raises(NotLeadingError):
-                await it.background.run(it.work(lambda: it.seen.append("run")))
-            await asyncio.sleep(0.02)
+    async with it.background.halted():
+        it.background.spawn("work", lambda: it.work(lambda: it.seen.append("spawned")))
+        with pytest.raises(NotLeadingError):
+            await it.background.run(it.work(lambda: it.seen.append("run")))
         await asyncio.sleep(0.02)
-        assert it.seen == []
-        await it.works()
+    await asyncio.sleep(0.02)
+    assert it.seen == []
+    await it.works()
 
-    run(test)
 
-
-def test_whoever_gives_up_in_a_halt_leaves_it_when_it_is_over() -> None:
+async def test_whoever_gives_up_in_a_halt_leaves_it_when_it_is_over(it: Run) -> None:
     """What runs was told to end, and has ended when files may be closed next."""
 
-    async def test(it: Run) -> None:
-        async def halted() -> None:
-            async with it.background.halted():
-                raise AssertionError("it was given up before")
+    async def halted() -> None:
+        async with it.background.halted():
+            raise AssertionError("it was given up before")
 
-        await it.begin(it.job)
-        halt = asyncio.ensure_future(halted())
-        await asyncio.sleep(0.01)
-        halt.cancel()
-        await asyncio.sleep(0.01)
-        assert not halt.done()
-        it.go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await halt
-        assert it.seen == ["job ended", "closed"]
-        await it.works()
-
-    run(test)
+    await it.begin(it.job)
+    halt = asyncio.ensure_future(halted())
+    await asyncio.sleep(0.01)
+    halt.cancel()
+    await asyncio.sleep(0.01)
+    assert not halt.done()
+    it.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await halt
+    assert it.seen == ["job ended", "closed"]
+    await it.works()
 
 
-def test_on_the_way_out_nothing_begins() -> None:
-    async def test(it: Run) -> None:
-        await it.begin(it.job)
-        it.background.refuse()
-        it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
-        it.go_on.set()
-        await it.background.finished()
-        assert it.seen == ["job ended", "went on", "closed"]
-        assert it.background.refusing
-
-    run(test)
+async def test_on_the_way_out_nothing_begins(it: Run) -> None:
+    await it.begin(it.job)
+    it.background.refuse()
+    it.background.spawn("other", lambda: it.work(lambda: it.seen.append("other")))
+    it.go_on.set()
+    await it.background.finished()
+    assert it.seen == ["job ended", "went on", "closed"]
+    assert it.background.refusing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -59,11 +59,14 @@ class SlowFileSystem(OsFileSystem):
         return super().open(path, create=create)
 
 
-class Place:
+class Place(AbstractAsyncContextManager["Place"]):
     """A member's engine that led, with a keyspace in a snapshot, and its node."""
 
     def __init__(self, folder: Path) -> None:
         self.fs, self.folder = SlowFileSystem(), str(folder)
+
+    async def __aenter__(self) -> Place:
+        folder = self.folder
         self.fs.mkdir(self.folder)
         self.log = PhysicalLog(self.fs, f"{folder}/log", node=1)
         assert list(self.log.recover(0, 0)) == []
@@ -73,6 +76,9 @@ class Place:
         self._lead()
         self.keys = self._fill()
         self.node = ServingNode(self.engine, BrokerClock(), self.fatal.append, machine=REAL)
+        self.node.start()
+        self.lose_leadership()
+        return self
 
     def make(self, loaded: LoadedKeyspace | None) -> Engine:
         durable = self.log
@@ -126,7 +132,9 @@ class Place:
     def values(self) -> dict[bytes, Any]:
         return self.node.engine.state.keyspace.databases[0].values
 
-    def close(self) -> None:
+    async def __aexit__(self, *error: object) -> None:
+        self.fs.go_on.set()
+        self.node._stopping = True
         self.node.log_commits.stop()
         self.node.background.shutdown()
         self.node.engine.close()
@@ -134,184 +142,142 @@ class Place:
         self.ticks.close()
 
 
-def run(tmp_path: Path, test: Callable[[Place], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        it = Place(tmp_path / "data")
-        it.node.start()
-        try:
-            it.lose_leadership()
-            await test(it)
-        finally:
-            it.fs.go_on.set()
-            it.node._stopping = True
-            it.close()
-
-    asyncio.run(main())
+@pytest.fixture
+def it(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data")
 
 
-def test_the_loop_goes_on_while_the_keyspace_is_loaded(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        it.fs.go_on.clear()
-        it.fs.asked.clear()
-        it.fs.threads.clear()
-        replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
-        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-            await asyncio.sleep(0.001)
-        # It waits for us, and we are here: the ticks of the node, too, find nothing to do.
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-        assert it.node.suspended
-        assert it.node.engine is it.engine
-        assert not replacing.done()
-        it.fs.go_on.set()
-        await replacing
-        assert it.node.engine is not it.engine
-        assert not it.node.suspended
-        assert it.values == it.keys
-        assert it.node.engine.state.keyspace_base.frames == 1
-        assert threading.get_ident() not in it.fs.threads, "nor is it loaded once more, by the loop"
-        assert not it.fatal
-
-    run(tmp_path, test)
+async def test_the_loop_goes_on_while_the_keyspace_is_loaded(it: Place) -> None:
+    it.fs.go_on.clear()
+    it.fs.asked.clear()
+    it.fs.threads.clear()
+    replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
+    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+        await asyncio.sleep(0.001)
+    # It waits for us, and we are here: the ticks of the node, too, find nothing to do.
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert it.node.suspended
+    assert it.node.engine is it.engine
+    assert not replacing.done()
+    it.fs.go_on.set()
+    await replacing
+    assert it.node.engine is not it.engine
+    assert not it.node.suspended
+    assert it.values == it.keys
+    assert it.node.engine.state.keyspace_base.frames == 1
+    assert threading.get_ident() not in it.fs.threads, "nor is it loaded once more, by the loop"
+    assert not it.fatal
 
 
-def test_what_was_dropped_is_taken_apart_in_slices(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        old = it.engine.state.keyspace
-        await it.node.exchange.replace_engine(it.make)
-        assert old.databases[0].values in it.node.engine.state.keyspace.garbage
-        while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
-            await asyncio.sleep(0.01)
-        assert not old.databases[0].values
-        assert it.values == it.keys
-
-    run(tmp_path, test)
+async def test_what_was_dropped_is_taken_apart_in_slices(it: Place) -> None:
+    old = it.engine.state.keyspace
+    await it.node.exchange.replace_engine(it.make)
+    assert old.databases[0].values in it.node.engine.state.keyspace.garbage
+    while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
+        await asyncio.sleep(0.01)
+    assert not old.databases[0].values
+    assert it.values == it.keys
 
 
-def test_a_checkpoint_that_came_meanwhile_counts(tmp_path: Path) -> None:
+async def test_a_checkpoint_that_came_meanwhile_counts(it: Place) -> None:
     """What was loaded is of another one then: it is loaded again."""
-
-    async def test(it: Place) -> None:
-        loaded = it.engine.load_keyspace()
-        assert loaded is not None
-        loaded.base.frames += 1
-        loaded.keyspace.databases[0].values.clear()
-        it.engine.close()
-        it.node.engine = it.make(loaded)
-        assert it.values == it.keys
-
-    run(tmp_path, test)
+    loaded = it.engine.load_keyspace()
+    assert loaded is not None
+    loaded.base.frames += 1
+    loaded.keyspace.databases[0].values.clear()
+    it.engine.close()
+    it.node.engine = it.make(loaded)
+    assert it.values == it.keys
 
 
-def test_whoever_gives_up_waits_for_the_thread(tmp_path: Path) -> None:
+async def test_whoever_gives_up_waits_for_the_thread(it: Place) -> None:
     """The folder may be exchanged next."""
-
-    async def test(it: Place) -> None:
-        it.fs.go_on.clear()
-        it.fs.asked.clear()
-        replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
-        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-            await asyncio.sleep(0.001)
-        replacing.cancel()
-        await asyncio.sleep(0.05)
-        assert not replacing.done()
-        it.fs.go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await replacing
-        assert it.node.engine is it.engine
-        assert not it.node.suspended
-
-    run(tmp_path, test)
+    it.fs.go_on.clear()
+    it.fs.asked.clear()
+    replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
+    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+        await asyncio.sleep(0.001)
+    replacing.cancel()
+    await asyncio.sleep(0.05)
+    assert not replacing.done()
+    it.fs.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await replacing
+    assert it.node.engine is it.engine
+    assert not it.node.suspended
 
 
-def test_a_snapshot_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        base = it.engine.state.keyspace_base.file
-        path = Path(it.folder) / FOLDER / base
-        path.write_bytes(b"x" * path.stat().st_size)
-        with pytest.raises(CorruptionError):
-            await it.node.exchange.replace_engine(it.make)
-        assert not it.node.suspended
-
-    run(tmp_path, test)
+async def test_a_snapshot_that_cannot_be_read_is_told(it: Place) -> None:
+    base = it.engine.state.keyspace_base.file
+    path = Path(it.folder) / FOLDER / base
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(CorruptionError):
+        await it.node.exchange.replace_engine(it.make)
+    assert not it.node.suspended
 
 
-def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(tmp_path: Path) -> None:
+async def test_who_waits_for_room_does_not_set_what_is_dropped_to_work(it: Place) -> None:
     """It would go on with the old rows in files that the next engine has cut."""
+    flushes: list[str] = []
 
-    async def test(it: Place) -> None:
-        flushes: list[str] = []
+    def flush() -> Work:
+        flushes.append("of the engine that is dropped")
+        yield None
 
-        def flush() -> Work:
-            flushes.append("of the engine that is dropped")
-            yield None
-
-        old: Any = it.engine
-        old.housekeeping.crowded, old.housekeeping.flush_work = (lambda **_: True), flush
-        succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
-        it.fs.go_on.clear()
-        it.fs.asked.clear()
-        succession.start()
-        succession.leading = True
-        succession.step_down(it.log.durable_position)
-        while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
-            await asyncio.sleep(0.001)
-        # It is told at once: the exchange may take seconds, and another node leads.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await it.node.room()
-        assert it.node.engine is old
-        it.fs.go_on.set()
-        while it.node.engine is old:  # noqa: ASYNC110 (a task replaces it)
-            await asyncio.sleep(0.001)
-        assert flushes == []
-        assert not it.fatal
-        await succession.stop()
-
-    run(tmp_path, test)
+    old: Any = it.engine
+    old.housekeeping.crowded, old.housekeeping.flush_work = (lambda **_: True), flush
+    succession = Succession(it.node, it.make, lambda: it.log.durable_position, it.fatal.append)
+    it.fs.go_on.clear()
+    it.fs.asked.clear()
+    succession.start()
+    succession.leading = True
+    succession.step_down(it.log.durable_position)
+    while not it.fs.asked.is_set():  # noqa: ASYNC110 (a thread sets it)
+        await asyncio.sleep(0.001)
+    # It is told at once: the exchange may take seconds, and another node leads.
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await it.node.room()
+    assert it.node.engine is old
+    it.fs.go_on.set()
+    while it.node.engine is old:  # noqa: ASYNC110 (a task replaces it)
+        await asyncio.sleep(0.001)
+    assert flushes == []
+    assert not it.fatal
+    await succession.stop()
 
 
-def test_a_wait_that_comes_behind_the_end_of_a_leadership_is_refused(tmp_path: Path) -> None:
+async def test_a_wait_that_comes_behind_the_end_of_a_leadership_is_refused(it: Place) -> None:
     """The log goes on past its position, with what the new leader says."""
-
-    async def test(it: Place) -> None:
-        told: list[BaseException | None] = []
-        it.node.when_durable(it.log.durable_position, told.append)
-        (error,) = told
-        assert isinstance(error, NotLeadingError)
-
-    run(tmp_path, test)
+    told: list[BaseException | None] = []
+    it.node.when_durable(it.log.durable_position, told.append)
+    (error,) = told
+    assert isinstance(error, NotLeadingError)
 
 
-def test_who_waits_for_room_that_nothing_can_make_does_not_spin(tmp_path: Path) -> None:
+async def test_who_waits_for_room_that_nothing_can_make_does_not_spin(it: Place) -> None:
     """Without a majority nothing is committed, so nothing may be flushed."""
+    flushes: list[int] = []
 
-    async def test(it: Place) -> None:
-        flushes: list[int] = []
+    def flush() -> Work:
+        flushes.append(1)
+        yield None
 
-        def flush() -> Work:
-            flushes.append(1)
-            yield None
-
-        engine: Any = it.engine
-        engine.housekeeping.crowded, engine.housekeeping.flush_work = (lambda **_: True), flush
-        sender = asyncio.create_task(it.node.room())
-        await asyncio.sleep(0.5)
-        sender.cancel()
-        assert 2 <= len(flushes) < 200
-
-    run(tmp_path, test)
+    engine: Any = it.engine
+    engine.housekeeping.crowded, engine.housekeeping.flush_work = (lambda **_: True), flush
+    sender = asyncio.create_task(it.node.room())
+    await asyncio.sleep(0.5)
+    sender.cancel()
+    assert 2 <= len(flushes) < 200
 
 
-def test_a_removal_that_did_not_get_its_turn_is_not_lost(tmp_path: Path) -> None:
-    async def test(it: Place) -> None:
-        removed: list[str] = []
-        it.engine.state.unneeded_files.append(lambda: removed.append("a"))
-        work = it.engine.housekeeping.discard_work()
-        next(work)
-        work.close()
-        assert len(it.engine.state.unneeded_files) == 1
-        it.engine.run_inline(it.engine.housekeeping.discard_work())
-        assert removed == ["a"]
-        assert not it.engine.state.unneeded_files
-
-    run(tmp_path, test)
+async def test_a_removal_that_did_not_get_its_turn_is_not_lost(it: Place) -> None:
+    removed: list[str] = []
+    it.engine.state.unneeded_files.append(lambda: removed.append("a"))
+    work = it.engine.housekeeping.discard_work()
+    next(work)
+    work.close()
+    assert len(it.engine.state.unneeded_files) == 1
+    it.engine.run_inline(it.engine.housekeeping.discard_work())
+    assert removed == ["a"]
+    assert not it.engine.state.unneeded_files

@@ -7,10 +7,9 @@ clients and operators see: refusals, commits from the reserve, the reserve's ret
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,10 +30,22 @@ LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
 SMALL_TAILS = replace(LIMITS, tail_bytes_max=100_000, tail_bytes_hard_max=400_000)
 
 
-class Run(RunningNode):
+class Run(RunningNode, AbstractAsyncContextManager["Run"]):
     """One node, and its disk."""
 
-    disk: SmallDisk
+    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+        self._folder = folder / "disk"
+        self._limits = limits
+
+    async def __aenter__(self) -> Run:
+        self._folder.mkdir()
+        self.disk = SmallDisk(str(self._folder), 32 * MIB)
+        super().__init__(make_engine(self._folder / "data", self.disk, limits=self._limits))
+        self.node.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """A test ends its node, each in its way."""
 
     def send(self, count: int = 1, *, size: int = 10_000, delay_ms: int = 3_600_000) -> int:
         return super().send(count, size=size, delay_ms=delay_ms)
@@ -48,42 +59,29 @@ class Run(RunningNode):
         self.node.engine.close()
 
 
-def run(
-    tmp_path: Path, test: Callable[[Run], Coroutine[Any, Any, None]], limits: Limits = LIMITS
-) -> None:
-    async def main() -> None:
-        folder = tmp_path / "disk"
-        folder.mkdir()
-        disk = SmallDisk(str(folder), 32 * MIB)
-        it = Run(make_engine(folder / "data", disk, limits=limits))
-        it.disk = disk
-        it.node.start()
-        await test(it)
-
-    asyncio.run(main())
+@pytest.fixture
+def it(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
-def test_the_last_byte_taken_and_given_back(tmp_path: Path) -> None:
-    async def test(it: Run) -> None:
-        reserve = it.node.engine.reserve
-        assert reserve.whole
-        assert not it.node.refusing_sends
-        it.disk.take_all()
-        for _ in range(30):
-            await asyncio.wait_for(it.node.durable(it.send()), 10)
-        assert 0 < reserve.size_bytes < 2 * MIB
-        assert it.node.refusing_sends
-        assert not it.node.disk_full
-        it.disk.others = 0
-        await it.until(lambda: not it.node.refusing_sends)
-        assert reserve.whole
-        await it.node.stop()
-        assert not it.fatal
-
-    run(tmp_path, test)
+async def test_the_last_byte_taken_and_given_back(it: Run) -> None:
+    reserve = it.node.engine.reserve
+    assert reserve.whole
+    assert not it.node.refusing_sends
+    it.disk.take_all()
+    for _ in range(30):
+        await asyncio.wait_for(it.node.durable(it.send()), 10)
+    assert 0 < reserve.size_bytes < 2 * MIB
+    assert it.node.refusing_sends
+    assert not it.node.disk_full
+    it.disk.others = 0
+    await it.until(lambda: not it.node.refusing_sends)
+    assert reserve.whole
+    await it.node.stop()
+    assert not it.fatal
 
 
-def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
+async def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
     """Cancels of messages that stand far apart leave a page each: no more than a bound of them
     wait in memory, and on a full disk, where none can be written, cancels go on."""
 
@@ -96,7 +94,8 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         it.node.appended()
         it.node.engine.housekeeping.states_due()
 
-    async def test(it: Run) -> None:
+    bound = {"state_bytes_max": PAGE_SIZE, "state_bytes_hard_max": 2 * PAGE_SIZE}
+    async with Run(tmp_path, replace(LIMITS, **bound)) as it:
         hours = it.node.engine.state.hours
         n = 8 * PAGE_ROWS
         refs = it.send_refs(n, delay_ms=3_600_000)
@@ -113,14 +112,10 @@ def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         await it.node.stop()
         assert not it.fatal
 
-    bound = {"state_bytes_max": PAGE_SIZE, "state_bytes_hard_max": 2 * PAGE_SIZE}
-    run(tmp_path, test, replace(LIMITS, **bound))
 
-
-def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
+async def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
     """Single ones do not wait for a flush that large ones keep busy."""
-
-    async def test(it: Run) -> None:
+    async with Run(tmp_path, SMALL_TAILS) as it:
         splitting = True
 
         def held() -> Work:
@@ -146,13 +141,12 @@ def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
         await it.node.stop()
         assert not it.fatal
 
-    run(tmp_path, test, SMALL_TAILS)
 
-
-def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(tmp_path: Path) -> None:
+async def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(
+    tmp_path: Path,
+) -> None:
     """What they would wait for cannot be written."""
-
-    async def test(it: Run) -> None:
+    async with Run(tmp_path, SMALL_TAILS) as it:
         pile = it.node.engine.state.hours.pile
         it.disk.take_all()
         await it.until(lambda: it.node.refusing_sends)
@@ -166,88 +160,70 @@ def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(tmp_pat
         await it.node.stop()
         assert not it.fatal
 
-    run(tmp_path, test, SMALL_TAILS)
 
-
-def test_log_is_freed_when_space_is_short(tmp_path: Path) -> None:
+async def test_log_is_freed_when_space_is_short(it: Run) -> None:
     """Checkpoints come often then and begin new segments: old log makes room by itself."""
-
-    async def test(it: Run) -> None:
-        log = it.node.engine.state.log
-        for _ in range(100):
-            await it.node.durable(it.send(size=30_000))
-        assert log.first_position == 0
-        it.disk.others = it.disk.free_bytes("") - 3 * MIB
-        await it.until(lambda: log.first_position > 2 * MIB)
-        await it.until(lambda: not it.node.refusing_sends)
-        await it.node.stop()
-        assert not it.fatal
-
-    run(tmp_path, test)
+    log = it.node.engine.state.log
+    for _ in range(100):
+        await it.node.durable(it.send(size=30_000))
+    assert log.first_position == 0
+    it.disk.others = it.disk.free_bytes("") - 3 * MIB
+    await it.until(lambda: log.first_position > 2 * MIB)
+    await it.until(lambda: not it.node.refusing_sends)
+    await it.node.stop()
+    assert not it.fatal
 
 
-def test_time_goes_on_while_nothing_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_goes_on_while_nothing_is_due(it: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else hours that are over would be kept, with their files, until the next delivery."""
     monkeypatch.setattr(chores, "RETIRE_EVERY_MS", 100)
-
-    async def test(it: Run) -> None:
-        state = it.node.engine.state
-        await it.until(lambda: state.tick.second > 0)
-        first = state.tick.second
-        await it.until(lambda: state.tick.second > first)
-        await it.node.stop()
-        assert not it.fatal
-
-    run(tmp_path, test)
+    state = it.node.engine.state
+    await it.until(lambda: state.tick.second > 0)
+    first = state.tick.second
+    await it.until(lambda: state.tick.second > first)
+    await it.node.stop()
+    assert not it.fatal
 
 
-def test_an_end_without_any_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_without_any_space(it: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the reserve is used up too, what was not answered waits; the end does not."""
     monkeypatch.setattr(node_module, "DISK_STOP_SECONDS", 0.4)
-
-    async def test(it: Run) -> None:
-        it.disk.take_all()
-        answered = it.node.engine.state.log.durable_position
-        while not it.node.disk_full:
-            position = it.send(size=100_000)
-            with_end = asyncio.create_task(it.node.durable(position))
-            await asyncio.wait([with_end], timeout=0.5)
-            if with_end.done():
-                answered = position
-            with_end.cancel()
-        async with asyncio.timeout(10):
-            await it.node.stop()
-        assert it.node.engine.state.log.durable_position >= answered
-        assert not it.fatal
-
-    run(tmp_path, test)
+    it.disk.take_all()
+    answered = it.node.engine.state.log.durable_position
+    while not it.node.disk_full:
+        position = it.send(size=100_000)
+        with_end = asyncio.create_task(it.node.durable(position))
+        await asyncio.wait([with_end], timeout=0.5)
+        if with_end.done():
+            answered = position
+        with_end.cancel()
+    async with asyncio.timeout(10):
+        await it.node.stop()
+    assert it.node.engine.state.log.durable_position >= answered
+    assert not it.fatal
 
 
-def test_nothing_is_answered_after_a_failed_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_nothing_is_answered_after_a_failed_sync(
+    it: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One fdatasync fails and later ones would not: the log is not asked again."""
+    await it.node.durable(it.send())
+    log = it.node.engine.state.log
+    file = log._file
+    assert file is not None
+    calls = []
 
-    async def test(it: Run) -> None:
-        await it.node.durable(it.send())
-        log = it.node.engine.state.log
-        file = log._file
-        assert file is not None
-        calls = []
+    def fail() -> None:
+        calls.append(1)
+        raise DiskFailedError("fdatasync failed")
 
-        def fail() -> None:
-            calls.append(1)
-            raise DiskFailedError("fdatasync failed")
-
-        monkeypatch.setattr(file._file, "fdatasync", fail)  # type: ignore[attr-defined]
-        answered: list[int] = []
-        for _ in range(5):
-            it.node.when_durable(it.send(), lambda error: answered.append(1))
-            await asyncio.sleep(0.05)
-            monkeypatch.undo()
-        assert calls == [1]
-        assert not answered
-        assert "fdatasync failed" in str(it.fatal[0])
-        it.abandon()
-
-    run(tmp_path, test)
+    monkeypatch.setattr(file._file, "fdatasync", fail)  # type: ignore[attr-defined]
+    answered: list[int] = []
+    for _ in range(5):
+        it.node.when_durable(it.send(), lambda error: answered.append(1))
+        await asyncio.sleep(0.05)
+        monkeypatch.undo()
+    assert calls == [1]
+    assert not answered
+    assert "fdatasync failed" in str(it.fatal[0])
+    it.abandon()

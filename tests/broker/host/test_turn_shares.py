@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
@@ -39,58 +37,40 @@ class Turns:
         self.passed.append((name, self.now))
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 10))
+async def test_alone_they_all_pass_at_once() -> None:
+    turns = Turns()
+    await asyncio.gather(*map(turns.send, "abc"))
+    assert len({turn for _, turn in turns.passed}) == 1
 
 
-def test_alone_they_all_pass_at_once() -> None:
-    async def test() -> None:
-        turns = Turns()
-        await asyncio.gather(*map(turns.send, "abc"))
-        assert len({turn for _, turn in turns.passed}) == 1
-
-    run(test())
-
-
-def test_beside_single_sends_they_pass_one_by_one() -> None:
-    async def test() -> None:
-        turns = Turns()
-        turns.shares.note_single_send()
-        await asyncio.gather(*map(turns.send, "abcd"))
-        assert [name for name, _ in turns.passed] == list("abcd")
-        at = [turn for _, turn in turns.passed]
-        assert all(b - a > GAP_TURNS for a, b in itertools.pairwise(at))
-
-    run(test())
+async def test_beside_single_sends_they_pass_one_by_one() -> None:
+    turns = Turns()
+    turns.shares.note_single_send()
+    await asyncio.gather(*map(turns.send, "abcd"))
+    assert [name for name, _ in turns.passed] == list("abcd")
+    at = [turn for _, turn in turns.passed]
+    assert all(b - a > GAP_TURNS for a, b in itertools.pairwise(at))
 
 
-def test_they_go_on_when_no_single_send_is_expected_any_more(
+async def test_they_go_on_when_no_single_send_is_expected_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turn_shares, "BESIDE_SECONDS", -1.0)
-
-    async def test() -> None:
-        turns = Turns()
-        turns.shares.note_single_send()
-        await asyncio.gather(*map(turns.send, "abc"))
-        assert len({turn for _, turn in turns.passed}) == 1
-
-    run(test())
+    turns = Turns()
+    turns.shares.note_single_send()
+    await asyncio.gather(*map(turns.send, "abc"))
+    assert len({turn for _, turn in turns.passed}) == 1
 
 
 @pytest.mark.parametrize("turns_later", range(2 * GAP_TURNS + 4))
-def test_who_gives_up_takes_no_turn_along(turns_later: int) -> None:
+async def test_who_gives_up_takes_no_turn_along(turns_later: int) -> None:
     """Whenever that is: before its turn, as its turn comes, or after it."""
-
-    async def test() -> None:
-        turns = Turns()
-        turns.shares.note_single_send()
-        a, b, c = map(turns.send, "abc")
-        for _ in range(turns_later):
-            await asyncio.sleep(0)
-        b.cancel()
-        await asyncio.gather(a, b, c, return_exceptions=True)
-        await turns.send("d")
-        assert [name for name, _ in turns.passed if name != "b"] == list("acd")
-
-    run(test())
+    turns = Turns()
+    turns.shares.note_single_send()
+    a, b, c = map(turns.send, "abc")
+    for _ in range(turns_later):
+        await asyncio.sleep(0)
+    b.cancel()
+    await asyncio.gather(a, b, c, return_exceptions=True)
+    await turns.send("d")
+    assert [name for name, _ in turns.passed if name != "b"] == list("acd")

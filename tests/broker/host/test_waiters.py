@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from delaylog.broker.host.waiters import Waiters
 
 KEY = ("default", "t")
-Body = Callable[[Waiters], Awaitable[None]]
 
 
-def run(body: Body) -> None:
-    """Run a test body on a loop of its own."""
-
-    async def main() -> None:
-        async with asyncio.timeout(20):
-            await body(Waiters())
-
-    asyncio.run(main())
+@pytest.fixture
+def waiters() -> Waiters:
+    return Waiters()
 
 
 async def poll(waiters: Waiters, count: int) -> list[asyncio.Task[bool]]:
@@ -33,138 +26,102 @@ async def poll(waiters: Waiters, count: int) -> list[asyncio.Task[bool]]:
     return tasks
 
 
-def test_first_come_first_served() -> None:
+async def test_first_come_first_served(waiters: Waiters) -> None:
     """Each wake goes to the one that has waited longest."""
-
-    async def body(waiters: Waiters) -> None:
-        tasks = await poll(waiters, 3)
-        for number, task in enumerate(tasks):
-            waiters.wake(KEY)
-            assert await task is True
-            assert [other.done() for other in tasks[number + 1 :]] == [False] * (2 - number)
-        assert len(waiters) == 0
-
-    run(body)
+    tasks = await poll(waiters, 3)
+    for number, task in enumerate(tasks):
+        waiters.wake(KEY)
+        assert await task is True
+        assert [other.done() for other in tasks[number + 1 :]] == [False] * (2 - number)
+    assert len(waiters) == 0
 
 
-def test_waking_nobody() -> None:
+async def test_waking_nobody(waiters: Waiters) -> None:
     """A wake without a waiter, or of another topic, is nothing."""
-
-    async def body(waiters: Waiters) -> None:
-        waiters.wake(KEY)
-        (task,) = await poll(waiters, 1)
-        waiters.wake(("default", "other"))
-        waiters.wake(("other", "t"))
-        await asyncio.sleep(0)
-        assert not task.done()
-        waiters.wake(KEY)
-        assert await task
-
-    run(body)
+    waiters.wake(KEY)
+    (task,) = await poll(waiters, 1)
+    waiters.wake(("default", "other"))
+    waiters.wake(("other", "t"))
+    await asyncio.sleep(0)
+    assert not task.done()
+    waiters.wake(KEY)
+    assert await task
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.01])
-def test_time_is_up(seconds: float) -> None:
+async def test_time_is_up(waiters: Waiters, seconds: float) -> None:
     """False when the time is over, at once if there was none, and the place is given up."""
-
-    async def body(waiters: Waiters) -> None:
-        assert await waiters.wait(KEY, seconds) is False
-        assert len(waiters) == 0
-
-    run(body)
+    assert await waiters.wait(KEY, seconds) is False
+    assert len(waiters) == 0
 
 
-def test_cancelled_before_the_wake() -> None:
+async def test_cancelled_before_the_wake(waiters: Waiters) -> None:
     """Who went away is not woken: the wake goes to the next."""
-
-    async def body(waiters: Waiters) -> None:
-        first, second = await poll(waiters, 2)
-        first.cancel()
-        await asyncio.wait([first])
-        waiters.wake(KEY)
-        assert await second is True
-        assert first.cancelled()
-
-    run(body)
+    first, second = await poll(waiters, 2)
+    first.cancel()
+    await asyncio.wait([first])
+    waiters.wake(KEY)
+    assert await second is True
+    assert first.cancelled()
 
 
-def test_cancelled_after_the_wake() -> None:
+async def test_cancelled_after_the_wake(waiters: Waiters) -> None:
     """Who went away when already woken hands the wake on."""
-
-    async def body(waiters: Waiters) -> None:
-        first, second = await poll(waiters, 2)
-        waiters.wake(KEY)
-        first.cancel()
-        await asyncio.wait([first])
-        assert first.cancelled()
-        assert await second is True
-
-    run(body)
+    first, second = await poll(waiters, 2)
+    waiters.wake(KEY)
+    first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    assert await second is True
 
 
-def test_cancelled_in_the_turn_of_the_wake() -> None:
+async def test_cancelled_in_the_turn_of_the_wake(waiters: Waiters) -> None:
     """The same the other way round: gone first, woken in the same turn of the loop."""
-
-    async def body(waiters: Waiters) -> None:
-        first, second = await poll(waiters, 2)
-        first.cancel()
-        waiters.wake(KEY)
-        await asyncio.wait([first])
-        assert await second is True
-
-    run(body)
+    first, second = await poll(waiters, 2)
+    first.cancel()
+    waiters.wake(KEY)
+    await asyncio.wait([first])
+    assert await second is True
 
 
-def test_everyone_of_a_group_is_woken() -> None:
+async def test_everyone_of_a_group_is_woken(waiters: Waiters) -> None:
     """All lines of it, and no other group's."""
-
-    async def body(waiters: Waiters) -> None:
-        mine, other = ("default", "t", "a"), ("default", "t", "b")
-        keys = [(mine, None), (mine, None), (mine, "filter"), (other, None)]
-        tasks = [asyncio.ensure_future(waiters.wait(key, 15)) for key in keys]
-        await asyncio.sleep(0)
-        assert sorted(waiters.groups()) == [mine, other]
-        waiters.wake_everyone(mine)
-        await asyncio.sleep(0)
-        assert [task.done() for task in tasks] == [True, True, True, False]
-        assert waiters.groups() == [other]
-        waiters.wake_everyone(mine)
-        waiters.wake_everyone(other)
-        assert await asyncio.gather(*tasks) == [True] * 4
-
-    run(body)
+    mine, other = ("default", "t", "a"), ("default", "t", "b")
+    keys = [(mine, None), (mine, None), (mine, "filter"), (other, None)]
+    tasks = [asyncio.ensure_future(waiters.wait(key, 15)) for key in keys]
+    await asyncio.sleep(0)
+    assert sorted(waiters.groups()) == [mine, other]
+    waiters.wake_everyone(mine)
+    await asyncio.sleep(0)
+    assert [task.done() for task in tasks] == [True, True, True, False]
+    assert waiters.groups() == [other]
+    waiters.wake_everyone(mine)
+    waiters.wake_everyone(other)
+    assert await asyncio.gather(*tasks) == [True] * 4
 
 
-def test_close_lets_all_go() -> None:
+async def test_close_lets_all_go(waiters: Waiters) -> None:
     """Closing answers every waiter False, those to come too."""
-
-    async def body(waiters: Waiters) -> None:
-        tasks = await poll(waiters, 3)
-        waiters.close()
-        assert await asyncio.gather(*tasks) == [False] * 3
-        assert await waiters.wait(KEY, 15) is False
-        assert len(waiters) == 0
-
-    run(body)
+    tasks = await poll(waiters, 3)
+    waiters.close()
+    assert await asyncio.gather(*tasks) == [False] * 3
+    assert await waiters.wait(KEY, 15) is False
+    assert len(waiters) == 0
 
 
-def test_each_wake_goes_to_one_of_a_thousand() -> None:
+async def test_each_wake_goes_to_one_of_a_thousand(waiters: Waiters) -> None:
     """Nobody wakes for nothing, and the others keep their turn."""
-
-    async def body(waiters: Waiters) -> None:
-        tasks = await poll(waiters, 1_000)
-        for count in range(1, 11):
-            waiters.wake(KEY)
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert [task.done() for task in tasks] == [True] * count + [False] * (1_000 - count)
-        waiters.close()
-        await asyncio.gather(*tasks)
-
-    run(body)
+    tasks = await poll(waiters, 1_000)
+    for count in range(1, 11):
+        waiters.wake(KEY)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True] * count + [False] * (1_000 - count)
+    waiters.close()
+    await asyncio.gather(*tasks)
 
 
-def test_long_polls_that_vanish_leave_nothing_behind() -> None:
+async def test_long_polls_that_vanish_leave_nothing_behind(waiters: Waiters) -> None:
     """Lines, timers and futures go, at a cost that does not grow with the others in line."""
 
     async def vanish(waiters: Waiters, count: int) -> float:
@@ -184,13 +141,10 @@ def test_long_polls_that_vanish_leave_nothing_behind() -> None:
         gc.collect()
         return sum(isinstance(x, asyncio.Future) for x in gc.get_objects())
 
-    async def body(waiters: Waiters) -> None:
-        before = futures()
-        few = min([await vanish(waiters, 500) for _ in range(3)])
-        many = min([await vanish(waiters, 10_000) for _ in range(3)])
-        assert len(waiters) == 0
-        assert waiters.groups() == []
-        assert futures() < before + 10
-        assert many < 100 * few, "20 times as many cost 400 times as much if each searches the line"
-
-    run(body)
+    before = futures()
+    few = min([await vanish(waiters, 500) for _ in range(3)])
+    many = min([await vanish(waiters, 10_000) for _ in range(3)])
+    assert len(waiters) == 0
+    assert waiters.groups() == []
+    assert futures() < before + 10
+    assert many < 100 * few, "20 times as many cost 400 times as much if each searches the line"

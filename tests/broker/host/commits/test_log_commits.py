@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 from time import monotonic
-from typing import Any
 
 import pytest
 
@@ -20,18 +19,31 @@ from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.physical_log import PhysicalLog
 
 
-class Run:
+class Run(AbstractAsyncContextManager["Run"]):
     """A log with its commits, and a node that does no more than tell who waits."""
 
-    def __init__(self, folder: Path, fsync: str, disk: OsFileSystem) -> None:
-        self.log = PhysicalLog(disk, str(folder / "log"))
+    def __init__(
+        self, folder: Path, fsync: str = "always", disk: OsFileSystem | None = None
+    ) -> None:
+        self._folder = folder
+        self._fsync = fsync
+        self._disk = disk or OsFileSystem()
+
+    async def __aenter__(self) -> Run:
+        disk = self._disk
+        self.log = PhysicalLog(disk, str(self._folder / "log"))
         assert list(self.log.recover(0, 0)) == []
         self.fatal: list[BaseException] = []
         self.fail = self.fatal.append
         machine = disk if isinstance(disk, WatchedDisk) else REAL
         loop = asyncio.get_running_loop()
-        self.commits = LogCommits(self.log, loop, self, fsync=fsync, machine=machine)
+        self.commits = LogCommits(self.log, loop, self, fsync=self._fsync, machine=machine)
         self.commits.start()
+        return self
+
+    async def __aexit__(self, kind: object, *error: object) -> None:
+        self.commits.stop()
+        assert kind or not self.fatal
 
     def turn_ended(self) -> None:
         pass
@@ -75,42 +87,28 @@ class WatchedDisk(OsFileSystem, RealMachine):
         return file
 
 
-def run(
-    folder: Path,
-    fsync: str,
-    test: Callable[[Run], Coroutine[Any, Any, None]],
-    disk: OsFileSystem | None = None,
-) -> None:
-    async def main() -> None:
-        it = Run(folder, fsync, disk or OsFileSystem())
-        async with asyncio.timeout(20):
-            await test(it)
-        it.commits.stop()
-        assert not it.fatal
-
-    asyncio.run(main())
+@pytest.fixture
+def it(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
-def test_safe_is_what_is_synced(tmp_path: Path) -> None:
-    async def test(it: Run) -> None:
-        position = it.append()
-        assert it.commits.position() == 0
-        await it.commits.durable(position)
-        assert it.log.durable_position == it.commits.position() == position
-        assert it.commits.commits == 1
-        assert it.commits.sync_times.recent(monotonic()).median_ms >= 1
-        told: list[BaseException | None] = []
-        it.commits.when_durable(position, told.append)
-        assert told == [None]
-
-    run(tmp_path, "always", test)
+async def test_safe_is_what_is_synced(it: Run) -> None:
+    position = it.append()
+    assert it.commits.position() == 0
+    await it.commits.durable(position)
+    assert it.log.durable_position == it.commits.position() == position
+    assert it.commits.commits == 1
+    assert it.commits.sync_times.recent(monotonic()).median_ms >= 1
+    told: list[BaseException | None] = []
+    it.commits.when_durable(position, told.append)
+    assert told == [None]
 
 
-def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(tmp_path: Path) -> None:
+async def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(tmp_path: Path) -> None:
     """After a row of quick syncs; one that is slow holds it up once, and makes the row longer."""
     disk = WatchedDisk()
+    async with Run(tmp_path, "always", disk) as it:
 
-    async def test(it: Run) -> None:
         async def commit(times: int = 1, callers: int = 1) -> list[bool]:
             """Whether the loop did each sync."""
             disk.by_loop.clear()
@@ -135,13 +133,10 @@ def test_the_loop_syncs_for_who_waits_alone_on_a_quick_disk(tmp_path: Path) -> N
         disk.takes_s = 0.0
         assert await commit(ROW_MIN + 1) == [False] * ROW_MIN + [True]
 
-    run(tmp_path, "always", test, disk)
 
-
-def test_an_error_of_a_sync_by_the_loop_ends_the_node(tmp_path: Path) -> None:
+async def test_an_error_of_a_sync_by_the_loop_ends_the_node(tmp_path: Path) -> None:
     disk = WatchedDisk()
-
-    async def test(it: Run) -> None:
+    async with Run(tmp_path, "always", disk) as it:
         for _ in range(ROW_MIN):
             await it.commits.durable(it.append())
         disk.error = DiskFailedError("it fails")
@@ -153,13 +148,10 @@ def test_an_error_of_a_sync_by_the_loop_ends_the_node(tmp_path: Path) -> None:
         assert [str(error) for error in it.fatal] == ["it fails"]
         it.fatal.clear()
 
-    run(tmp_path, "always", test, disk)
 
-
-def test_by_dial_safe_is_what_is_written(tmp_path: Path) -> None:
+async def test_by_dial_safe_is_what_is_written(tmp_path: Path) -> None:
     """Until the way out, where everything waits for its sync."""
-
-    async def test(it: Run) -> None:
+    async with Run(tmp_path, "interval") as it:
         position = it.append()
         await it.commits.durable(position)
         assert it.commits.position() == it.log.written_position == position
@@ -169,98 +161,80 @@ def test_by_dial_safe_is_what_is_written(tmp_path: Path) -> None:
         await it.commits.durable(position)
         assert it.log.durable_position == position
 
-    run(tmp_path, "interval", test)
 
-
-def test_another_word_for_safe(tmp_path: Path) -> None:
+async def test_another_word_for_safe(it: Run) -> None:
     """Where more has to have it than this disk, its sync answers nobody; a failure does."""
-
-    async def test(it: Run) -> None:
-        safe = 0
-        it.commits.position = lambda: safe
-        first = it.append()
-        wait = asyncio.ensure_future(it.commits.durable(first))
-        while it.log.durable_position < first:  # noqa: ASYNC110 (another thread syncs)
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
-        assert not wait.done()
-        safe = first
-        it.commits.waiters.reach(safe)
+    safe = 0
+    it.commits.position = lambda: safe
+    first = it.append()
+    wait = asyncio.ensure_future(it.commits.durable(first))
+    while it.log.durable_position < first:  # noqa: ASYNC110 (another thread syncs)
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert not wait.done()
+    safe = first
+    it.commits.waiters.reach(safe)
+    await wait
+    wait = asyncio.ensure_future(it.commits.durable(it.append()))
+    await asyncio.sleep(0)
+    it.commits.waiters.fail_all(ConnectionError("no longer the leader"))
+    with pytest.raises(ConnectionError, match="no longer"):
         await wait
-        wait = asyncio.ensure_future(it.commits.durable(it.append()))
-        await asyncio.sleep(0)
-        it.commits.waiters.fail_all(ConnectionError("no longer the leader"))
-        with pytest.raises(ConnectionError, match="no longer"):
-            await wait
-
-    run(tmp_path, "always", test)
 
 
-def test_another_log_takes_the_place(tmp_path: Path) -> None:
+async def test_another_log_takes_the_place(it: Run, tmp_path: Path) -> None:
     """When the folder is exchanged: nothing of the old one counts, and the new one is synced."""
-
-    async def test(it: Run) -> None:
-        await it.commits.durable(it.append())
-        await asyncio.to_thread(it.commits.stop)
-        # Whoever still kicks meanwhile does not hold up what comes.
-        it.commits.kick()
-        it.log.close()
-        it.log = PhysicalLog(OsFileSystem(), str(tmp_path / "other"))
-        assert list(it.log.recover(0, 0)) == []
-        it.commits.exchange(it.log)
-        assert it.commits.position() == 0
-        position = it.append()
-        await it.commits.durable(position)
-        assert it.log.durable_position == position
-
-    run(tmp_path, "always", test)
+    await it.commits.durable(it.append())
+    await asyncio.to_thread(it.commits.stop)
+    # Whoever still kicks meanwhile does not hold up what comes.
+    it.commits.kick()
+    it.log.close()
+    it.log = PhysicalLog(OsFileSystem(), str(tmp_path / "other"))
+    assert list(it.log.recover(0, 0)) == []
+    it.commits.exchange(it.log)
+    assert it.commits.position() == 0
+    position = it.append()
+    await it.commits.durable(position)
+    assert it.log.durable_position == position
 
 
-def test_what_was_written_beside_a_sync_is_synced_after_it(tmp_path: Path) -> None:
+async def test_what_was_written_beside_a_sync_is_synced_after_it(it: Run) -> None:
     """Nothing is pending then, and nobody else asks for the fsync that a waiter needs."""
+    sync, synced, may_end = it.log.sync, Event(), Event()
 
-    async def test(it: Run) -> None:
-        sync, synced, may_end = it.log.sync, Event(), Event()
+    def slow_sync() -> None:
+        sync()
+        synced.set()
+        may_end.wait(10)
 
-        def slow_sync() -> None:
-            sync()
-            synced.set()
-            may_end.wait(10)
-
-        it.log.sync = slow_sync  # type: ignore[method-assign]
-        it.append()
-        await asyncio.to_thread(synced.wait, 10)
-        position = it.append()
-        assert it.commits.write_through()
-        waiting = asyncio.ensure_future(it.commits.durable(position))
-        await asyncio.sleep(0.02)
-        may_end.set()
-        await asyncio.wait_for(waiting, 5)
-        assert it.log.durable_position == position
-
-    run(tmp_path, "always", test)
+    it.log.sync = slow_sync  # type: ignore[method-assign]
+    it.append()
+    await asyncio.to_thread(synced.wait, 10)
+    position = it.append()
+    assert it.commits.write_through()
+    waiting = asyncio.ensure_future(it.commits.durable(position))
+    await asyncio.sleep(0.02)
+    may_end.set()
+    await asyncio.wait_for(waiting, 5)
+    assert it.log.durable_position == position
 
 
-def test_small_frames_are_written_before_their_sync_begins(tmp_path: Path) -> None:
+async def test_small_frames_are_written_before_their_sync_begins(it: Run) -> None:
     """By the loop itself; then it is known how far the job under way makes them durable."""
+    sync, may_sync = it.log.sync, Event()
 
-    async def test(it: Run) -> None:
-        sync, may_sync = it.log.sync, Event()
+    def late_sync() -> int:
+        may_sync.wait(10)
+        return sync()
 
-        def late_sync() -> int:
-            may_sync.wait(10)
-            return sync()
-
-        it.log.sync = late_sync  # type: ignore[method-assign]
-        position = it.append()
-        waiting = asyncio.ensure_future(it.commits.durable(position))
-        await asyncio.sleep(0)
-        assert it.log.written_position == position
-        assert it.log.durable_position == 0
-        assert it.commits.is_syncing(position)
-        assert not it.commits.is_syncing(it.append())
-        may_sync.set()
-        await waiting
-        assert not it.commits.is_syncing(position)
-
-    run(tmp_path, "always", test)
+    it.log.sync = late_sync  # type: ignore[method-assign]
+    position = it.append()
+    waiting = asyncio.ensure_future(it.commits.durable(position))
+    await asyncio.sleep(0)
+    assert it.log.written_position == position
+    assert it.log.durable_position == 0
+    assert it.commits.is_syncing(position)
+    assert not it.commits.is_syncing(it.append())
+    may_sync.set()
+    await waiting
+    assert not it.commits.is_syncing(position)

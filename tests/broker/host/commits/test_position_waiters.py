@@ -51,35 +51,29 @@ def test_all_fail_and_who_comes_later_waits() -> None:
     assert called[1:] == [("again", None)]
 
 
-def test_futures_return_or_raise() -> None:
-    async def main() -> None:
-        waiters = PositionWaiters()
-        waits = [asyncio.ensure_future(waiters.wait(position)) for position in (10, 20, 20, 30)]
-        await asyncio.sleep(0)
-        waiters.reach(10)
-        await asyncio.wait_for(waits[0], 10)
-        waits[1].cancel()
-        await asyncio.wait(waits[1:2])
-        waiters.fail_all(Leaving("elsewhere"))
-        for each in waits[2:]:
-            with pytest.raises(Leaving, match="elsewhere"):
-                await asyncio.wait_for(each, 10)
-        assert waits[1].cancelled()
-
-    asyncio.run(main())
+async def test_futures_return_or_raise() -> None:
+    waiters = PositionWaiters()
+    waits = [asyncio.ensure_future(waiters.wait(position)) for position in (10, 20, 20, 30)]
+    await asyncio.sleep(0)
+    waiters.reach(10)
+    await asyncio.wait_for(waits[0], 10)
+    waits[1].cancel()
+    await asyncio.wait(waits[1:2])
+    waiters.fail_all(Leaving("elsewhere"))
+    for each in waits[2:]:
+        with pytest.raises(Leaving, match="elsewhere"):
+            await asyncio.wait_for(each, 10)
+    assert waits[1].cancelled()
 
 
-def test_who_went_away_is_passed_over() -> None:
-    async def main() -> None:
-        waiters = PositionWaiters()
-        gone, stays = (asyncio.ensure_future(waiters.wait(10)) for _ in range(2))
-        await asyncio.sleep(0)
-        gone.cancel()
-        waiters.reach(10)
-        await asyncio.wait_for(stays, 10)
-        assert gone.cancelled()
-
-    asyncio.run(main())
+async def test_who_went_away_is_passed_over() -> None:
+    waiters = PositionWaiters()
+    gone, stays = (asyncio.ensure_future(waiters.wait(10)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    waiters.reach(10)
+    await asyncio.wait_for(stays, 10)
+    assert gone.cancelled()
 
 
 def test_who_waits_no_longer_is_not_told() -> None:
