@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -21,24 +22,21 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "ATTEMPT_S", 30)
 
 
-def run(test: Callable[[Route, dict[int, Handler], dict[int, str]], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def two_nodes() -> AsyncIterator[tuple[Route, dict[int, Handler], dict[int, str]]]:
     """Two nodes that answer as the test says; a third address at which nobody listens."""
+    handlers: dict[int, Handler] = {}
 
-    async def main() -> None:
-        handlers: dict[int, Handler] = {}
+    async def one(request: web.Request) -> web.StreamResponse:
+        return await handlers[1](request)
 
-        async def one(request: web.Request) -> web.StreamResponse:
-            return await handlers[1](request)
+    async def two(request: web.Request) -> web.StreamResponse:
+        return await handlers[2](request)
 
-        async def two(request: web.Request) -> web.StreamResponse:
-            return await handlers[2](request)
-
-        async with serving(one) as first, serving(two) as second:
-            urls = {1: first, 2: second, 3: "http://127.0.0.1:1"}
-            async with Route(urls) as route:
-                await test(route, handlers, urls)
-
-    asyncio.run(main())
+    async with serving(one) as first, serving(two) as second:
+        urls = {1: first, 2: second, 3: "http://127.0.0.1:1"}
+        async with Route(urls) as route:
+            yield route, handlers, urls
 
 
 async def served(request: web.BaseRequest) -> web.Response:
@@ -52,8 +50,8 @@ def answering(status: int, **headers: str) -> Handler:
     return handle
 
 
-def test_it_goes_where_it_is_sent() -> None:
-    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+async def test_it_goes_where_it_is_sent() -> None:
+    async with two_nodes() as (route, handlers, urls):
         handlers[1] = answering(307, Location=f"{urls[2]}/v1/x")
         handlers[2] = served
         with pytest.raises(NotDone):
@@ -61,21 +59,17 @@ def test_it_goes_where_it_is_sent() -> None:
         answered = await route.call("/v1/x", b"b", {})
         assert (answered.node, answered.body) == (2, b"b")
 
-    run(test)
 
-
-def test_a_stranger_is_not_gone_to() -> None:
-    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+async def test_a_stranger_is_not_gone_to() -> None:
+    async with two_nodes() as (route, handlers, _):
         handlers[1] = answering(307, Location="http://127.0.0.1:2/v1/x")
         handlers[2] = served
         with pytest.raises(NotDone):
             await route.call("/v1/x", b"", {})
         assert (await route.call("/v1/x", b"", {})).node == 2
 
-    run(test)
 
-
-def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """503 may come of a leader that had begun; who says nothing may still be at it; where nobody
     listens nothing is done."""
 
@@ -83,7 +77,7 @@ def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(5)
         return web.Response()
 
-    async def test(route: Route, handlers: dict[int, Handler], urls: dict[int, str]) -> None:
+    async with two_nodes() as (route, handlers, _):
         handlers[1] = answering(503)
         handlers[2] = silent
         for kind, attempt_s in ((Unclear, 30), (Unclear, 0.1), (NotDone, 30)):
@@ -93,5 +87,3 @@ def test_what_is_unclear_and_what_is_certain(monkeypatch: pytest.MonkeyPatch) ->
         handlers[1] = answering(404)
         with pytest.raises(Refused):
             await route.call("/v1/x", b"", {})
-
-    run(test)

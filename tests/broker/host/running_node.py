@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,24 +61,15 @@ class RunningNode:
                 await asyncio.sleep(0.01)
 
 
-def run_node(
-    folder: Path,
-    test: Callable[[Any], Coroutine[Any, Any, None]],
-    *,
-    fs: Any = None,
-    node_class: type[RunningNode] = RunningNode,
-    **setup: Any,
-) -> None:
-    """Run a test beside a node that is stopped in the end, and must have met nothing fatal."""
-
-    async def main() -> None:
-        it = node_class(make_engine(folder, fs, **setup))
-        it.node.start()
-        try:
-            async with asyncio.timeout(2 * PATIENCE_SECONDS):
-                await test(it)
-        finally:
-            await it.node.stop()
-        assert not it.fatal
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running(
+    folder: Path, *, node_class: type[RunningNode] = RunningNode, **setup: Any
+) -> AsyncIterator[Any]:
+    """A node that is stopped in the end, and must have met nothing fatal."""
+    it = node_class(make_engine(folder, **setup))
+    it.node.start()
+    try:
+        yield it
+    finally:
+        await it.node.stop()
+    assert not it.fatal

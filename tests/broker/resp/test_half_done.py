@@ -89,88 +89,74 @@ class Rig:
     ],
     ids=["alone", "in MULTI", "in a script"],
 )
-def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: bytes) -> None:
+async def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_bytes: bytes) -> None:
     FAILURES.append(MemoryError())
+    it = Rig(tmp_path)
+    assert await it.ask(b"SET k kept") == b"+OK\r\n"
+    assert await it.ask(b"SET expires kept PX 100000") == b"+OK\r\n"
+    same_turn, told = it.connect()
+    hostile, _ = it.connect()
+    same_turn.data_received(b"SET k lost\r\n")
+    hostile.data_received(request_bytes)
+    # A change that nobody may hear of is no change: the client is closed, not answered.
+    async with asyncio.timeout(10):
+        while not told.aborted:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert told.told == b""
+    assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
+    assert await it.ask(b"EXISTS halfway other") == b":0\r\n"
+    assert await it.ask(b"SET k again") == b"+OK\r\n"
+    assert not it.fatal
+    await it.stop()
+    it = Rig(tmp_path)
+    assert await it.ask(b"GET k") == b"$5\r\nagain\r\n"
+    assert await it.ask(b"DBSIZE") == b":2\r\n"
+    assert it.node.engine.state.keyspace.next_expiry_ms() is not None
+    await it.stop()
 
-    async def main() -> None:
-        it = Rig(tmp_path)
-        assert await it.ask(b"SET k kept") == b"+OK\r\n"
-        assert await it.ask(b"SET expires kept PX 100000") == b"+OK\r\n"
-        same_turn, told = it.connect()
-        hostile, _ = it.connect()
-        same_turn.data_received(b"SET k lost\r\n")
-        hostile.data_received(request_bytes)
-        # A change that nobody may hear of is no change: the client is closed, not answered.
+
+async def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
+    FAILURES.append(DiskFailedError("x"))
+    it = Rig(tmp_path)
+    hostile, _ = it.connect()
+    hostile.data_received(b"HALFWAY\r\n")
+    assert set(it.fatal) == {FAILURES[-1]}
+    await it.stop()
+
+
+async def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Rig(tmp_path)
+    assert await it.ask(b"SET k kept") == b"+OK\r\n"
+
+    def no_memory(*_: object, **__: object) -> bytes:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("delaylog.broker.engine.keyspace.keyspace_log.msgpack.packb", no_memory)
+        connection, told = it.connect()
+        connection.data_received(b"SET k lost\r\n")
         async with asyncio.timeout(10):
             while not told.aborted:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-        assert told.told == b""
-        assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
-        assert await it.ask(b"EXISTS halfway other") == b":0\r\n"
-        assert await it.ask(b"SET k again") == b"+OK\r\n"
-        assert not it.fatal
-        await it.stop()
-        it = Rig(tmp_path)
-        assert await it.ask(b"GET k") == b"$5\r\nagain\r\n"
-        assert await it.ask(b"DBSIZE") == b":2\r\n"
-        assert it.node.engine.state.keyspace.next_expiry_ms() is not None
-        await it.stop()
-
-    asyncio.run(main())
+    assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
+    assert not it.fatal
+    await it.stop()
 
 
-def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
-    FAILURES.append(DiskFailedError("x"))
-
-    async def main() -> None:
-        it = Rig(tmp_path)
-        hostile, _ = it.connect()
-        hostile.data_received(b"HALFWAY\r\n")
-        assert set(it.fatal) == {FAILURES[-1]}
-        await it.stop()
-
-    asyncio.run(main())
-
-
-def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        it = Rig(tmp_path)
-        assert await it.ask(b"SET k kept") == b"+OK\r\n"
-
-        def no_memory(*_: object, **__: object) -> bytes:
-            raise MemoryError
-
-        with monkeypatch.context() as patched:
-            patched.setattr("delaylog.broker.engine.keyspace.keyspace_log.msgpack.packb", no_memory)
-            connection, told = it.connect()
-            connection.data_received(b"SET k lost\r\n")
-            async with asyncio.timeout(10):
-                while not told.aborted:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
-        assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"
-        assert not it.fatal
-        await it.stop()
-
-    asyncio.run(main())
-
-
-def test_a_command_that_comes_in_drops_is_not_waited_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        it = Rig(tmp_path)
-        clients = [it.connect() for _ in range(4)]
-        drops, whole, large, waits = (connection for connection, _ in clients)
-        drops.data_received(b"*2\r\n$3\r\nGET\r\n$100")
-        whole.data_received(b"PING\r\n")
-        large.data_received(b"*2\r\n$3\r\nGET\r\n$100000\r\n")
-        waits.data_received(b"BLPOP l 0\r\nPIN")
-        for _ in range(3):
-            await asyncio.sleep(0.01)
-            drops.data_received(b"0")
-            large.data_received(b"x" * 2_000)
-            it.face._sweep()
-        assert [transport.aborted for _, transport in clients] == [True, False, False, False]
-        await it.stop()
-
-    asyncio.run(main())
+async def test_a_command_that_comes_in_drops_is_not_waited_for(tmp_path: Path) -> None:
+    it = Rig(tmp_path)
+    clients = [it.connect() for _ in range(4)]
+    drops, whole, large, waits = (connection for connection, _ in clients)
+    drops.data_received(b"*2\r\n$3\r\nGET\r\n$100")
+    whole.data_received(b"PING\r\n")
+    large.data_received(b"*2\r\n$3\r\nGET\r\n$100000\r\n")
+    waits.data_received(b"BLPOP l 0\r\nPIN")
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+        drops.data_received(b"0")
+        large.data_received(b"x" * 2_000)
+        it.face._sweep()
+    assert [transport.aborted for _, transport in clients] == [True, False, False, False]
+    await it.stop()

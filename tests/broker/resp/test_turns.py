@@ -56,87 +56,78 @@ class Transport:
 
 
 @pytest.mark.parametrize("after_write", [False, True])
-def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
-    async def main() -> None:
-        clock = BrokerClock()
-        engine = Engine(
-            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
-        )
-        fatal: list[BaseException] = []
-        node = ServingNode(engine, clock, fatal.append, machine=REAL)
-        face = RespFace(node, ServerState(), after_write=after_write)
-        node.start()
-        clients = []
-        for _ in range(4):
-            connection = Connection(face)
-            transport = Transport()
-            connection.connection_made(cast(Any, transport))
-            clients.append((connection, transport))
-        log = engine.state.log
-        sync, may_sync = log.sync, Event()
+async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
+    clock = BrokerClock()
+    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
+    fatal: list[BaseException] = []
+    node = ServingNode(engine, clock, fatal.append, machine=REAL)
+    face = RespFace(node, ServerState(), after_write=after_write)
+    node.start()
+    clients = []
+    for _ in range(4):
+        connection = Connection(face)
+        transport = Transport()
+        connection.connection_made(cast(Any, transport))
+        clients.append((connection, transport))
+    log = engine.state.log
+    sync, may_sync = log.sync, Event()
 
-        def late_sync() -> int:
-            may_sync.wait(10)
-            return sync()
+    def late_sync() -> int:
+        may_sync.wait(10)
+        return sync()
 
-        log.sync = late_sync  # type: ignore[method-assign]
-        ends = []
-        for connection, _ in clients:
-            connection.data_received(SEND)
-            await asyncio.sleep(0.01)
-            ends.append(log.end_position)
-        if after_write:
-            assert all(transport.told for _, transport in clients)
-            assert len(set(ends)) == 4
-        else:
-            assert not any(transport.told for _, transport in clients)
-            assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
-        may_sync.set()
-        async with asyncio.timeout(10):
-            while not all(transport.told for _, transport in clients):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        assert len({transport.told for _, transport in clients}) == 4
-        assert log.durable_position == log.end_position or after_write
-        assert engine.state.topics["default", "t"].sent == 4
-        await face.stop()
-        await node.stop()
-        assert not fatal
-
-    asyncio.run(main())
+    log.sync = late_sync  # type: ignore[method-assign]
+    ends = []
+    for connection, _ in clients:
+        connection.data_received(SEND)
+        await asyncio.sleep(0.01)
+        ends.append(log.end_position)
+    if after_write:
+        assert all(transport.told for _, transport in clients)
+        assert len(set(ends)) == 4
+    else:
+        assert not any(transport.told for _, transport in clients)
+        assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
+    may_sync.set()
+    async with asyncio.timeout(10):
+        while not all(transport.told for _, transport in clients):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert len({transport.told for _, transport in clients}) == 4
+    assert log.durable_position == log.end_position or after_write
+    assert engine.state.topics["default", "t"].sent == 4
+    await face.stop()
+    await node.stop()
+    assert not fatal
 
 
 @pytest.mark.parametrize("broken", ["take", "write"])
-def test_replies_that_cannot_be_made_take_no_others_along(tmp_path: Path, broken: str) -> None:
+async def test_replies_that_cannot_be_made_take_no_others_along(
+    tmp_path: Path, broken: str
+) -> None:
     """No memory for those of one client: it is closed, the rest of the turn is answered."""
+    clock = BrokerClock()
+    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
+    fatal: list[BaseException] = []
+    node = ServingNode(engine, clock, fatal.append, machine=REAL)
+    face = RespFace(node, ServerState())
+    node.start()
+    clients = []
+    for _ in range(3):
+        connection, transport = Connection(face), Transport()
+        connection.connection_made(cast(Any, transport))
+        clients.append((connection, transport))
 
-    async def main() -> None:
-        clock = BrokerClock()
-        engine = Engine(
-            OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms()
-        )
-        fatal: list[BaseException] = []
-        node = ServingNode(engine, clock, fatal.append, machine=REAL)
-        face = RespFace(node, ServerState())
-        node.start()
-        clients = []
-        for _ in range(3):
-            connection, transport = Connection(face), Transport()
-            connection.connection_made(cast(Any, transport))
-            clients.append((connection, transport))
+    def no_memory(*_: object) -> bytes:
+        raise MemoryError
 
-        def no_memory(*_: object) -> bytes:
-            raise MemoryError
-
-        setattr(clients[1][0], broken, no_memory)
-        for connection, _ in clients:
-            connection.data_received(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n")
-        async with asyncio.timeout(5):
-            while not (clients[0][1].told and clients[2][1].told):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        assert [transport.told for _, transport in clients] == [b"+OK\r\n", b"", b"+OK\r\n"]
-        assert [transport.aborted for _, transport in clients] == [False, True, False]
-        await face.stop()
-        await node.stop()
-        assert not fatal
-
-    asyncio.run(main())
+    setattr(clients[1][0], broken, no_memory)
+    for connection, _ in clients:
+        connection.data_received(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n")
+    async with asyncio.timeout(5):
+        while not (clients[0][1].told and clients[2][1].told):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert [transport.told for _, transport in clients] == [b"+OK\r\n", b"", b"+OK\r\n"]
+    assert [transport.aborted for _, transport in clients] == [False, True, False]
+    await face.stop()
+    await node.stop()
+    assert not fatal

@@ -32,22 +32,19 @@ def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_what_woke_it_wakes_the_next_one(cancelled: bool) -> None:
-    async def main() -> None:
-        waiters = Waiters()
-        gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        node = closed(waiters, gate)
-        call = asyncio.create_task(long_poll(node, TOPIC, ReceiveCall(1, wait_ms=9_000)))
-        behind = asyncio.create_task(waiters.wait(KEY, 5))
-        await asyncio.sleep(0)
-        if cancelled:
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-        else:
-            gate.set_result(False)
-            assert await call is None
-        async with asyncio.timeout(1):
-            assert await behind
-
-    asyncio.run(main())
+async def test_what_woke_it_wakes_the_next_one(cancelled: bool) -> None:
+    waiters = Waiters()
+    gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    node = closed(waiters, gate)
+    call = asyncio.create_task(long_poll(node, TOPIC, ReceiveCall(1, wait_ms=9_000)))
+    behind = asyncio.create_task(waiters.wait(KEY, 5))
+    await asyncio.sleep(0)
+    if cancelled:
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    else:
+        gate.set_result(False)
+        assert await call is None
+    async with asyncio.timeout(1):
+        assert await behind

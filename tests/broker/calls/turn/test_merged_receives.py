@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.settings import TopicSettings
-from tests.broker.host.running_node import RunningNode, run_node
+from tests.broker.host.running_node import RunningNode, running
 
 KEY = ("default", "t")
 LONG_MS = 20_000
@@ -32,18 +32,17 @@ class Place(RunningNode):
         return asyncio.create_task(long_poll(self.node, KEY, ReceiveCall(count, wait_ms)))
 
 
-def run(tmp_path: Path, scene: Callable[[Place], Awaitable[None]], **limits: Any) -> None:
-    run_node(tmp_path, scene, node_class=Place, limits=Limits(**limits))
+def a_place(folder: Path, **limits: Any) -> AbstractAsyncContextManager[Place]:
+    return running(folder, node_class=Place, limits=Limits(**limits))
 
 
 def refs(deliveries: list[Delivery | None]) -> list[int]:
     return [ref for each in deliveries if each is not None for ref in each.origins.tolist()]
 
 
-def test_everybody_gets_one(tmp_path: Path) -> None:
+async def test_everybody_gets_one(tmp_path: Path) -> None:
     """Of messages that are there, then of those that come; each once, under its own lease."""
-
-    async def scene(place: Place) -> None:
+    async with a_place(tmp_path) as place:
         place.send(30)
         calls = [place.receive() for _ in range(50)]
         for first in itertools.islice(asyncio.as_completed(calls), 30):
@@ -53,24 +52,20 @@ def test_everybody_gets_one(tmp_path: Path) -> None:
         assert len(set(refs(found))) == 50
         assert len({each.lease for each in found if each is not None}) == 50
 
-    run(tmp_path, scene)
-
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
+async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
     tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(place: Place) -> None:
+    async with a_place(tmp_path, receive_bytes_max=1_000) as place:
         monkeypatch.setattr(place.node.engine.state, "level", level)
         place.send(20, size=400)
         calls = [place.receive() for _ in range(20)]
         assert len(set(refs(await asyncio.gather(*calls)))) == 20
 
-    run(tmp_path, scene, receive_bytes_max=1_000)
 
-
-def test_a_rate_limit_lets_them_through_one_after_the_other(tmp_path: Path) -> None:
-    async def scene(place: Place) -> None:
+async def test_a_rate_limit_lets_them_through_one_after_the_other(tmp_path: Path) -> None:
+    async with a_place(tmp_path) as place:
         settings = TopicSettings.from_dict({"rate_limit": {"per_second": 50, "burst": 1}})
         place.node.engine.put_topic("t", settings, place.node.clock.now_ms())
         place.send(20)
@@ -80,14 +75,11 @@ def test_a_rate_limit_lets_them_through_one_after_the_other(tmp_path: Path) -> N
         assert len(set(refs(found))) == 10
         assert place.node.time_s() - began >= 0.15
 
-    run(tmp_path, scene)
-
 
 @pytest.mark.parametrize("passes", range(5))
-def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) -> None:
+async def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) -> None:
     """However far its call had come: somebody else has the message at once, as a first delivery."""
-
-    async def scene(place: Place) -> None:
+    async with a_place(tmp_path) as place:
         calls = [place.receive(), place.receive()]
         await asyncio.sleep(0.01)
         place.send(1)
@@ -103,13 +95,12 @@ def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) -> None:
         assert second is not None
         assert second.attempts.tolist() == [1]
 
-    run(tmp_path, scene)
 
-
-def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_through(tmp_path: Path) -> None:
+async def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_through(
+    tmp_path: Path,
+) -> None:
     """The consumer stands in the line before anything else can happen."""
-
-    async def scene(place: Place) -> None:
+    async with a_place(tmp_path) as place:
         node, state = place.node, place.node.engine.state
         call = place.receive()
         await asyncio.sleep(0)
@@ -127,11 +118,11 @@ def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_through(tmp_
         assert found is not None
         assert node.time_s() - began < 5
 
-    run(tmp_path, scene)
 
-
-def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(tmp_path: Path) -> None:
-    async def scene(place: Place) -> None:
+async def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(
+    tmp_path: Path,
+) -> None:
+    async with a_place(tmp_path, leased_max=5) as place:
         place.send(20)
         calls = {place.receive() for _ in range(20)}
         seen: set[int] = set()
@@ -145,13 +136,11 @@ def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(tmp_pa
                 await place.node.turn.settles.settle(KEY, Settling("ack"), [meant])
         assert len(seen) == 20
 
-    run(tmp_path, scene, leased_max=5)
 
-
-def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(
+async def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(place: Place) -> None:
+    async with a_place(tmp_path) as place:
         node, looks = place.node, []
         look = ReceiveMerger.receive
 
@@ -170,5 +159,3 @@ def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(
         place.send(50)
         assert await asyncio.gather(*calls) == [None] * 100
         assert len(looks) < 20, "one looks whether there is something for it"
-
-    run(tmp_path, scene)
