@@ -1,27 +1,12 @@
-"""What the tests of the recipes share: servers, a clock moved by hand, and the data of a server."""
+"""What the tests of the recipes share: a clock moved by hand, and the data of a server."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import redis
 
 NOW_MS = 1_658_492_212_132
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server under test."""
-
-    name: str
-    port: int
-
-    def client(self, *, protocol: int = 2, decode_responses: bool = False) -> redis.Redis:
-        """A client that does not retry by itself."""
-        return redis.Redis(
-            port=self.port, protocol=protocol, decode_responses=decode_responses, retry=None
-        )
 
 
 class HandClock:

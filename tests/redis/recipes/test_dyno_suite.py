@@ -17,7 +17,8 @@ from delaylog.client.queues import DynoMessage
 from tests.redis.recipes.clock import wall_clock_ms
 from tests.redis.recipes.connection import RedisPyConnection
 from tests.redis.recipes.dyno.dyno_queue import DynoQueue
-from tests.redis.recipes.support import Endpoint, HandClock, contents
+from tests.redis.recipes.support import HandClock, contents
+from tests.redis.servers import RedisServer
 
 BODIES = "dynoQueue.MESSAGE.q"
 
@@ -104,7 +105,7 @@ def test_an_empty_pop_of_a_second(connection: RedisPyConnection) -> None:
     assert queue.prefetch_wanted == 0
 
 
-def test_each_message_once_among_many_hands(endpoint: Endpoint) -> None:
+def test_each_message_once_among_many_hands(endpoint: RedisServer) -> None:
     """10,000 messages, three producers, two consumers of 100 that share one queue object, with an
     unack time that never ends.
     """

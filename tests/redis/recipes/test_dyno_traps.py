@@ -15,7 +15,8 @@ from delaylog.client.queues import DynoMessage
 from tests.redis.recipes.connection import RedisPyConnection
 from tests.redis.recipes.dyno import scripts
 from tests.redis.recipes.dyno.dyno_queue import DynoQueue
-from tests.redis.recipes.support import Endpoint, HandClock, contents
+from tests.redis.recipes.support import HandClock, contents
+from tests.redis.servers import RedisServer
 
 BODIES = "dynoQueue.MESSAGE.q"
 QUEUE = "dynoQueue.QUEUE.q.a"
@@ -81,7 +82,7 @@ def test_2_of_all_shards(client: redis.Redis, clock: HandClock) -> None:
 
 
 def test_3_scores_are_printed_with_seventeen_digits(
-    endpoint: Endpoint, client: redis.Redis, queue: DynoQueue, clock: HandClock
+    endpoint: RedisServer, client: redis.Redis, queue: DynoQueue, clock: HandClock
 ) -> None:
     printed = {
         1658492212132.07: b"1658492212132.0701",

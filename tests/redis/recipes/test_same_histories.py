@@ -12,7 +12,8 @@ from random import Random
 import pytest
 
 from tests.redis.recipes.histories import HISTORIES, Recorder, replay
-from tests.redis.recipes.support import Endpoint, contents
+from tests.redis.recipes.support import contents
+from tests.redis.servers import RedisServer
 
 STEPS = 250
 
@@ -21,7 +22,7 @@ STEPS = 250
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("history", sorted(HISTORIES))
 def test_replies_and_data_are_the_same(
-    reference: Endpoint, endpoint: Endpoint, history: str, seed: int, protocol: int
+    reference: RedisServer, endpoint: RedisServer, history: str, seed: int, protocol: int
 ) -> None:
     with reference.client(protocol=protocol) as client:
         client.flushall()
