@@ -9,7 +9,7 @@ import pytest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.reserved_files import ReservedFileSystem
 from delaylog.storage.files.space_reserve import SpaceReserve
-from tests.storage.small_disk import SmallDisk, SmallFile
+from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
 
@@ -52,7 +52,7 @@ def test_calls_that_need_a_block(
     reserve.stand(64 * MIB)
     fs = ReservedFileSystem(disk, reserve)
     file = fs.open(f"{tmp_path}/a", create=True)
-    target = SmallFile if call == "truncate" else disk
+    target = file._file if call == "truncate" else disk
     real, tries = getattr(target, call), []
 
     def refused_twice(*args: object, **options: object) -> object:
