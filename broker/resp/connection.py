@@ -109,11 +109,10 @@ class Connection(asyncio.Protocol):
         """Take requests, or parts of them."""
         if not self.entered or self._transport is None:
             return
-        parser = self._parser
-        if parser.unread_bytes > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):
+        unread = self._parser.feed(data)
+        if unread > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):
             self._face.close(self, "used memory > 'maxmemory', and the client continues to send")
             return
-        parser.feed(data)
         self._received += len(data)
         if not self._scheduled:
             self.run()
@@ -161,7 +160,7 @@ class Connection(asyncio.Protocol):
             session.blocked is not None
             or self.task is not None
             or self._writer.paused
-            or self._is_owed_much()
+            or ((session.out or self.owed) and self._is_owed_much())
         ):
             self._stopped = True
             self._hold_back()
@@ -326,20 +325,17 @@ class Connection(asyncio.Protocol):
     def take(self) -> bytes:
         """Return the replies of the turn that ends."""
         session = self.session
+        size = self._replies.note_taken()
         out, session.out = session.out, []
-        self._replies.note_taken()
         if session.killed:
             # Even if the client has unread replies.
             self.abort()
         if self._transport is None:
             return b""
-        size = sum(map(len, out))
         if size > ANSWER_BYTES_MAX:
             self._face.close(self, f"one turn answers {size:,} bytes")
             return b""
         replies = b"".join(out)
-        # These bytes are counted already.
-        self._replies.waiting_bytes += size
         if session.closing:
             self._last = True
         elif self._stopped and not self._waits():

@@ -65,9 +65,12 @@ class ReplyCount:
             self._out_count = len(out)
         return self.waiting_bytes + self._out_bytes
 
-    def note_taken(self) -> None:
-        """Note that the connection has taken `session.out`."""
+    def note_taken(self) -> int:
+        """Note that `session.out` is taken, to wait for the log; returns its bytes."""
+        size = self.owed_bytes() - self.waiting_bytes
+        self.waiting_bytes += size
         self._out_bytes = self._out_count = 0
+        return size
 
     def note_written(self) -> None:
         """Note that replies were written to a client that had read everything."""

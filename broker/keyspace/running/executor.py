@@ -114,7 +114,8 @@ class Executor(SharedState):
         # Only the slow path changes these.
         run.session, run.database = session, session.database
         number, special, resp = session.database.number, session.special, session.resp
-        writable = self.may_write() is None and self.may_grow() is None
+        # Asked for by the first write: most turns only read.
+        writable = False
         done = 0
         room, counted = REPLY_BYTES_A_TURN, len(out)
         if len(commands) >= _MANY_MIN and not special:
@@ -122,7 +123,7 @@ class Executor(SharedState):
             if (
                 command is not None
                 and command.many is not None
-                and (writable or not command.write)
+                and (not command.write or (writable := self._takes_writes()))
                 and are_alike(commands)
                 and command.takes(len(commands[0]))
                 and command.many(run, commands)
@@ -139,7 +140,7 @@ class Executor(SharedState):
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
                 )
-                or not (writable or not command.write)
+                or (command.write and not (writable := writable or self._takes_writes()))
             ):
                 told = len(out)
                 reply = self.execute(session, argv)
@@ -198,6 +199,9 @@ class Executor(SharedState):
         session.used_ms = keyspace.now_ms
         session.used_word = commands[done - 1][0] if done else b""
         return done
+
+    def _takes_writes(self) -> bool:
+        return self.may_write() is None and self.may_grow() is None
 
     def execute(self, session: Session, argv: Args) -> Reply:
         """Run one command; errors are replies too."""

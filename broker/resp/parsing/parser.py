@@ -100,10 +100,10 @@ class CommandParser:
         """Bytes that have arrived and were not returned as a command."""
         return len(self._buffer) - self._position + self._fed_bytes + self._arguments_bytes
 
-    def feed(self, data: bytes) -> None:
-        """Take received bytes."""
+    def feed(self, data: bytes) -> int:
+        """Take received bytes; returns the number of bytes that were unread before them."""
         if self.error is not None or not data:
-            return
+            return 0
         fed = self._fed
         if fed:
             if len(fed[-1]) + len(data) <= _PIECE_BYTES_MIN:
@@ -113,10 +113,12 @@ class CommandParser:
         else:
             fed.append(data)
         # This data may be whole commands, so only the bytes before it count toward the limit.
-        if self.unread_bytes > self.limits.query_bytes_max:
+        unread = self.unread_bytes
+        if unread > self.limits.query_bytes_max:
             self._refuse(b"")
-            return
+            return 0
         self._fed_bytes += len(data)
+        return unread
 
     def next_commands(self, max: int) -> list[list[bytes]]:
         """Return up to `max` complete commands, before authentication up to one, in order.
