@@ -95,11 +95,13 @@ format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-# Random searches make a fifth of their examples: `make test` makes all of them. A test that starts a
+# Random searches make a fifth of their examples. A test that starts a
 # process or a server fails here.
 check: venv  ## the tests of wheel, storage, replication, engine and keyspace: no processes, no servers
 	DELAYLOG_PURE=1 DELAYLOG_EFFORT=0.2 $(BIN)/pytest -q $(CORE_TESTS) -m 'not drill and not processes' $(CHECKED)
 
+# Random searches make half of their examples, and all of them at night.
+test: export DELAYLOG_EFFORT ?= 0.5
 test: venv test-core test-redis test-spark  ## all tests but the drills
 
 durations:  ## run `test` and record what each file took, from which its order follows
@@ -121,7 +123,7 @@ test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
 
-nightly drills: venv  ## `test` with five times the random examples, and the drills: kill loops and the like
+nightly drills: venv  ## `test` with ten times the random examples, and the drills: kill loops and the like
 	DELAYLOG_EFFORT=5 $(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory drills-core drills-spark
 

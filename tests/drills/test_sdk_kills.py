@@ -43,6 +43,7 @@ def test_many_faults(tmp_path: Path, course: str) -> None:
     run(tmp_path, course, 100, seed=20131231, timeout_s=3_000)
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("plant", "found"),
     [

@@ -40,11 +40,13 @@ def test_two_hundred_kills(tmp_path: Path) -> None:
     run(tmp_path, 200, seed=20131231, timeout_s=3_000)
 
 
+@pytest.mark.drill
 def test_acks_before_the_work_are_found(tmp_path: Path) -> None:
     page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="early-ack")
     assert "before its handler had ended" in page
 
 
+@pytest.mark.drill
 def test_deliveries_before_the_lease_is_over_are_found(tmp_path: Path) -> None:
     page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="meddler")
     assert "and not by its handler" in page

@@ -66,6 +66,7 @@ def test_all_named_mutations_are_there() -> None:
     assert set(MUTATIONS) >= NAMED_BY_THE_PROTOCOL
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_is_found(name: str) -> None:
     assert first_found(name, SEEDS_MAX) is not None

@@ -28,6 +28,8 @@ from tests.scenes.faces.http import HttpFace
 from tests.scenes.faces.resp import RespFace
 
 LIMITS: Final = "body_bytes_max = 1000"
+RETRY_FOR_S: Final = 2
+"""A client repeats a send that a quota refuses for this long, by default for a minute."""
 FACES: Final[dict[str, type[Face]]] = {
     "embedded": EmbeddedFace,
     "http": HttpFace,
@@ -71,13 +73,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
             broker = brokers[0] if brokers else served()
             brokers[:] = [broker]
             if name == "sync":
-                return partial(ClientFace, name, opened.enter_context(Client(broker.url)))
+                return partial(
+                    ClientFace,
+                    name,
+                    opened.enter_context(Client(broker.url, retry_for_s=RETRY_FOR_S)),
+                )
             if name == "async":
                 runner = opened.enter_context(asyncio.Runner())
-                client = AsyncClient(broker.url)
-                runner.run(client.__aenter__())
-                opened.callback(lambda: runner.run(client.close()))
-                return lambda topic: AsyncClientFace(name, client, topic, runner)
+                asking = AsyncClient(broker.url, retry_for_s=RETRY_FOR_S)
+                runner.run(asking.__aenter__())
+                opened.callback(lambda: runner.run(asking.close()))
+                return lambda topic: AsyncClientFace(name, asking, topic, runner)
             if name == "resp":
                 port = int(broker.ready_line.partition("resp=")[2].split()[0].rpartition(":")[2])
                 connection = RespClient(port)

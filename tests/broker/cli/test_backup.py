@@ -333,7 +333,7 @@ def test_where_a_restore_may_go(
         ((backup, full), 2, "not empty"),
         ((backup, large.data_dir), 2, "not empty"),
         ((backup, backup / "inside" / "it"), 2, "inside the backup"),
-        ((full, tmp_path / "r"), 1, "is not a backup"),
+        ((full, tmp_path / "r"), 1, "is not a complete backup"),
         ((tmp_path / "nothing", tmp_path / "r"), 2, "no folder"),
     ):
         assert main(["restore", *map(str, words)]) == status, words
