@@ -213,10 +213,7 @@ class ClusterMember:
         return self._files
 
     def fall_silent(self, end: int) -> None:
-        """Stop replication: the data folder is about to be replaced.
-
-        `end` = where the log of the new folder ends.
-        """
+        """Stop replication: a folder whose log goes to `end` is about to replace this one."""
         self.greeting.silent_end = end
         self._host.replication = None
 

@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
+from functools import partial
 from typing import Final
 
 from delaylog.broker.cluster.peers.connection import Connection
@@ -59,7 +60,7 @@ class PeerTransport:
         self._on_disconnect = host.on_disconnect
         self._limits = limits or PeerLimits()
         self._random = machine.random()
-        self._random_bytes = machine.random_bytes
+        self.nonce = partial(machine.random_bytes, NONCE_SIZE)
         server_tls: ssl.SSLContext | None = None
         self._client_tls: ssl.SSLContext | None = None
         if config.tls is not None:
@@ -220,10 +221,6 @@ class PeerTransport:
             connection.close(Refused.HOST, reason)
 
     # ------------------------------------------------------------------ calls of connections
-
-    def nonce(self) -> bytes:
-        """Random bytes for one handshake."""
-        return self._random_bytes(NONCE_SIZE)
 
     def made(self, connection: Connection) -> None:
         """The socket is connected; it stays in use until `lost` is done."""

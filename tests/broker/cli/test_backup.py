@@ -334,7 +334,7 @@ def test_where_a_restore_may_go(
         ((backup, large.data_dir), 2, "not empty"),
         ((backup, backup / "inside" / "it"), 2, "inside the backup"),
         ((full, tmp_path / "r"), 1, "is not a complete backup"),
-        ((tmp_path / "nothing", tmp_path / "r"), 2, "no folder"),
+        ((tmp_path / "nothing", tmp_path / "r"), 2, "is not a folder"),
     ):
         assert main(["restore", *map(str, words)]) == status, words
         out, err = capsys.readouterr()

@@ -183,7 +183,7 @@ def test_a_commit_that_is_not_complete_is_refused(
     message.rows += 1
     with pytest.raises(TransactionError, match="part 0 has 3 rows"):
         writer.commit([message])
-    with pytest.raises(TransactionError, match="no message of this sink"):
+    with pytest.raises(TransactionError, match="no commit message"):
         writer.commit([message, None])
     assert broker.sent == {}
 

@@ -102,7 +102,7 @@ def test_with_two_nodes_nobody_can_tell(clocks: Clocks, caplog: pytest.LogCaptur
     assert clocks.marks(2) == [None, True]
     assert not clocks.watch.is_off
     assert "one of the two is wrong" in caplog.text
-    assert "middle one" not in caplog.text
+    assert "the median clock" not in caplog.text
 
 
 def test_what_three_clocks_have_shown_holds_when_a_node_dies(clocks: Clocks) -> None:
