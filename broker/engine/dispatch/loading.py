@@ -77,8 +77,11 @@ class Loader:
         past = [second for second in seconds if second < line]
         near = [second for second in seconds if second >= line]
         if near:
-            # After a short stall messages are still released in order of due time.
-            self._loads = deque(sorted([*self._loads, *near]))
+            # After a short stall messages are still released in order of due time. The deque stays
+            # the same: a load that fails puts its seconds back into it.
+            waiting = sorted([*self._loads, *near])
+            self._loads.clear()
+            self._loads.extend(waiting)
         if past:
             # The present hour is opened first, but its past seconds follow those of older hours.
             waiting = sorted([*self._past_loads, *past])

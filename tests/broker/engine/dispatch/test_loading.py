@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.os_file_system import OsFile
 from delaylog.storage.work import Work
 
@@ -131,3 +132,22 @@ def test_what_a_stall_left_behind_comes_in_order(host: Any, stall_s: int) -> Non
             break
     assert len(got) >= stall_s
     assert got == [b"%d" % k for k in range(len(got))]
+
+
+def test_seconds_whose_load_fails_while_others_are_requested(host: Any) -> None:
+    """The disk is full when the tail of their hour is flushed, and they are loaded later."""
+    host.send([b"first"], delay=65_000)
+    host.send([b"second"], delay=66_500)
+    host.sync()
+    engine, loader = host.engine, host.engine.dispatcher.loader
+    host.now_ms += 55_500
+    engine.run_due(host.now_ms)
+    work = loader.near_work()
+    assert callable(next(work))
+    host.now_ms += 1_500
+    engine.run_due(host.now_ms)
+    with pytest.raises(DiskFullError):
+        work.throw(DiskFullError("no space"))
+    host.turn()
+    host.advance(12_000)
+    assert host.bodies(10) == [b"first", b"second"]
