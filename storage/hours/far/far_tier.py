@@ -172,11 +172,12 @@ class FarTier:
         """Remove files that neither the tier nor a kept checkpoint needs."""
         if not self.files.exist:
             return
+        # Read first: a merge takes numbers on the thread that writes its runs.
+        below = self.files.next_number
         needed = {f"{run.number}.run" for stack in self._stacks() for run in stack.runs()}
         needed |= self.files.in_use()
         for one in saved:
             needed |= named_runs(one)
-        below = self.files.next_number
         yield lambda: self.files.remove_others(needed, below)
 
     def _stacks(self) -> list[RunStack]:

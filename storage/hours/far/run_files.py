@@ -6,6 +6,7 @@ its file, `remove_others` keeps it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -19,8 +20,8 @@ class RunFiles:
         self._fs = fs
         self.folder = folder
         self.next_number = 1
-        self._in_flight: set[int] = set()
-        """Numbers of runs that jobs on other threads write or read."""
+        self._users: Counter[int] = Counter()
+        """How many works write or read a run by jobs: a merge and a split may use the same one."""
 
     def make_folder(self) -> None:
         """Create the folder unless it exists."""
@@ -34,22 +35,26 @@ class RunFiles:
     def take_number(self) -> int:
         """A number for a new run, in use until it is released."""
         number = self.next_number
+        self._users[number] += 1
+        # Last: a number below the next one is known to be in use, on any thread.
         self.next_number += 1
-        self._in_flight.add(number)
         return number
 
     def claim(self, numbers: Iterable[int]) -> None:
         """Mark the files of these runs as in use."""
-        self._in_flight.update(numbers)
+        self._users.update(numbers)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Mark the files of these runs as not in use any more."""
-        self._in_flight.difference_update(numbers)
+        """End a use of the files of these runs."""
+        for number in numbers:
+            self._users[number] -= 1
+            if not self._users[number]:
+                del self._users[number]
 
     @contextmanager
     def pinned(self, numbers: Iterable[int]) -> Iterator[None]:
         """Keep the files of runs while a job reads them."""
-        mine = set(numbers) - self._in_flight
+        mine = list(numbers)
         self.claim(mine)
         try:
             yield
@@ -58,7 +63,7 @@ class RunFiles:
 
     def in_use(self) -> set[str]:
         """Names of the files that are in use."""
-        return {f"{number}.run" for number in self._in_flight}
+        return {f"{number}.run" for number in list(self._users)}
 
     def remove_others(self, needed: set[str], below: int | None) -> None:
         """Remove all files but those `needed` and those with numbers from `below` on."""

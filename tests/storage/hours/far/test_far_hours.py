@@ -8,6 +8,7 @@ splits come at random points, every look-up is compared with lists and dicts.
 from __future__ import annotations
 
 import contextlib
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.hours.far import far_merges, far_pile, far_tier, run_merge, run_stack
+from delaylog.storage.hours.far.run_files import RunFiles
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
@@ -406,3 +408,59 @@ def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run(store.far.merges.work(store.counts))
     assert len(store.far.rows.sets) < 16
     check_look_ups(store, model, model.refs)
+
+
+def test_a_run_that_a_split_and_a_merge_use() -> None:
+    """A merge begins to read it during a job of the split, and keeps it when the split is over."""
+    files = RunFiles(FakeDisk(), FOLDER)
+    with files.pinned([5]):
+        files.claim([5, 6])
+    assert files.in_use() == {"5.run", "6.run"}
+    with files.pinned([5]):
+        files.release([5, 6])
+        assert files.in_use() == {"5.run"}
+    assert files.in_use() == set()
+
+
+@pytest.mark.parametrize("lead", range(1, 4))
+def test_a_merge_that_begins_during_a_split(lead: int) -> None:
+    """Its runs stay until it ends, even those that the split has made needless."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    for k in range(8):
+        # Each flush has several runs, and the first ones have rows of one hour only.
+        due = [(FIRST + 5 + hour) * HOUR_MS + k for hour in (0, 0, 0, 0, 1, 2) for _ in range(5)]
+        model.add(store, due, [b"x" * 100] * len(due), 0)
+        run(store.flusher.flush(upto=model.position))
+    split = store.border.bring_near(FIRST + 5)
+    run(islice(split, lead - 1))
+    job = next(split, None)
+    merge = store.far.merges.work(store.counts)
+    begun = next(merge)
+    run([job])
+    run(split)
+    run(store.far.collect([]))
+    run([begun])
+    run(merge)
+    check_look_ups(store, model, model.refs)
+
+
+def test_a_run_whose_number_is_taken_during_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge takes the numbers of its new runs on the thread that writes them."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    model.add(store, [(FIRST + 9) * HOUR_MS] * 20, [b"x"] * 20, 0)
+    run(store.flusher.flush(upto=model.position))
+    files = store.far.files
+    in_use = files.in_use
+    taken: list[str] = []
+
+    def in_use_before() -> set[str]:
+        found = in_use()
+        taken.append(f"{FOLDER}/far/{files.take_number()}.run")
+        disk.open(taken[0], create=True)
+        return found
+
+    monkeypatch.setattr(files, "in_use", in_use_before)
+    run(store.far.collect([]))
+    assert disk.exists(taken[0])
