@@ -173,12 +173,13 @@ class Upkeep:
             def finish() -> None:
                 log_from = log_needed(small)
                 self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
+                # In the same job: the checkpoint may be closed once it is written.
                 self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
+                self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
 
             yield finish
             state.ids.end_flush()
             state.hours.far.merges.frozen = False
-            self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
             self.checkpoint_position = position
             self._published_bytes = published_bytes
             self.checkpoint_ms = clock()

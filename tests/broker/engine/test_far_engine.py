@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.hours import hour_store
 from delaylog.storage.hours.far import far_merges, run_stack
+from delaylog.storage.hours.far.far_tier import named_runs
 from tests.broker.backup.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_standby import test_the_same_hours
 from tests.broker.engine.test_whole_queue import test_the_whole_queue_agrees_with_a_model
@@ -112,3 +114,29 @@ def test_groups_come_and_go_while_rows_are_judged(host: Any) -> None:
         host.put_group(f"group-{number}")
     host.advance(601 * hour_ms)
     assert len(host.bodies(1_000)) == 300
+
+
+def test_a_checkpoint_that_is_closed_once_it_is_written(host: Any) -> None:
+    """A leader that steps down closes it. Its runs stay as long as it is kept."""
+    upkeep, fs, folder = host.engine.upkeep, host.engine.fs, host.engine.folder
+    host.checkpoint(2)
+    host.send(10, delay=50 * 3_600_000)
+    host.checkpoint()
+    host.send(10, delay=50 * 3_600_000)
+    host.sync()
+    position = host.engine.state.position
+    work = upkeep.checkpoint(lambda: host.now_ms)
+    while upkeep.kept_positions[-1] < position:
+        step = next(work)
+        if callable(step):
+            step()
+    work.close()
+    host.far_work()
+    host.send(1, delay=50 * 3_600_000)
+    host.checkpoint()
+    assert position in upkeep.kept_positions
+    for name in checkpoint_names(fs, folder):
+        found = read_checkpoint(fs, f"{folder}/{name}")
+        assert found is not None
+        for run in named_runs(found[0]["far"]["tier"]):
+            assert fs.exists(f"{folder}/hours/far/{run}")
