@@ -18,7 +18,7 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_reader import HourReader
-from delaylog.storage.hours.hour_rewrite import REWRITE_ROWS, HourRewrite
+from delaylog.storage.hours.hour_rewrite import REWRITE_ROWS, HourRewrite, settle_rewrite
 from delaylog.storage.layout import INDEX_ENTRY, RowArray
 from delaylog.storage.work import Work
 
@@ -52,7 +52,13 @@ def compact_hour(
     try:
         box: list[HourReader] = []
         extents = folder.extents()
-        yield lambda: box.append(rewrite.reader(len(extents)))
+
+        def begin() -> None:
+            # A compaction that was closed, or found no descriptor, may have left files.
+            settle_rewrite(fs, folder.folder)
+            box.append(rewrite.reader(len(extents)))
+
+        yield begin
         ends = np.cumsum(extents["count"], dtype=np.int64)
         for first in range(0, len(gone), REWRITE_ROWS):
             part = slice(first, min(first + REWRITE_ROWS, len(gone)))

@@ -309,28 +309,32 @@ class DelayHour:
     def replacing(self, rewrite: HourRewrite) -> Work:
         """Replace the files by those of `rewrite`, which cover all rows.
 
-        No append and no sync may run meanwhile. Until the last step readers use the old files, so
-        all of them are opened first.
+        No append and no sync may run meanwhile. Until the last step, which is taken even if the
+        work is closed before it, readers use the old files, so all of them are opened first.
         """
         assert rewrite.row_count == self.row_count, "a rewrite has every row"
         counts = self.heads.get().count.copy()
         for name in ("delay.log", "delay.index", "extents"):
             self.files.open(name)
-        with self.files.reading():
-            yield lambda: rewrite.replace(counts)
-            while self._pins or self.files.readers > 1:
-                yield 0.001
-        left = self._take_files()
-        self._own_extents = 0
-        self.files.exchanged()
-        self.reader.log_size, self.extent_count = rewrite.log_size, rewrite.extent_count
-        self.heads.replace(rewrite.seconds, dirty=False)
+        left: list[File] = []
 
         def close() -> None:
             while left:
                 left.pop().close()
 
         try:
+            try:
+                with self.files.reading():
+                    yield lambda: rewrite.replace(counts)
+                    while self._pins or self.files.readers > 1:
+                        yield 0.001
+            finally:
+                if rewrite.replaced:
+                    left += self._take_files()
+                    self.files.exchanged()
+                    self._own_extents, self.extent_count = 0, rewrite.extent_count
+                    self.reader.log_size = rewrite.log_size
+                    self.heads.replace(rewrite.seconds, dirty=False)
             # These files are deleted: closing them frees their space, which may take long.
             yield close
         finally:
@@ -371,10 +375,7 @@ class DelayHour:
             self.drop_states(group)
 
     def close_files(self) -> None:
-        """Close the files; they are reopened on demand. Sync unsynced appends before.
-
-        Ranges of reopened files are verified again.
-        """
+        """Close the files, which are opened and verified again on demand. Sync appends before."""
         for file in self._take_files():
             file.close()
 

@@ -61,7 +61,9 @@ class HourFlusher:
         """Whether a flush writes rows of far hours."""
         self._written: dict[StateColumn, None] = {}
         """Columns whose files stay open until they are synced."""
-        self._syncs = self._replaces = False
+        self._replaces = False
+        self._syncs = 0
+        """How many works write second indexes or sync files, beside those that append."""
         self.writes_states = False
         """Whether a flush of states runs: a page that was copied may not be written yet."""
         self.boundary = 0
@@ -108,7 +110,19 @@ class HourFlusher:
             self._writes_tails = False
 
     def make_room(self) -> Work:
-        """Close the hours opened first: a flush may need more descriptors than there are."""
+        """Close the hours opened first: a flush may need more descriptors than there are.
+
+        Not while files are replaced: the second index of the old rows would replace the new one.
+        """
+        while self._replaces:
+            yield 0.001
+        self._syncs += 1
+        try:
+            yield from self._make_room()
+        finally:
+            self._syncs -= 1
+
+    def _make_room(self) -> Work:
         for folder in self._opened.oldest_heads():
             if folder.heads.need_file:
                 yield folder.heads.write_job()
@@ -241,11 +255,11 @@ class HourFlusher:
         """Write second indexes and make every touched file durable, hour by hour."""
         while self._replaces:
             yield 0.001
-        self._syncs = True
+        self._syncs += 1
         try:
             yield from self._sync()
         finally:
-            self._syncs = False
+            self._syncs -= 1
         yield from self._far.sync()
         for folder in self._opened.oldest():
             if folder.close_idle_files() and not self.writes_states:

@@ -89,6 +89,8 @@ class HourRewrite:
         """The second index of the rows that were kept."""
         self.row_count = 0
         self.log_size = 0
+        self.replaced = False
+        """Whether the new files have replaced the old ones, or a start or `drop` will finish it."""
 
     @property
     def extent_count(self) -> int:
@@ -208,11 +210,14 @@ class HourRewrite:
         self._fs.open(f"{self._folder}/{_MARKER}", create=True).close()
         self._fs.sync_folder(self._folder)
         self.close()
+        self.replaced = True
         _replace(self._fs, self._folder)
 
     def drop(self) -> None:
-        """Give up the rewrite and remove the new files."""
+        """Give up the rewrite and remove the new files; finish a replacement that has begun."""
         self.close()
+        if not self.replaced and self._fs.exists(f"{self._folder}/{_MARKER}"):
+            self._fs.unlink(f"{self._folder}/{_MARKER}")
         settle_rewrite(self._fs, self._folder)
 
     def close(self) -> None:

@@ -8,14 +8,16 @@ or the new ones.
 from __future__ import annotations
 
 import os
-from itertools import chain
+from collections.abc import Callable
+from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.hours import compaction
+from delaylog.storage.hours import compaction, open_hours
 from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
@@ -259,3 +261,96 @@ def test_a_compaction_that_is_given_up() -> None:
     run(store.compact(FIRST, removal, stopping=lambda: True))
     check(store, model, np.zeros(ROWS, np.bool_))
     assert not [name for name in disk.listdir(f"{FOLDER}/{hour_name(FIRST)}") if "tmp" in name]
+
+
+def test_a_compaction_that_is_closed_half_way() -> None:
+    """After any of its steps: the store goes on, as that of a leader that steps down does."""
+    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
+    steps, ended = 0, False
+    while not ended:
+        steps += 1
+        disk = FakeDisk()
+        store, model = filled(disk)
+        size = store.folders.hour(FIRST).log_size
+        work = store.compact(FIRST, Removal(gone, none, states=False))
+        run(islice(work, steps))
+        ended = work.gi_frame is None
+        work.close()
+        removed = gone if store.folders.hour(FIRST).log_size < size else none
+        add(store, model, 120)
+        check(store, model, removed)
+        run(store.flusher.sync())
+        store.close()
+        again = HourStore(disk, FOLDER)
+        again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
+        check(again, model, removed)
+    assert steps > 5
+
+
+def test_a_compaction_that_finds_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any sync of the folder: the store goes on with the files that have the names."""
+    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
+    at, failed = 0, True
+    while failed:
+        disk = FakeDisk()
+        store, model = filled(disk)
+        size = store.folders.hour(FIRST).log_size
+        calls = count()
+        failed = False
+        with monkeypatch.context() as patched:
+            sync = disk.sync_folder
+
+            def sync_folder(path: str, *, sync: Callable[[str], None] = sync) -> None:
+                if next(calls) >= at:  # noqa: B023 (called in this turn)
+                    raise NoDescriptorError("no descriptor is free")
+                sync(path)
+
+            patched.setattr(disk, "sync_folder", sync_folder)
+            work = store.compact(FIRST, Removal(gone, none, states=False))
+            for step in work:
+                try:
+                    step()
+                except NoDescriptorError as error:
+                    failed = True
+                    with pytest.raises(NoDescriptorError):
+                        work.throw(error)
+        removed = gone if store.folders.hour(FIRST).log_size < size else none
+        add(store, model, 120)
+        check(store, model, removed)
+        run(store.compact(FIRST, Removal(gone, none, states=False)))
+        check(store, model, gone)
+        run(store.flusher.sync())
+        store.close()
+        again = HourStore(disk, FOLDER)
+        again.recover({FIRST: HourCounts(rows=len(model.refs))}, 1 << 62)
+        check(again, model, gone)
+        at += 1
+    assert at > 2
+
+
+def test_heads_that_a_split_drops_while_files_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old heads are not written over the file of the new ones."""
+    monkeypatch.setattr(open_hours, "HEADS_KEPT_MAX", 0)
+    gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
+    steps, ended = 0, False
+    while not ended:
+        disk = FakeDisk()
+        with monkeypatch.context() as patched:
+            patched.setattr(open_hours, "HEADS_KEPT_MAX", 1)
+            store, model = filled(disk)
+        work = store.compact(FIRST, Removal(gone, none, states=False))
+        run(islice(work, steps))
+        steps += 1
+        # One thread runs the jobs of both in the order in which they come.
+        jobs = list(islice(work, 1))
+        ended = work.gi_frame is None
+        room = store.border.bring_near(FIRST)
+        jobs += islice(room, 1)
+        run(jobs)
+        for rest in zip_longest(work, room):
+            run(rest)
+        store.close()
+        again = HourStore(disk, FOLDER)
+        again.recover({FIRST: HourCounts(rows=ROWS)}, 1 << 62)
+        check(again, model, gone)
+    assert steps > 5
