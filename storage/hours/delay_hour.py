@@ -272,7 +272,7 @@ class DelayHour:
                 self._own_extents = self.extent_count
             checks = self.checks()
             read = 0
-            for number in range(self.extent_count) if records else checks.unchecked_rows():
+            for number in range(checks.count) if records else checks.unchecked_rows():
                 read += checks.check_rows(number)
                 if records:
                     read += checks.check_records(number)

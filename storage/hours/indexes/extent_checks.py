@@ -115,6 +115,11 @@ class ExtentChecks:
             column["log_offset"], column["log_size"], column["log_crc"], good_from, holes
         )
 
+    @property
+    def count(self) -> int:
+        """Number of extents; the hour may have more, which this process flushed meanwhile."""
+        return len(self._log.good)
+
     def append(self, extent: RowArray) -> None:
         """Add an extent that this process has just flushed."""
         size = INDEX_ENTRY_SIZE

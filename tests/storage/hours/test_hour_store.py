@@ -8,6 +8,7 @@ with random bounds in between, and compares every look-up with lists and dicts.
 from __future__ import annotations
 
 import contextlib
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.files.file_system import File
+from delaylog.storage.hours import delay_hour
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.indexes.second_index import SecondIndex
@@ -26,6 +29,7 @@ from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,
     MessageState,
+    RowArray,
     hour_name,
 )
 from tests.effort import tries
@@ -427,3 +431,29 @@ def test_a_second_index_is_of_one_moment() -> None:
     kept = SecondIndex.decode(disk.content(path))
     assert kept is not None
     assert (kept.covers, kept.count.sum(), kept.newest.max()) == (5, 5, 5)
+
+
+def test_a_flush_during_the_first_step_of_a_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That step runs on another thread: the loop may show the rows of a flush meanwhile."""
+    disk = FakeDisk()
+    store, model = open_store(disk), Model()
+    for _ in range(3):
+        model.add(store, [FIRST * HOUR_MS] * 5, [b"x"] * 5, 0)
+        run(store.flusher.flush(upto=model.position))
+    model.add(store, [FIRST * HOUR_MS] * 5, [b"x"] * 5, 0)
+    flush = store.flusher.flush(upto=model.position)
+    for step in islice(flush, 1):
+        assert callable(step)
+        step()
+    real = delay_hour.read_extents
+
+    def read_extents(file: File, count: int, path: str) -> RowArray:
+        found = real(file, count, path)
+        run(flush)
+        return found
+
+    monkeypatch.setattr(delay_hour, "read_extents", read_extents)
+    folder = store.folders.hour(FIRST)
+    assert list(folder.verify()) == [None]
+    assert folder.row_count == 20
+    check_look_ups(store, model, model.refs)
