@@ -207,8 +207,14 @@ class HourRewrite:
         seconds.truncate(len(raw))
         self.finish()
         self._fs.sync_folder(self._folder)
-        self._fs.open(f"{self._folder}/{_MARKER}", create=True).close()
-        self._fs.sync_folder(self._folder)
+        marker = f"{self._folder}/{_MARKER}"
+        self._fs.open(marker, create=True).close()
+        try:
+            self._fs.sync_folder(self._folder)
+        except BaseException:
+            # The old files stay in use, so a start must not replace them.
+            self._fs.unlink(marker)
+            raise
         self.close()
         self.replaced = True
         _replace(self._fs, self._folder)
@@ -216,8 +222,6 @@ class HourRewrite:
     def drop(self) -> None:
         """Give up the rewrite and remove the new files; finish a replacement that has begun."""
         self.close()
-        if not self.replaced and self._fs.exists(f"{self._folder}/{_MARKER}"):
-            self._fs.unlink(f"{self._folder}/{_MARKER}")
         settle_rewrite(self._fs, self._folder)
 
     def close(self) -> None:

@@ -287,8 +287,14 @@ def test_a_compaction_that_is_closed_half_way() -> None:
     assert steps > 5
 
 
-def test_a_compaction_that_finds_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any sync of the folder: the store goes on with the files that have the names."""
+@pytest.mark.parametrize("told", [True, False])
+def test_a_compaction_that_finds_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    """At any sync of the folder: the store goes on with the files that have the names.
+
+    The work gets the error of its job, or is closed, as work that runs inline.
+    """
     gone, none = every_third(ROWS), np.zeros(ROWS, np.bool_)
     at, failed = 0, True
     while failed:
@@ -312,6 +318,9 @@ def test_a_compaction_that_finds_no_descriptor(monkeypatch: pytest.MonkeyPatch) 
                     step()
                 except NoDescriptorError as error:
                     failed = True
+                    if not told:
+                        work.close()
+                        continue
                     with pytest.raises(NoDescriptorError):
                         work.throw(error)
         removed = gone if store.folders.hour(FIRST).log_size < size else none
