@@ -77,13 +77,14 @@ class LogSegments:
 
     def cut(self, position: int) -> File:
         """Remove everything from `position` on, durably; returns the last segment, open."""
-        kept = [base for base in self.bases if base <= position]
-        for base in reversed(self.bases[len(kept) :]):
-            self.fs.unlink(self.path(base))
-        self.bases = kept
-        file = self.open(kept[-1])
-        if file.size() != position - kept[-1]:
-            file.truncate(position - kept[-1])
+        # In place: another thread may drop old segments meanwhile.
+        while self.bases[-1] > position:
+            self.fs.unlink(self.path(self.bases[-1]))
+            self.bases.pop()
+        base = self.bases[-1]
+        file = self.open(base)
+        if file.size() != position - base:
+            file.truncate(position - base)
         file.fdatasync()
         self.fs.sync_folder(self.folder)
         return file

@@ -10,7 +10,7 @@ import pytest
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.log.log_reader import segment_name
+from delaylog.storage.log.log_reader import segment_bases, segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 from tests.storage.log.small_log import FOLDER, SMALL, append, open_log, payload
@@ -84,6 +84,23 @@ def test_cut_is_durable(which: int, survival: Survival) -> None:
     assert append(log, b"other") == position
     log.write_pending()
     assert log.sync() == log.end_position
+
+
+def test_segments_that_a_checkpoint_drops_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another thread; the cut removes whole segments, which takes a while."""
+    disk, log, starts = several()
+    unlink = disk.unlink
+
+    def unlink_and_drop(path: str) -> None:
+        unlink(path)
+        monkeypatch.setattr(disk, "unlink", unlink)
+        assert log.drop_below(starts[5]) == 1
+
+    monkeypatch.setattr(disk, "unlink", unlink_and_drop)
+    log.cut(starts[8])
+    bases = log.segments.bases
+    assert bases == segment_bases(disk, FOLDER)
+    assert 0 < bases[0] <= starts[5]
 
 
 def test_cut_inside_what_is_queued() -> None:
