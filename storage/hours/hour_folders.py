@@ -123,6 +123,11 @@ class HourFolders:
             folder.close()
         return self._removals.add(self._path(hour))
 
+    @property
+    def removing(self) -> bool:
+        """Whether jobs of removals have not run: the work was closed, or its job failed."""
+        return self._removals.waiting
+
     def finish_removals(self) -> None:
         """Delete the folders whose jobs have not run yet: their hours may get rows again."""
         self._removals.finish()

@@ -29,6 +29,11 @@ class HourRemovals:
         self._waiting.add(folder)
         return partial(self._remove, folder)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether some folders were not deleted yet."""
+        return bool(self._waiting)
+
     def finish(self) -> None:
         """Delete the folders whose jobs have not run yet: their hours may get rows again."""
         for folder in list(self._waiting):

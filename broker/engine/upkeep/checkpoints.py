@@ -248,6 +248,9 @@ class Upkeep:
         state = self._state
         if len(self.kept) < KEPT:
             return
+        if state.hours.folders.removing:
+            yield state.hours.folders.finish_removals
+            self._freed()
         covered = min(self.kept_positions)
         for hour, counts in sorted(state.hours.counts.near.items()):
             if hour >= state.hour_floor:

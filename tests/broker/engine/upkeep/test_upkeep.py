@@ -377,6 +377,28 @@ def test_a_clock_that_goes_back_finds_no_half_removed_hour(host) -> None:
     assert len(hour_folders(host)) == 1
 
 
+def test_the_next_checkpoint_removes_an_hour_whose_job_did_not_run(host) -> None:
+    """A step down closes the work and drops its job; nothing else would remove the files."""
+    host.send(10, delay=1_000)
+    host.advance(2_000)
+    host.ack(host.receive())
+    host.advance(3 * HOUR)
+    host.checkpoint()
+    hours = host.engine.state.hours
+    while hours.counts:
+        work = host.engine.upkeep.checkpoint(lambda: host.now_ms)
+        for step in work:
+            host.sync()
+            if not hours.counts:
+                break
+            if callable(step):
+                step()
+        work.close()
+    assert hour_folders(host) != []
+    host.checkpoint()
+    assert hour_folders(host) == []
+
+
 def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
     """A member that is stopped at once writes one; its log may begin at the same position."""
     assert saved_epochs({"epoch": 0, "epochs": []}) == []
