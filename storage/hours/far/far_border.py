@@ -47,8 +47,9 @@ class FarBorder:
         border = self._counts.far_from
         if border <= last + 1 + self._near_hours:
             self._far.merges.shed_below(0)
-        elif self._far.merges.shed_below(border):
-            # At a start, or after the clock was set back by more than `near_hours`.
+        elif not self._splitting and self._far.merges.shed_below(border):
+            # At a start, or after the clock was set back by more than `near_hours`. Not during a
+            # split: its end raises the border again, over hours that have got rows meanwhile.
             self._counts.set_border(last + 1)
         self._near_until = last
 

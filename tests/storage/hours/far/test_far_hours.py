@@ -464,3 +464,25 @@ def test_a_run_whose_number_is_taken_during_a_collection(monkeypatch: pytest.Mon
     monkeypatch.setattr(files, "in_use", in_use_before)
     run(store.far.collect([]))
     assert disk.exists(taken[0])
+
+
+@pytest.mark.parametrize("lead", range(1, 4))
+def test_a_clock_that_goes_back_during_a_split(lead: int) -> None:
+    """Hours before the one that is split get rows: they must not be far ones when it ends."""
+    disk = FakeDisk()
+    store, model = far_store(disk), Model()
+    model.add(store, [(FIRST + 12) * HOUR_MS] * 20, [b"x"] * 20, 0)
+    run(store.flusher.flush(upto=model.position))
+    run(store.border.bring_near(FIRST + 11))
+    split = store.border.bring_near(FIRST + 12)
+    run(islice(split, lead))
+    store.set_near([FIRST + 2, FIRST + 3])
+    for hour in range(FIRST + 2, FIRST + 13):
+        model.add(store, [hour * HOUR_MS] * 3, [b"y"] * 3, 0)
+    run(split)
+    check_look_ups(store, model, model.refs)
+    run(store.flusher.flush(upto=model.position))
+    check_look_ups(store, model, model.refs)
+    store.set_near([FIRST + 3, FIRST + 4])
+    run(store.border.split_work())
+    check_look_ups(store, model, model.refs)
