@@ -328,7 +328,7 @@ def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
         patched.setattr(nodes[0].engine.state.hours.counts, "count_living", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broker.ack(taken)
-    with pytest.raises(ClosedError, match=r"interrupted .* by KeyboardInterrupt: close this"):
+    with pytest.raises(ClosedError, match=r"interrupted by KeyboardInterrupt: close this"):
         broker.send("t", "after")
     broker.close()
     again = open_embedded(tmp_path / "f")

@@ -91,7 +91,7 @@ def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
     [
         ({"delay_ms": 1, "deliver_at_ms": 1}, "2 times"),
         ({"delay_ms": -1}, "not negative"),
-        ({"deliver_at_ms": 2**63}, "beyond"),
+        ({"deliver_at_ms": 2**63}, "exceed what a broker can store"),
         ({"at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 (what is refused)
         ({"id": ""}, "not empty"),
         ({"id": "~1"}, "that brokers make"),
