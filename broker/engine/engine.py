@@ -8,6 +8,7 @@ calls `run_due` when `next_wake_ms` says so, and runs background work (`Work`) i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
@@ -329,14 +330,22 @@ class Engine:
     def run_inline(self, work: Work) -> None:
         """Run background work to its end at once (recovery, tests, clean shutdown).
 
-        Work waits for nothing but the log, so each wait writes and syncs it.
+        Work waits for nothing but the log, so each wait writes and syncs it. Errors of its jobs are
+        thrown into the work, which ends before they are raised here.
         """
-        for step in work:
-            if callable(step):
-                step()
-            elif step is not None:
-                self.state.log.write_pending()
-                self.state.log.sync()
+        error: Exception | None = None
+        with suppress(StopIteration):
+            while True:
+                step = next(work) if error is None else work.throw(error)
+                error = None
+                try:
+                    if callable(step):
+                        step()
+                    elif step is not None:
+                        self.state.log.write_pending()
+                        self.state.log.sync()
+                except Exception as failure:
+                    error = failure
 
     def write_changed_tick(self, now_ms: int) -> None:
         """Write the tick file if the tick or the durable end of the log has changed."""

@@ -7,11 +7,13 @@ import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import pytest
 
-from delaylog.broker.engine.upkeep import id_rebuild
+from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.ids import id_index
 from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.ids.recent_ids import KeyArray
@@ -397,6 +399,25 @@ def test_the_next_checkpoint_removes_an_hour_whose_job_did_not_run(host) -> None
     assert hour_folders(host) != []
     host.checkpoint()
     assert hour_folders(host) == []
+
+
+def test_inline_work_that_finds_the_disk_full_has_ended(host, monkeypatch) -> None:
+    """While its caller keeps the error; the next work would wait for it for ever."""
+    engine = host.engine
+
+    def full(*_: object) -> NoReturn:
+        raise DiskFullError("no space")
+
+    host.send(5, delay=1_000)
+    host.sync()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "write_checkpoint", full)
+        with pytest.raises(DiskFullError) as caught:
+            engine.run_inline(engine.upkeep.checkpoint(lambda: host.now_ms))
+    assert not engine.upkeep.checkpoint_running
+    host.checkpoint()
+    assert engine.upkeep.checkpoints == 1
+    assert str(caught.value) == "no space"
 
 
 def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
