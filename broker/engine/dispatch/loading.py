@@ -8,7 +8,8 @@ many messages to scratch files in dispatch order. Everything that reads files is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -232,15 +233,15 @@ class Loader:
         folder = state.hours.folders.hour(hour)
         # Every row is verified before chains are walked. If the hour is ahead, its records are
         # verified too, which warms the page cache; otherwise each second verifies its own.
-        checks: Iterator[None] = folder.verify(records=hour > now_hour)
-        done = False
+        with closing(folder.verify(records=hour > now_hour)) as checks:
+            done = False
 
-        def check() -> None:
-            nonlocal done
-            done = next(checks, "end") == "end"
+            def check() -> None:
+                nonlocal done
+                done = next(checks, "end") == "end"
 
-        while not done:
-            yield ReadJob(check)
+            while not done:
+                yield ReadJob(check)
 
         yield folder.heads.load
         seconds = self._wheel.hour_opened(hour, np.flatnonzero(folder.heads.get().count).tolist())

@@ -151,3 +151,24 @@ def test_seconds_whose_load_fails_while_others_are_requested(host: Any) -> None:
     host.turn()
     host.advance(12_000)
     assert host.bodies(10) == [b"first", b"second"]
+
+
+def test_an_hour_whose_verification_fails_is_not_in_use(host: Any) -> None:
+    """Not even while the error is kept: a compaction of the hour would wait for it for ever."""
+    host.send(5, delay=HOUR)
+    host.flush()
+    cold(host)
+    host.now_ms += 39 * 60_000 + 30_000
+    engine, loader = host.engine, host.engine.dispatcher.loader
+    engine.run_due(host.now_ms)
+    work = loader.far_work()
+    folder = None
+    while folder is None or not folder.files.readers:
+        step = next(work)
+        if callable(step):
+            step()
+        folder = engine.state.hours.folders.by_hour[max(engine.state.hours.counts)]
+    with pytest.raises(DiskFullError) as caught:
+        work.throw(DiskFullError("no space"))
+    assert folder.files.readers == 0
+    assert str(caught.value) == "no space"
