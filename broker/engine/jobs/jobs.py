@@ -177,10 +177,16 @@ class JobRunner:
             done = np.zeros(len(origins), np.bool_)
             chosen = np.zeros(len(origins), np.bool_)
             chosen[at] = True
-            for found, match in zip(founds, matches, strict=True):
+            for group, found, match in zip(groups, founds, matches, strict=True):
                 mine = np.flatnonzero(match & chosen)
                 if len(mine):
-                    codes = self._act(job, topic, found.take(mine), now_ms)
+                    if group is groups[0]:
+                        fresh = found.take(mine)
+                    else:
+                        # Look up again: the rows that an earlier group has moved may have shifted
+                        # the records of these rows in their tail.
+                        fresh = find_origins(state, origins[mine], topic, now_ms, group)
+                    codes = self._act(job, topic, fresh, now_ms)
                     done[mine[codes == changes.DONE]] = True
             acted, following = int(np.count_nonzero(done)), (last & INDEX_MASK) + 1
             job.allowed -= len(at)

@@ -279,3 +279,20 @@ def test_what_moves_meanwhile_is_met_once(host) -> None:
     assert (job.matched, job.done) == (300, 300)
     assert {host.state_of(name) for name in ids} == {S.DELETED}
     host.check_counts()
+
+
+def test_each_group_keeps_the_bodies_of_its_messages(host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group's rows are moved in turn, which shifts records of the others in the tail."""
+    monkeypatch.setattr(jobs, "SLICE_MESSAGES", 3)
+    for name in ("default", "a", "b"):
+        host.put_group(name)
+    host.send(3)
+    host.send([b"3"])
+    host.receive(1, group="default")
+    host.jump_ahead(37 * HOUR)
+    for _ in range(2):
+        run(host, "reschedule", deliver_at_ms=host.now_ms)
+    for name in ("a", "b"):
+        got = host.receive(9, group=name)
+        assert [message.body for message in got] == [b"0", b"1", b"2", b"3"]
+        assert [message.origin for message in got] == sorted(message.origin for message in got)
