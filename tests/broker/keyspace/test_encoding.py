@@ -145,6 +145,7 @@ KINDS: list[tuple[bytes, Reply]] = [
 ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize(("kind", "reply"), KINDS, ids=[kind.decode() for kind, _ in KINDS])
 def test_each_kind_as_redis_writes_it(
@@ -153,12 +154,14 @@ def test_each_kind_as_redis_writes_it(
     assert answer(redis, b"DEBUG PROTOCOL " + kind, resp) == encode(reply, resp)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resp", [2, 3])
 def test_pushes_and_missing_arrays_as_redis_writes_them(redis: Reference, resp: int) -> None:
     assert answer(redis, b"BLPOP none 0.001", resp) == encode(NO_ARRAY, resp)
     assert answer(redis, b"SUBSCRIBE a", resp) == encode(Push([b"subscribe", b"a", 1]), resp)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resp", [2, 3])
 def test_numbers_and_lines_as_redis_writes_them(redis: Reference, resp: int) -> None:
     numbers = ("3", "-0", "0.1", "1e17", "1e-7", "123456789012345678", "1e300", "inf", "-inf")

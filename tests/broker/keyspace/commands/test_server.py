@@ -106,6 +106,7 @@ def test_what_differs_on_purpose(ours: Ours, line: str, expected: Any) -> None:
         assert reply == expected
 
 
+@pytest.mark.processes
 def test_every_default_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) -> None:
     """Left out is what depends on how a server was started, and what is not done here."""
     here = {"bind", "port", "save", "appendonly", "appendfsync"}
@@ -120,6 +121,7 @@ def test_every_default_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) 
     assert not differ
 
 
+@pytest.mark.processes
 def test_command_info_is_the_real_one(ours: Ours, redis: Callable[..., bytes]) -> None:
     """Of each command that both have: arity, flags, places of keys, categories."""
     raw = redis("COMMAND")

@@ -43,6 +43,7 @@ def redis(server: Reference) -> Iterator[Callable[..., bytes]]:
         yield command
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resp", [2, 3])
 def test_scripts_answer_the_same_bytes(
     redis: Callable[..., bytes], make_toy: Callable[..., Any], resp: int
@@ -61,6 +62,7 @@ def test_scripts_answer_the_same_bytes(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.processes
 def test_libraries_are_refused_and_called_in_the_same_words(
     redis: Callable[..., bytes], make_toy: Callable[..., Any]
 ) -> None:

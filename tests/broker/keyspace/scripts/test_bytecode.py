@@ -16,6 +16,7 @@ lua51 = pytest.importorskip("lupa.lua51")
 BYTECODE = lua51.LuaRuntime(encoding=None).eval(b"string.dump(loadstring('return 12345'))")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "command",
     [
