@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
             session.blocked is not None
             or self.task is not None
             or self._writer.paused
-            or ((session.out or self.owed) and self._is_owed_much())
+            or self._is_owed_much()
         ):
             self._stopped = True
             self._hold_back()
