@@ -1,6 +1,6 @@
 """How hard random searches try: one number scales the examples and seeds of all of them.
 
-0.2 is what `make check` does, 0.5 `make test`, 5 `make nightly`; 1 where nothing is said.
+`make check` sets 0.2, `make test` 0.5 and `make nightly` 5; the default is 1.
 """
 
 from __future__ import annotations

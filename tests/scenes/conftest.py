@@ -80,10 +80,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
                 )
             if name == "async":
                 runner = opened.enter_context(asyncio.Runner())
-                asking = AsyncClient(broker.url, retry_for_s=RETRY_FOR_S)
-                runner.run(asking.__aenter__())
-                opened.callback(lambda: runner.run(asking.close()))
-                return lambda topic: AsyncClientFace(name, asking, topic, runner)
+                async_client = AsyncClient(broker.url, retry_for_s=RETRY_FOR_S)
+                runner.run(async_client.__aenter__())
+                opened.callback(lambda: runner.run(async_client.close()))
+                return lambda topic: AsyncClientFace(name, async_client, topic, runner)
             if name == "resp":
                 port = int(broker.ready_line.partition("resp=")[2].split()[0].rpartition(":")[2])
                 connection = RespClient(port)
