@@ -77,8 +77,7 @@ async def _run(
     whole = False
     with HistoryRecorder(history, client="drill") as recorder:
         async with kind.make_trio(folder) as trio, Route(trio.urls) as route:
-            await trio.start_all("--new-cluster")
-            await trio.leader()
+            await trio.found()
             load = Load(route, recorder, seed)
             stage = Stage(trio, load, recorder, Random(seed))
             try:

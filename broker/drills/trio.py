@@ -7,6 +7,7 @@ leader. The drill decides what is done to the nodes, and when.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import signal
 import time
@@ -29,6 +30,7 @@ LEADER_DEADLINE_S: Final = 30.0
 """Ends a drill that hangs. It is long, because the duration of elections is measured elsewhere."""
 HANDOVER_TIMEOUT_S: Final = 10.0
 CAUGHT_UP_DEADLINE_S: Final = 60.0
+VOTERS_DEADLINE_S: Final = 60.0
 
 
 class Trio:
@@ -103,6 +105,15 @@ class Trio:
 
     # ------------------------------------------------------------------ life
 
+    async def found(self) -> int:
+        """Start all nodes as a new cluster, wait until all of them vote, and return the leader.
+
+        A node that connects after the others have founded the cluster joins as a learner. Until it
+        is readmitted, the cluster does not survive the loss of a node.
+        """
+        await self.start_all("--new-cluster")
+        return await self.all_vote()
+
     async def start_all(self, *options: str) -> None:
         """Start all nodes that are down, at the same time, and wait until they are ready."""
         down = [node for node, broker in self.nodes.items() if not broker.running]
@@ -133,6 +144,21 @@ class Trio:
                     return node
             await asyncio.sleep(LOOK_EVERY_S)
         raise DrillError(f"no node became leader within {LEADER_DEADLINE_S:.0f} s")
+
+    async def all_vote(self) -> int:
+        """Wait until a leader counts all nodes as voters, and return it. Raises DrillError."""
+        deadline = time.monotonic() + VOTERS_DEADLINE_S
+        members: list[dict[str, object]] = []
+        while time.monotonic() < deadline:
+            leader = await self.leader()
+            status, text = await self.get(leader, "/v1/cluster")
+            if status == 200:
+                members = json.loads(text)["members"]
+                if all(member["voter"] for member in members):
+                    return leader
+            await asyncio.sleep(LOOK_EVERY_S)
+        away = [member["node"] for member in members if not member["voter"]]
+        raise DrillError(f"nodes {away} did not become voters within {VOTERS_DEADLINE_S:.0f} s")
 
     async def others(self) -> tuple[int, list[int]]:
         """The leader, and the nodes that do not lead."""

@@ -169,8 +169,7 @@ class Stage:
         trio = Trio(folder)
         self._runner.run(trio.__aenter__())
         self._all.callback(lambda: self._runner.run(trio.__aexit__()))
-        self._runner.run(trio.start_all("--new-cluster"))
-        self._runner.run(trio.leader())
+        self._runner.run(trio.found())
         self._ports |= {
             port: trio.nodes[node].port for port, node in zip(ports, NODES, strict=True)
         }

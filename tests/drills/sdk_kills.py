@@ -174,8 +174,7 @@ class FailingLeader(SdkKills):
     async def open(self, stack: AsyncExitStack) -> Ways:
         """One shard of three members; answers are lost by failovers alone."""
         await stack.enter_async_context(self._trio)
-        await self._trio.start_all("--new-cluster")
-        await self._trio.leader()
+        await self._trio.found()
         urls = [self._trio.urls[node] for node in NODES]
         shards = [Shard(urls[0], name="trio", members=tuple(urls[1:]))]
         return Ways(shards, shards, shards)

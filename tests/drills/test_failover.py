@@ -9,6 +9,7 @@ machines differ. Where a drill needs rights or a program, it fails and says whic
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.drills.trio import NODES, Trio
 from tests.programs import run_program
 
 PROGRAM = Path(sys.executable).with_name("delaylog")
@@ -52,6 +54,20 @@ def test_a_few_rounds(name: str, rounds: int) -> None:
 @pytest.mark.parametrize(("name", "rounds"), LONG)
 def test_many_rounds(name: str, rounds: int) -> None:
     run(name, rounds, seed=20131231, timeout_s=1_800)
+
+
+def test_a_cluster_is_found_when_its_late_node_votes(tmp_path: Path) -> None:
+    """A learner saves nothing: the drill waits, or its first fault stops the cluster for good."""
+
+    async def main() -> None:
+        async with Trio(tmp_path) as trio:
+            await asyncio.gather(trio.start(3), *(trio.start(n, "--new-cluster") for n in (1, 2)))
+            leader = await trio.all_vote()
+            await trio.nodes[leader].kill()
+            others = [node for node in NODES if node != leader]
+            assert await trio.leader(others) in others
+
+    asyncio.run(main())
 
 
 def test_wrong_words() -> None:

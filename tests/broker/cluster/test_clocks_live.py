@@ -51,7 +51,7 @@ def test_a_node_with_a_wrong_clock(tmp_path: Path) -> None:
         async with SteppedTrio(tmp_path) as trio:
             assert isinstance(trio, SteppedTrio)
             trio.step(WRONG, -5_000)
-            await trio.start_all("--new-cluster")
+            await trio.found()
             for node in NODES:
                 found = await until(trio, node, accused)
                 ahead = {each["node"]: each["clock_ahead_ms"] for each in found["members"]}
