@@ -137,6 +137,8 @@ class FrameKind(IntEnum):
     ARCHIVE = 16
     LEVEL = 17
     """Level 2 and above; see levels.py."""
+    ACCESS = 18
+    """Level 2 and above."""
 
 
 class FrameHeader(NamedTuple):

@@ -15,7 +15,8 @@ class Answer:
     """Media type of the body."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of a refusal, such as `Retry-After` and `Allow`."""
+    """Further headers, such as `Retry-After` of a refusal. Those of a hot call's answer are not
+    sent unless it is a refusal."""
 
 
 @dataclass(slots=True)

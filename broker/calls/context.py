@@ -13,6 +13,8 @@ from urllib.parse import parse_qs
 import msgpack
 import orjson
 
+from delaylog.broker.calls.access.caller import ANYONE, Caller
+from delaylog.broker.calls.access.sessions import TICKET
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
@@ -37,6 +39,7 @@ class Context(ABC):
     __slots__ = (
         "_kind",
         "call",
+        "caller",
         "changes",
         "headers",
         "node",
@@ -50,6 +53,8 @@ class Context(ABC):
         self.node = node
         self.headers = headers
         self.query_text = query_text
+        self.caller: Caller = ANYONE
+        """Who makes the call; a carrier that authenticates sets it."""
         self.call: ApiCall | None = None
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
@@ -58,6 +63,11 @@ class Context(ABC):
         """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False
         """Whether only the leader may carry the call out, and not while it hands over."""
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the call came over TLS."""
+        return False
 
     def about(self, call: ApiCall, topic_key: TopicKey, params: dict[str, str]) -> None:
         """Set the call, its topic and its parameters, as the route found them."""
@@ -176,6 +186,7 @@ class Context(ABC):
             given = parse_qs(self.query_text, keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:
             raise Problem("bad_request", "the query is not UTF-8") from None
+        given.pop(TICKET, None)
         for name, values in given.items():
             if name not in known:
                 raise Problem("bad_request", f"unknown query parameter {name[:64]!a}")

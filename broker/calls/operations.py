@@ -18,6 +18,8 @@ from delaylog.broker.calls.handlers import (
     jobs,
     listing,
     messages,
+    principals,
+    sessions,
     topics,
     transactions,
 )
@@ -70,4 +72,13 @@ HANDLERS: Final[dict[str, Handler]] = {
     "getCluster": cluster.get_cluster,
     "handOver": cluster.hand_over,
     "changeMembers": cluster.change_members,
+    "listPrincipals": principals.list_principals,
+    "getPrincipal": principals.get_principal,
+    "putPrincipal": principals.put_principal_,
+    "rotatePrincipal": principals.rotate_principal,
+    "revokePrincipal": principals.revoke_principal,
+    "getSession": sessions.get_session,
+    "openSession": sessions.open_session,
+    "closeSession": sessions.close_session,
+    "makeTicket": sessions.make_ticket,
 }

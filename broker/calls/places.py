@@ -23,5 +23,22 @@ def the_topic(ctx: Context) -> Topic:
 
 def seen_by(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
     """The topic of the path, and the group that the call names (absent: the default group)."""
+    name = group_of(ctx, values)
     topic = the_topic(ctx)
-    return topic, named_in(topic, named_group(values[GROUP.name]))
+    return topic, named_in(topic, name)
+
+
+def group_of(ctx: Context, values: dict[str, Any]) -> str:
+    """The name of the group that the call names (absent: the default group).
+
+    Raises a Problem if the caller may not make this call for that group.
+    """
+    name = named_group(values[GROUP.name])
+    permit_group(ctx, name)
+    return name
+
+
+def permit_group(ctx: Context, name: str | None) -> None:
+    """Raise a Problem unless the caller may make this call for a group; None = for all groups."""
+    if ctx.call is not None:
+        ctx.caller.check(ctx.call.right, ctx.topic_key, name)

@@ -51,6 +51,8 @@ def problem_answer(refusal: EngineError) -> Answer:
     """The answer to send."""
     document, members = document_of(refusal), refusal.members
     headers = {}
+    if refusal.code == "unauthorized":
+        headers["WWW-Authenticate"] = 'Bearer realm="delaylog"'
     if refusal.kind.transient:
         headers["Retry-After"] = str(members.get("retry_after_s", 1))
     if "allow" in members:

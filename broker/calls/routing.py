@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from delaylog.broker.calls.operations import HANDLERS, Handler
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.principals import NAME as PRINCIPAL_NAME
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
@@ -28,6 +29,7 @@ _NAMES: Final = {
     "topic": (TOPIC_NAME, "a topic is named [A-Za-z0-9._-]{1,200}", "topic"),
     "group": (TOPIC_NAME, "a group is named [A-Za-z0-9._-]{1,200}", "group"),
     "claim": (_ID, "a claim is named [A-Za-z0-9._:-]{1,200}", "claim"),
+    "principal": (PRINCIPAL_NAME, "a principal is named [A-Za-z0-9._@-]{1,100}", "principal"),
     "transaction": (_ID, "a transaction's id is [A-Za-z0-9._:-]{1,200}", "transaction"),
 }
 """The pattern of each kind of name in a path, and the text and the field of its refusal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from delaylog.broker.calls.access.access import Access
 from delaylog.broker.calls.turn.turn import Turn
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.clock import BrokerClock
@@ -26,9 +27,11 @@ class ServingNode(Node):
     ) -> None:
         super().__init__(engine, clock, on_fatal, fsync=fsync, machine=machine)
         self.turn = Turn(self)
+        self.access = Access(self)
         self._checks = PeriodicChecks(self, on_fatal)
 
     def start(self) -> None:
         """Start serving: allocate the reserve, and start the timers and the background work."""
         super().start()
         self._checks.start()
+        self.access.start()

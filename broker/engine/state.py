@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
@@ -88,6 +89,7 @@ class EngineState:
         series                                 which topics have metrics of their own
         leases, lease_number                   open leases; number of the newest lease
         claims, producers, jobs, transactions  tables, each with the frames that change it
+        access                                 principals: who may do what
         hours, ids                             rows and states of messages; the index of their ids
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
@@ -147,6 +149,7 @@ class EngineState:
         self.producers = ProducerTable()
         self.jobs = JobTable()
         self.transactions = TransactionTable()
+        self.access = AccessTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.process.process_memory import memory_share
 
+ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
+"""The variable of the first administrator's token."""
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth")
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
@@ -114,7 +117,19 @@ class Config:
     resp: RespConfig | None = None
     archive_hold: bool = False
     """Keep ended hours until an operator releases them."""
+    admin_token: str | None = field(default=None, repr=False)
+    """The first administrator's token, from the environment only: flags show in lists of
+    processes.
+    """
+    no_auth: bool = False
+    """The operator accepts that nobody has to authenticate."""
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def open_to_others(self) -> bool:
+        """Whether a listener can be reached from other machines."""
+        resp = self.resp
+        return not (is_loopback(self.http_host) and (resp is None or is_loopback(resp.host)))
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:
@@ -187,8 +202,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
         raise ConfigError("fsync must be always in a cluster: a majority must not lose its frames")
-    if "no-auth" not in _words(values, "insecure", _INSECURE, "no-auth"):
-        _check_reach(values, (host, port), resp)
+    no_auth = "no-auth" in _words(values, "insecure", _INSECURE, "no-auth")
     if flags.get("new_cluster") and not values["cluster"]:
         raise ConfigError("new-cluster requires --cluster FILE")
     if resp is not None and resp.after_write and values["cluster"]:
@@ -210,23 +224,18 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
             values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"
         ),
         resp=resp,
+        admin_token=_admin_token(environ.get(ADMIN_TOKEN)),
+        no_auth=no_auth,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         limits=_limits(limits_table),
     )
 
 
-def _check_reach(values: Mapping[str, str], http: tuple[str, int], resp: RespConfig | None) -> None:
-    """Refuse listeners without authentication that other machines can reach."""
-    if not is_loopback(http[0]):
-        raise ConfigError(
-            f"http {values['http']} is open to other machines and HTTP has no authentication: put "
-            "a proxy in front of 127.0.0.1, or accept it with --insecure=no-auth"
-        )
-    if resp is not None and resp.auth is None and not is_loopback(resp.host):
-        raise ConfigError(
-            f"resp {values['resp']} is open to other machines without authentication: give "
-            "--resp-auth FILE, or accept it with --insecure=no-auth"
-        )
+def _admin_token(text: str | None) -> str | None:
+    """The token of the variable. The error does not show it."""
+    if text is not None and not is_token(text):
+        raise ConfigError(f"{ADMIN_TOKEN} is not a token: make one with delaylog token generate")
+    return text
 
 
 def is_loopback(host: str) -> bool:

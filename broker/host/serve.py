@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from delaylog.broker.calls.access.first_admin import is_awaited
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
 from delaylog.broker.cluster.members.addresses import unlike_options
@@ -146,6 +147,7 @@ async def _serve(config: Config) -> int:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
     clock.on_jump = node.clock_jumped
+    _set_access(node, config)
     if clock.ahead_ms:
         log.warning(
             "the wall clock is behind the broker's clock, which waits until wall time has caught "
@@ -236,6 +238,20 @@ async def _serve(config: Config) -> int:
         _leave(exit_code(failure[0]))
     log.info("stopped")
     return 0
+
+
+def _set_access(node: ServingNode, config: Config) -> None:
+    """Require authentication wherever other machines reach the node, unless it is switched off."""
+    authenticator = node.access.authenticator
+    node.access.admin_token = config.admin_token
+    authenticator.never = config.no_auth
+    authenticator.always = (
+        config.open_to_others
+        or config.admin_token is not None
+        or is_awaited(node.engine.fs, config.data_dir)
+    )
+    if config.no_auth:
+        log.warning("authentication is switched off by --insecure=no-auth: everyone may do all")
 
 
 def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:

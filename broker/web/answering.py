@@ -45,6 +45,7 @@ def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
     """The cheapest response to a request."""
     lean = (
         answer.status == 200
+        and not answer.headers
         and len(answer.body) <= LEAN_BODY_MAX
         and request.version == HttpVersion11
         and request.keep_alive

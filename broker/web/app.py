@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 from aiohttp import web
 
+from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
@@ -22,12 +23,13 @@ from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.web.answering import response_of, response_to
 from delaylog.broker.web.body_budget import BodyBudget
+from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
-from delaylog.broker.web.camellia import CamelliaFace
-from delaylog.broker.web.connection import CONNECTIONS_OWN, Server
+from delaylog.broker.web.camellia import PLAIN, CamelliaFace
+from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.openapi import openapi_document
+from delaylog.broker.web.openapi import PAGES, openapi_document
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.storage.errors import DISTRUSTED
@@ -40,6 +42,11 @@ ROUTES_KEPT: Final = 4_096
 """Number of resolved topic paths to cache: resolving one costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
 """Unknown query parameters are accepted below this path: camellia ignores them."""
+PUBLIC: Final = frozenset(
+    [path for path, (_, right, *_) in PAGES.items() if right is None]
+    + [path for path, (_, right, _) in PLAIN.items() if right is None]
+)
+"""Paths that need no caller: they say whether the node is up, and nothing else."""
 
 HttpHandler: TypeAlias = Callable[[Any], Awaitable[Answer | Stream]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
@@ -54,6 +61,8 @@ class HttpFace:
         self, node: ServingNode, metrics: Metrics, camellia: CamelliaFace, checks: RequestChecks
     ) -> None:
         self._node = node
+        self._callers = Callers(node, node.access.authenticator, node.access.sessions)
+        node.access.rechecks.append(self.recheck_callers)
         self._checks = checks
         limits = node.engine.limits
         self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
@@ -109,6 +118,11 @@ class HttpFace:
         assert sockets, "a started site has a socket"
         return int(sockets[0].getsockname()[1])
 
+    def recheck_callers(self) -> None:
+        """Close connections whose callers have lost their rights, after principals have changed."""
+        if self._server is not None:
+            self._callers.recheck(cast("list[Connection]", self._server.connections))
+
     @property
     def connections(self) -> int:
         """Count of connected clients."""
@@ -147,7 +161,12 @@ class HttpFace:
             response.force_close()
             return response
         ctx.budget = self._budget
+        connection = cast("Connection", request.protocol)
         try:
+            if path not in PUBLIC:
+                ctx.caller = await self._callers.find(
+                    request.headers, connection, request.method, query
+                )
             route = self._routes.get((request.method, path))
             handler: HttpHandler
             if route is not None:
@@ -173,7 +192,7 @@ class HttpFace:
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
 
-    async def _carry_fast(self, head: Head, body: bytes) -> Answer:
+    async def _carry_fast(self, head: Head, body: bytes, connection: Connection) -> Answer:
         """Carry out a request of the fast lane, which aiohttp does not parse."""
         route = head.route
         assert route is not None, "the fast lane only carries requests with a route"
@@ -181,6 +200,7 @@ class HttpFace:
         ctx = BufferedContext(self._node, head.headers or {}, "", body)
         ctx.about(route.call, route.topic_key, route.params)
         try:
+            ctx.caller = await self._callers.find(ctx.headers, connection, route.call.method, "")
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
             return answer
@@ -198,6 +218,8 @@ class HttpFace:
             away = elsewhere(ctx, raw_path)
             if away is not None:
                 return away
+        if call is not None:
+            permit(ctx.caller, call, ctx.topic_key, ctx.params)
         if ctx.query_text and (call is None or not call.query):
             # Refuses unknown parameters: a filter with a typo must not be ignored.
             ctx.query_values()
@@ -268,9 +290,12 @@ class HttpFace:
                 raise Problem("bad_request", "the path is not UTF-8") from None
         ops = self._ops.get(path)
         if ops is not None:
+            right = PAGES[path][1]
+            if right is not None:
+                ctx.caller.check_somewhere(right)
             return pick({"GET": ops, "HEAD": ops}, method)
         if path.startswith(CAMELLIA):
-            return self._camellia.route(path, method)
+            return self._camellia.route(path, method, ctx.caller)
         found = resolve(path, method, self._node.engine.state.topics)
         ctx.about(found.call, found.topic_key, found.params)
         if found.common:
@@ -315,4 +340,4 @@ class HttpFace:
         return Answer(self._document, JSON)
 
     async def _root(self, ctx: Context) -> Answer:
-        return ctx.answer({"name": "delaylog", "topics": len(self._node.engine.state.topics)})
+        return ctx.answer({"name": "delaylog"})

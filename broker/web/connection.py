@@ -10,7 +10,7 @@ answers keep the order of pipelined requests on both paths.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -21,6 +21,7 @@ from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
 
 if TYPE_CHECKING:
+    from delaylog.broker.calls.access.caller import Caller
     from delaylog.broker.web.fast_lane import FastLane, Head
 
 BUFFERED_BYTES_MAX: Final = 16_384
@@ -35,7 +36,17 @@ _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_buffered", "_buffered_timer", "_carrying", "_full", "_lane", "_left", "_theirs")
+    __slots__ = (
+        "_buffered",
+        "_buffered_timer",
+        "_carrying",
+        "_full",
+        "_lane",
+        "_left",
+        "_theirs",
+        "caller",
+        "identities",
+    )
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
         super().__init__(server, **options)
@@ -51,6 +62,10 @@ class Connection(RequestHandler):
         """Whether aiohttp handles the connection at the moment."""
         self._left = 0
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
+        self.caller: Caller | None = None
+        """Who made the last call."""
+        self.identities: Sequence[str] = ()
+        """The identities in the client's certificate."""
 
     # ------------------------------------------------------------------ its life
 
@@ -129,6 +144,11 @@ class Connection(RequestHandler):
             self._full = True
             self.transport.pause_reading()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of this connection is in progress."""
+        return self._carrying is not None or self._current_request is not None
+
     def _is_idle(self) -> bool:
         """Whether aiohttp has answered all requests that it got."""
         waiter = self._waiter
@@ -195,7 +215,7 @@ class Connection(RequestHandler):
     async def _carry(self, head: Head, body: bytes) -> None:
         self._request_in_progress = True
         try:
-            answer = await self._lane.carry(head, body)
+            answer = await self._lane.carry(head, body, self)
             transport = self.transport
             if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
                 # A client that reads no answers would fill the memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import HttpVersion11, hdrs
 from aiohttp.base_protocol import BaseProtocol
@@ -20,6 +20,9 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
 from delaylog.broker.web.request_checks import RequestChecks
+
+if TYPE_CHECKING:
+    from delaylog.broker.web.connection import Connection
 
 HEADS_KEPT: Final = 4_096
 """Number of heads to cache. Each body length of a client makes a different head."""
@@ -50,7 +53,7 @@ class FastLane:
         self,
         checks: RequestChecks,
         find_route: Callable[[str, str], Route | None],
-        carry: Callable[[Head, bytes], Awaitable[Answer]],
+        carry: Callable[[Head, bytes, Connection], Awaitable[Answer]],
     ) -> None:
         """`find_route` returns the route of a method and path; `carry` carries out the call."""
         self._checks = checks

@@ -28,6 +28,12 @@ class HttpContext(Context):
         """Counts the bytes of a body that arrives in pieces."""
         self.bytes_held = 0
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether the call came over TLS."""
+        transport = self.request.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
     async def _body(self, size_max: int) -> bytes:
         request = self.request
         if request.content.is_eof():

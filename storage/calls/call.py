@@ -9,9 +9,18 @@ from delaylog.storage.messages.members import Flag, Member
 from delaylog.storage.messages.shape import Shape
 
 Right: TypeAlias = Literal[
-    "send", "receive", "read", "change", "admin", "operate", "metrics", "dashboard"
+    "send",
+    "receive",
+    "read",
+    "bodies",
+    "change",
+    "admin",
+    "operate",
+    "metrics",
+    "dashboard",
+    "any",
 ]
-"""The permission that a call requires. Nothing checks it yet."""
+"""The permission that a call requires; `any` = every principal may make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,13 @@ class ApiCall:
         takes = self.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
         return {each.name: each.default for each in (*self.query, *body) if isinstance(each, Flag)}
+
+    @property
+    def names_group(self) -> bool:
+        """Whether the query or the body names a group; absent, it is the default group."""
+        takes = self.takes
+        body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
+        return any(member.name == "group" for member in (*self.query, *body))
 
     @property
     def refusals(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ TRANSACTIONS: Final = "/v1/transactions"
 TRANSACTION: Final = "/v1/transactions/{transaction}"
 
 OF_BROKER: Final = (
-    ApiCall("getClock", f"GET {CLOCK}", "read", "The broker's clock.", "Clock"),
+    ApiCall("getClock", f"GET {CLOCK}", "any", "The broker's clock.", "Clock"),
     ApiCall(
         "acceptClock",
         f"POST {CLOCK}",

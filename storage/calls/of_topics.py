@@ -101,7 +101,7 @@ IN_NAMESPACES: Final = (
     ApiCall(
         "peek",
         f"POST {TOPIC}/peek",
-        "read",
+        "bodies",
         "Read ready messages without leasing them.",
         "Peeked",
         Takes(shapes.RECEIVE, needed=False),

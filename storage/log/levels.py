@@ -8,7 +8,8 @@ kind of frame or an unknown version reports that the folder is newer, never that
 
     level  first release  what it adds
     1      0.1.0          everything in docs/FORMATS.md that names no level
-    2      0.2.0          frame kind LEVEL; ids hashed with a key of the log's own (id_hash.py);
+    2      0.2.0          frame kinds LEVEL and ACCESS; ids hashed with a key of the log's own
+                          (id_hash.py);
                           configurations in EPOCH_BEGIN; identities and statuses between nodes;
                           several leases in a LEASE frame
 
@@ -32,6 +33,8 @@ IDENTITIES: Final = 2
 """The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
 SHARED_LEASES: Final = 2
 """The level that has LEASE frames of several leases."""
+ACCESS_FRAMES: Final = 2
+"""The level that has ACCESS frames."""
 KNOWN_LEVEL: Final = 2
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)

@@ -18,9 +18,8 @@ from delaylog.broker.calls.forms.arrow_answers import END, batch_bytes, schema_b
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
 from delaylog.broker.calls.named_groups import named_in, the_group
-from delaylog.broker.calls.places import seen_by, the_topic
+from delaylog.broker.calls.places import group_of, seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.calls.turn.long_poll import GATE_SECONDS
 from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.deliver.claims import (
@@ -76,6 +75,7 @@ def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
 async def make_claim(ctx: Context) -> Answer:
     """POST …/claims/{c}: lease messages under a name; a repeat returns the same claim."""
     node, values = ctx.node, await ctx.values()
+    name = group_of(ctx, values)
     count_max = values["max"] or node.engine.limits.claim_rows_max
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
@@ -85,7 +85,6 @@ async def make_claim(ctx: Context) -> Answer:
     node.run_due(unpaced=True)
     state, now_ms = node.engine.state, node.clock.now_ms()
     known = state.topics.get(ctx.topic_key)
-    name = named_group(values["group"])
     group = the_group(known, name)
     topic = known or node.engine.make_topic(ctx.topic_key[1], now_ms, ctx.topic_key[0])
     group = group or named_in(topic, name)
@@ -116,7 +115,12 @@ async def list_claims(ctx: Context) -> Answer:
     """GET …/claims: the claims that have not ended."""
     topic = the_topic(ctx)
     state = ctx.node.engine.state
-    claims = state.claims.of_groups(topic.number, topic.groups)
+    groups = [
+        number
+        for number, group in topic.groups.items()
+        if ctx.caller.may("read", ctx.topic_key, group.name)
+    ]
+    claims = state.claims.of_groups(topic.number, groups)
     return await ctx.durable_answer({"claims": [_describe(topic, claim) for claim in claims]})
 
 

@@ -46,8 +46,9 @@ async def get_message(ctx: Context) -> Answer:
         "topic": topic.name,
         "namespace": topic.namespace,
         **describe(state, found, record),
-        **own_members(record, packed=ctx.packed),
     }
+    if ctx.caller.may("bodies", ctx.topic_key, group.name):
+        members |= own_members(record, packed=ctx.packed)
     await ctx.node.durable(state.position)
     if values["life"]:
         now_ms = ctx.node.clock.now_ms()

@@ -8,9 +8,8 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.calls.named_groups import named_in
-from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.places import group_of, permit_group, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.commands import drop_group, pause, purge, put_group
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
@@ -30,7 +29,12 @@ def _describe(topic: Topic, group: Group) -> dict[str, Any]:
 async def list_groups(ctx: Context) -> Answer:
     """GET …/groups."""
     topic = the_topic(ctx)
-    return ctx.answer({"groups": [_describe(topic, group) for group in topic.groups.values()]})
+    groups = [
+        _describe(topic, group)
+        for group in topic.groups.values()
+        if ctx.caller.may("read", ctx.topic_key, group.name)
+    ]
+    return ctx.answer({"groups": groups})
 
 
 async def get_group(ctx: Context) -> Answer:
@@ -64,10 +68,13 @@ async def delete_group(ctx: Context) -> Answer:
 async def purge_topic(ctx: Context) -> Answer:
     """POST …/purge: end waiting and ready messages, in one group or in all."""
     values = await ctx.values()
-    topic = the_topic(ctx)
-    groups = list(topic.groups.values())
+    name = None
     if values["group"] is not None:
-        groups = [named_in(topic, named_group(values["group"]))]
+        name = group_of(ctx, values)
+    else:
+        permit_group(ctx, None)
+    topic = the_topic(ctx)
+    groups = list(topic.groups.values()) if name is None else [named_in(topic, name)]
     force, erase = values["force"], values["erase"]
     if erase and (not force or len(groups) < len(topic.groups)):
         what = "erase needs force: true" if not force else "erase applies to all groups of a topic"

@@ -11,6 +11,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.jobs.job_table import Job
 from delaylog.broker.engine.jobs.jobs import end_job
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.calls.call import Right
 
 _NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")
 
@@ -36,12 +37,20 @@ def job_members(state: EngineState, job: Job) -> dict[str, Any]:
     }
 
 
-def _the_job(ctx: Context) -> Job:
-    """The job of the path, or 404."""
+def _may(ctx: Context, job: Job, right: Right) -> bool:
+    """Whether the caller has a right on the topic of a job."""
+    topic = ctx.node.engine.state.by_number.get(job.topic)
+    if topic is None:
+        return ctx.caller.permissions.may_everywhere(right)
+    return ctx.caller.may(right, (topic.namespace, topic.name))
+
+
+def _the_job(ctx: Context, right: Right) -> Job:
+    """The job of the path, or 404, also if the caller has no such right on its topic."""
     name = ctx.params["job"]
     found = _NAME.match(name)
     job = ctx.node.engine.state.jobs.by_number.get(int(found[1])) if found else None
-    if job is None:
+    if job is None or not _may(ctx, job, right):
         raise Problem("unknown", f"there is no job {name[:64]!r}")
     return job
 
@@ -49,18 +58,22 @@ def _the_job(ctx: Context) -> Job:
 async def list_jobs(ctx: Context) -> Answer:
     """GET /v1/jobs: the newest first."""
     state = ctx.node.engine.state
-    members = [job_members(state, job) for job in reversed(state.jobs.by_number.values())]
+    members = [
+        job_members(state, job)
+        for job in reversed(state.jobs.by_number.values())
+        if _may(ctx, job, "read")
+    ]
     return await ctx.durable_answer({"jobs": members})
 
 
 async def get_job(ctx: Context) -> Answer:
     """GET /v1/jobs/{job}."""
-    return await ctx.durable_answer(job_members(ctx.node.engine.state, _the_job(ctx)))
+    return await ctx.durable_answer(job_members(ctx.node.engine.state, _the_job(ctx, "read")))
 
 
 async def stop_job(ctx: Context) -> Answer:
     """DELETE /v1/jobs/{job}: stop a job; messages that it changed stay changed."""
     state = ctx.node.engine.state
-    job = _the_job(ctx)
+    job = _the_job(ctx, "change")
     end_job(state, job, "cancelled", ctx.node.clock.now_ms())
     return await ctx.durable_answer(job_members(state, job))

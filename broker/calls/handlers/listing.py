@@ -8,7 +8,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, trace_members
-from delaylog.broker.calls.places import seen_by
+from delaylog.broker.calls.places import group_of, seen_by
 from delaylog.broker.engine.views.counting import Forecast
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
@@ -49,6 +49,8 @@ async def _page(
 ) -> tuple[Page, int]:
     """A page of the topic's messages in some states, and the time that it shows."""
     node, cursor, tag = ctx.node, values["cursor"], values["tag"]
+    if values["bodies"]:
+        ctx.caller.check("bodies", ctx.topic_key, group_of(ctx, values))
     if tag == b"" or (tag is not None and b"\n" in tag):
         raise WITH_TAG.wrong("has one byte or more and no newline", None)
     query = ListQuery(

@@ -19,12 +19,12 @@ from delaylog.broker.calls.handlers.batch_sends import (
     send_whole,
 )
 from delaylog.broker.calls.named_groups import the_group
+from delaylog.broker.calls.places import group_of, permit_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import (
     ReceiveCall,
     check_columns,
     check_count,
-    named_group,
     parse_message,
     parse_receipt,
     parse_receive,
@@ -64,8 +64,10 @@ async def send_messages(ctx: Context) -> Answer:
             parse_message(item, limits=limits, now_ms=now_ms, item=at)
             for at, item in enumerate(members)
         ]
+        ctx.caller.take_messages(len(singles), now_ms)
         return await _send_many(ctx, singles, acks)
     single = parse_message(members, limits=limits, now_ms=now_ms)
+    ctx.caller.take_messages(1, now_ms)
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
         result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
@@ -127,7 +129,9 @@ async def _send_keyed(
 
 async def receive_messages(ctx: Context) -> Answer:
     """POST …/receive: lease ready messages, or wait for them."""
-    return await _receive(ctx, parse_receive(await _receive_members(ctx), ctx.node.engine.limits))
+    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
+    permit_group(ctx, call.group)
+    return await _receive(ctx, call)
 
 
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
@@ -156,6 +160,7 @@ async def peek_messages(ctx: Context) -> Answer:
     """POST …/peek: ready messages, without leasing them."""
     limits = ctx.node.engine.limits
     call = parse_receive(await ctx.members(limits.json_values_max), limits)
+    permit_group(ctx, call.group)
     ctx.node.run_due(unpaced=True)
     state = ctx.node.engine.state
     topic = state.topics.get(ctx.topic_key)
@@ -195,7 +200,7 @@ async def settle_messages(ctx: Context) -> Answer:
     group = None
     if ids is not None or values["group"] is not None:
         # Only ids need a group: receipts contain theirs, and the default group may not exist.
-        group = the_group(topic, named_group(values["group"]))
+        group = the_group(topic, group_of(ctx, values))
     named: Sequence[_Named]
     if receipts is not None and ids is None:
         named = _parsed(receipts)
@@ -215,6 +220,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
     """
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
     call, named = receive_call(values), _parsed(values["receipts"])
+    permit_group(ctx, call.group)
     await ctx.node.room_for_changes(rows=False)
     results = await _settle(ctx, Settling("ack"), named)
     return await _receive(ctx, call, results=results)
@@ -235,6 +241,8 @@ async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> li
     for at, each in enumerate(named):
         if each is not None:
             by_lease.setdefault(each[0], {})[at] = each[1]
+    for lease in [lease for lease in by_lease if not _may_settle(ctx, lease)]:
+        del by_lease[lease]
     meant = [
         Receipts(lease, np.array(list(origins.values()), np.int64))
         for lease, origins in by_lease.items()
@@ -246,6 +254,18 @@ async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> li
             if origin not in gone:
                 results[at] = "done"
     return results
+
+
+def _may_settle(ctx: Context, lease: int) -> bool:
+    """Whether the caller may settle messages of a lease: receipts name no group, and can be
+    guessed.
+    """
+    if ctx.caller.may("receive", ctx.topic_key):
+        return True
+    state = ctx.node.engine.state
+    found = state.leases.get(lease)
+    group = None if found is None else state.group(found.topic, found.group)
+    return group is not None and ctx.caller.may("receive", ctx.topic_key, group.name)
 
 
 def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:
@@ -295,6 +315,9 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     check_count(fields, 0 if named is None else len(named))
     await ctx.node.room_for_changes(rows=False)
     n = len(refs) if refs is not None else 0
+    if not _may_settle(ctx, lease):
+        # As if the lease had ended.
+        lease = 0
     wanted, meant = Settling(action, delay_ms, lease_ms), Receipts(lease, refs, except_)
     (settled,) = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, [meant])
     answer = {

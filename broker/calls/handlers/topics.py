@@ -60,14 +60,23 @@ async def list_topics(ctx: Context) -> Answer:
     """GET /v1/topics: a page of topics, by name."""
     values = ctx.query_values()
     node, namespace = ctx.node, ctx.topic_key[0]
-    names, cursor = node.engine.state.names.page(
-        namespace,
-        values["limit"],
-        after=(values["cursor"] or b"").decode(),
-        prefix=(values["prefix"] or b"").decode(),
-    )
+    after, prefix = (values["cursor"] or b"").decode(), (values["prefix"] or b"").decode()
+    names: list[str] = []
+    cursor: str | None = after
+    while cursor is not None and len(names) < values["limit"]:
+        found, cursor = node.engine.state.names.page(
+            namespace, values["limit"], after=cursor, prefix=prefix
+        )
+        names += [name for name in found if ctx.caller.may("read", (namespace, name))]
+        if cursor is not None and len(names) < values["limit"]:
+            # Many topics that the caller may not read lie between two others.
+            await node.pause()
+    # The last name looked at may be of a topic that the caller may not read.
+    more = cursor is not None or len(names) > values["limit"]
+    del names[values["limit"] :]
+    cursor = names[-1] if more and names else None
     topics = node.engine.state.topics
-    page = [_describe(topics[namespace, name]) for name in names]
+    page = [_describe(topics[namespace, name]) for name in names if (namespace, name) in topics]
     return ctx.answer({"topics": page, "cursor": cursor})
 
 

@@ -15,14 +15,17 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.handlers.messages import take_acks
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.errors import ConflictError, GoneError
 from delaylog.broker.engine.transactions import commands
 from delaylog.broker.engine.transactions.commands import Known, PartName, state_of
 from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
+from delaylog.broker.engine.transactions.outstanding import by_topic
 from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.replication.leading.leader import Acks
+from delaylog.storage.calls.call import Right
 from delaylog.storage.calls.shapes import WINNERS
-from delaylog.storage.log.transaction_frames import RESULTS
+from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
 
 WINNERS_A_SLICE: Final = 500
 WINNER_VALUES: Final = 8
@@ -48,11 +51,41 @@ async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]
         raise
 
 
+def _permit(ctx: Context, name: str) -> None:
+    """Raise a Problem unless the caller may send to all topics of a transaction, if it is known."""
+    table = ctx.node.engine.state.transactions
+    known = table.open.get(name) or table.publishing(name)
+    if known is not None and not _may(ctx, known, "send"):
+        raise Problem(
+            "forbidden",
+            f"{ctx.caller.name!r} lacks the right send on a topic of this transaction",
+            right="send",
+        )
+
+
+def _may(ctx: Context, known: Known, right: Right) -> bool:
+    """Whether the caller has a right on all topics of a transaction. Of an ended one they are not
+    known.
+    """
+    if ctx.caller.permissions.may_everywhere(right):
+        return True
+    if isinstance(known, EndedTransaction):
+        return False
+    parts = known.parts.columns if isinstance(known, OpenTransaction) else known.parts
+    state = ctx.node.engine.state
+    topics = [state.by_number.get(number) for number, _, _ in by_topic(parts)]
+    return all(
+        topic is None or ctx.caller.may(right, (topic.namespace, topic.name)) for topic in topics
+    )
+
+
 async def begin_transaction(ctx: Context) -> Answer:
     """POST /v1/transactions: begin a transaction; a repeat with its id extends its time."""
     node, values = ctx.node, await ctx.values()
     raw, state = values["transaction"], node.engine.state
     name = None if raw is None else raw.decode()
+    if name is not None:
+        _permit(ctx, name)
     name = commands.begin(state, name, values["ttl_ms"], node.clock.now_ms())
     known = commands.find_transaction(state, name)
     expires_ms = known.expires_ms if isinstance(known, OpenTransaction) else None
@@ -64,6 +97,8 @@ async def stage_part(ctx: Context) -> Answer:
     """POST …/parts: stage the batch of the body; a repeat is answered with `already`."""
     name, node, values = ctx.params["transaction"], ctx.node, ctx.query_values()
     key = ((values["ns"] or b"default").decode(), values["topic"].decode())
+    ctx.caller.check("send", key)
+    _permit(ctx, name)
     producer = (values["producer"] or b"").decode()
     part = PartName(producer, values["part"], values["attempt"], values["number"])
     acks = take_acks(values)
@@ -71,6 +106,7 @@ async def stage_part(ctx: Context) -> Answer:
     content = commands.Content(key, batch)
     state = node.engine.state
     now_ms = node.clock.now_ms()
+    ctx.caller.take_messages(batch.n, now_ms)
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):
         staged = commands.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
@@ -95,6 +131,7 @@ async def commit_transaction(ctx: Context) -> Answer:
         winners.append(Winner(named, taken["part"], taken["attempt"], taken["rows"]))
     # Another node may have become the leader while the winners were checked.
     node.role.check()
+    _permit(ctx, name)
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
         done = commands.commit(state, name, winners, now_ms, free_bytes=free_bytes)
@@ -114,6 +151,7 @@ async def abort_transaction(ctx: Context) -> Answer:
     """POST …/abort: discard the staged parts."""
     name, node = ctx.params["transaction"], ctx.node
     acks = take_acks(await ctx.values())
+    _permit(ctx, name)
     state = node.engine.state
     async with _safe_refusals(ctx, acks):
         done = commands.abort(state, name, node.clock.now_ms())
@@ -125,6 +163,7 @@ async def abort_transaction(ctx: Context) -> Answer:
 async def get_transaction(ctx: Context) -> Answer:
     """GET /v1/transactions/{transaction}."""
     name, state = ctx.params["transaction"], ctx.node.engine.state
+    _permit(ctx, name)
     return await ctx.durable_answer(_members(name, commands.find_transaction(state, name)))
 
 
@@ -136,6 +175,7 @@ async def list_transactions(ctx: Context) -> Answer:
     found: list[tuple[str, Known]] = [(one.id, one) for one in table.open.values()]
     found += [(one.id, one) for one in table.unpublished.values()]
     found += table.newest_ended(max(limit - len(found), 0))
+    found = [(name, known) for name, known in found if _may(ctx, known, "read")]
     members = [_members(name, known) for name, known in found[:limit]]
     counts = {
         "open": len(table.open),

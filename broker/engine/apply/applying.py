@@ -76,6 +76,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_archive(state, msgpack.unpackb(payload))
     elif kind is FrameKind.LEVEL:
         apply_level(state, payload)
+    elif kind is FrameKind.ACCESS:
+        state.access.apply(msgpack.unpackb(payload, strict_map_key=False))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

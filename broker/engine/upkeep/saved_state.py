@@ -64,6 +64,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "jobs": state.jobs.snapshot(),
         "transactions": state.transactions.snapshot(state.position),
         "keyspace": state.keyspace_base.saved(state.position),
+        "access": state.access.snapshot(),
     }
 
 
@@ -162,3 +163,5 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.producers.restore(saved["producers"])
     state.jobs.restore(saved["jobs"])
     state.transactions.restore(saved["transactions"])
+    if "access" in saved:
+        state.access.restore(saved["access"])

@@ -4,6 +4,6 @@ Behaviour follows camellia-delay-queue (github.com/netease-im/camellia); where i
 intent differ, the intent is built, and nothing comes out early. docs/CAMELLIA.md has the list.
 """
 
-from delaylog.broker.web.camellia.face import LOCAL, CamelliaFace
+from delaylog.broker.web.camellia.face import LOCAL, PLAIN, CamelliaFace
 
-__all__ = ["LOCAL", "CamelliaFace"]
+__all__ = ["LOCAL", "PLAIN", "CamelliaFace"]

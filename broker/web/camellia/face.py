@@ -14,11 +14,14 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
+from delaylog.broker.engine.model import DEFAULT_NAMESPACE
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.camellia.params import Param, read_params
@@ -83,8 +86,12 @@ class CamelliaFace:
         self.monitor.stop()
         await self._proxy.stop()
 
-    def route(self, path: str, method: str) -> Callable[[HttpContext], Awaitable[Any]]:
-        """The handler of a path below /camellia/. Raises a Problem if there is none."""
+    def route(
+        self, path: str, method: str, caller: Caller
+    ) -> Callable[[HttpContext], Awaitable[Any]]:
+        """The handler of a path below /camellia/. Raises a Problem if there is none, or the caller
+        may not call it.
+        """
         call = CALLS.get(path.removeprefix(BASE)) if path.startswith(BASE) else None
         if call is not None:
             _check_method(method, (call.method,))
@@ -92,12 +99,19 @@ class CamelliaFace:
         plain = PLAIN.get(path)
         if plain is None:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
-        methods, _, handler = plain
+        methods, right, handler = plain
         _check_method(method, methods)
+        if right is not None:
+            caller.check_somewhere(right)
         return lambda ctx: handler(self, ctx)
 
     async def _answer(self, ctx: HttpContext, call: Call) -> Answer:
         values = await read_params(ctx, call.params)
+        if _TOPIC in call.params:
+            group = DEFAULT_NAME if call.right == "receive" else None
+            ctx.caller.check(call.right, (DEFAULT_NAMESPACE, values["topic"]), group)
+        else:
+            ctx.caller.check_everywhere(call.right)
         self.health.called()
         answer: dict[str, Any] = {"code": 200}
         if call.null_members:
@@ -288,7 +302,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "getMsg": Call(
         "POST",
-        "read",
+        "bodies",
         (_TOPIC, _ID),
         lambda face: face.queue.get_msg,
         "Look at a message.",

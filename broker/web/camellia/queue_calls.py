@@ -106,6 +106,7 @@ class QueueCalls:
                 "backoff": from_text(BY_NAME[BACKOFF.name], backoff) if backoff else None,
             }
         )
+        ctx.caller.take_messages(1, self._node.clock.now_ms())
         single = Single(body, delay_ms, True, fields, merge="keep")
         result, row, kept = await self._created_or_kept(ctx, name, single)
         self._monitor.calls(name).send += 1

@@ -299,8 +299,32 @@ def _of_node() -> dict[str, Schema]:
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
         "Archive": _object(**archive),
         "ReleasedArchive": _object(result=_REPEATED, **archive),
-        "About": _object(name=_TEXT, topics=_COUNT),
+        "About": _object(name=_TEXT),
+        **_of_access(),
         "Problem": {**problem, "additionalProperties": True},
+    }
+
+
+def _of_access() -> dict[str, Schema]:
+    principal = {
+        "principal": _TEXT,
+        **_each(_list(_TEXT), "grants", "redis", "certificates"),
+        **_each(_COUNT, "messages_per_s", "calls_per_s"),
+        "created_ms": _INT,
+        "used_ms": _INT_OR_NULL,
+        "tokens": _list(_object(created_ms=_INT, expires_at_ms=_INT_OR_NULL)),
+    }
+    return {
+        "Principal": _object(**principal),
+        "PrincipalWithToken": _object(**principal, token=_TEXT_OR_NULL),
+        "Principals": _object(principals=_list(_ref("Principal"))),
+        "Session": _object(
+            **_each(_TEXT_OR_NULL, "principal", "csrf"),
+            grants=_list(_TEXT),
+            expires_at_ms=_INT_OR_NULL,
+        ),
+        "OpenedSession": _object(csrf=_TEXT, expires_at_ms=_INT),
+        "Ticket": _object(ticket=_TEXT, expires_at_ms=_INT),
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from delaylog import __version__
+from delaylog.broker.calls.access.sessions import COOKIE
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
@@ -16,14 +17,15 @@ from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.storage.calls.call import ApiCall, Right, Takes
-from delaylog.storage.calls.of_broker import OF_BROKER
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
 from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.storage.calls.table import ALL
 from delaylog.storage.messages.members import Schema
 from delaylog.storage.messages.message_fields import ID_PATTERN
 from delaylog.storage.messages.shape import Shape
 
-_ANY_PROBLEM: Final = (*REFUSALS, 408, 413)
+_ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 429)
+_OF_PAGES: Final = (401, *REFUSALS, 429)
 _MEANINGS: Final = {
     200: "Done.",
     201: "Created.",
@@ -41,8 +43,8 @@ PAGES: Final[dict[str, tuple[str, Right | None, str, dict[int, tuple[str, str]]]
         {200: (JSON, "Ready"), 503: ("application/problem+json", "Problem")},
     ),
     "/metrics": ("metrics", "metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
-    "/openapi.json": ("openapi", None, "This document.", {200: (JSON, "")}),
-    "/": ("about", None, "What this is.", {200: (JSON, "About")}),
+    "/openapi.json": ("openapi", "any", "This document.", {200: (JSON, "")}),
+    "/": ("about", "any", "What this is.", {200: (JSON, "About")}),
 }
 """Pages for operations: name, right (None: none is needed), summary, and for each status its
 content type and schema.
@@ -61,7 +63,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
         )
         for call in IN_NAMESPACES
     ]
-    for call in (*IN_NAMESPACES, *within, *OF_BROKER):
+    for call in (*within, *ALL):
         item = paths.setdefault(call.path, _path_item(call.path))
         item[call.method.lower()] = _operation(call, limits, schemas)
     for path, (name, _, doc, answers) in PAGES.items():
@@ -77,7 +79,14 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+        "security": [{"token": []}, {"session": []}, {}],
     }
 
 
@@ -98,6 +107,10 @@ _PATH_NAMES: Final[dict[str, tuple[str, Schema]]] = {
     ),
     "job": ("Name of the job.", {"type": "string", "pattern": "^j[1-9][0-9]{0,17}$"}),
     "transaction": ("Id of the transaction.", _ID),
+    "principal": (
+        "Name of the principal.",
+        {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"},
+    ),
 }
 
 
@@ -211,7 +224,7 @@ def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str,
                 }
                 for status, (kind, schema) in answers.items()
             },
-            **{str(status): _problem(status) for status in REFUSALS},
+            **{str(status): _problem(status) for status in _OF_PAGES},
         },
     }
 
@@ -248,7 +261,7 @@ def _camellia_paths() -> dict[str, Any]:
                     str(status): {"description": _MEANINGS[status], "content": content}
                     for status in statuses
                 },
-                **{str(status): _problem(status) for status in REFUSALS},
+                **{str(status): _problem(status) for status in _OF_PAGES},
             },
         }
         paths[path] = {

@@ -1,0 +1,118 @@
+"""Access control of one node: its authenticator, its sessions, and what a change of principals
+requires.
+
+Principals change through the log, on followers too. A timer looks for changes and for expired
+secrets, and has the faces close connections whose callers have lost their rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.calls.access.authenticating import Authenticator
+from delaylog.broker.calls.access.first_admin import adopt, clear
+from delaylog.broker.calls.access.sessions import Sessions
+from delaylog.broker.engine.access.commands import note_used
+from delaylog.broker.engine.errors import EngineError
+from delaylog.storage.layout import NEVER_MS
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
+
+LOOK_SECONDS: Final = 0.25
+"""A revocation is in force on all nodes within a second, and this is part of it."""
+USED_MS: Final = 600_000
+"""When principals were last used is recorded at most once in this time."""
+
+log = logging.getLogger("delaylog.access")
+
+
+class Access:
+    """All methods belong to the loop's thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.authenticator = Authenticator(node)
+        self.sessions = Sessions(node.machine.random_bytes)
+        self.rechecks: list[Callable[[], None]] = []
+        """Each face's function that closes the connections of callers without rights."""
+        self._seen: tuple[object, int] = (None, -1)
+        self._first_expiry_ms = NEVER_MS
+        self._recorded_ms = 0
+        self._adopted_at: int | None = None
+        """Log position up to which the first administrator is written, in this leadership."""
+        self._cleared = False
+        self.admin_token: str | None = None
+        """The first administrator's token, if the environment gives one."""
+
+    def start(self) -> None:
+        """Look for changes from now on, until the node stops."""
+        self.look()
+        self._look_later()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._run)
+
+    def _run(self) -> None:
+        if not self._node.stopping:
+            if not self._node.suspended:
+                self.look()
+            self._look_later()
+
+    def look(self) -> None:
+        """Act on changed principals and expired secrets."""
+        self.authenticator.look()
+        self._adopt_first_admin()
+        table = self._node.engine.state.access
+        now_ms = self._node.clock.now_ms()
+        seen = table, table.version
+        if seen != self._seen or now_ms >= self._first_expiry_ms:
+            self._seen = seen
+            self._first_expiry_ms = min(
+                (
+                    secret.expires_ms
+                    for principal in table.principals.values()
+                    for secret in principal.secrets
+                    if secret.expires_ms > now_ms
+                ),
+                default=NEVER_MS,
+            )
+            for recheck in self.rechecks:
+                recheck()
+        if now_ms - self._recorded_ms >= USED_MS:
+            self._recorded_ms = now_ms
+            self._record_used(now_ms)
+
+    def _adopt_first_admin(self) -> None:
+        """Write the first administrator to the log, once in each leadership."""
+        node = self._node
+        state = node.engine.state
+        if not node.role.leading:
+            self._adopted_at, self._cleared = None, False
+        elif self._adopted_at is None and node.role.may_dispatch():
+            try:
+                adopt(state, self.admin_token, node.clock.now_ms())
+            except EngineError as error:
+                log.warning("the first administrator is not in the log yet: %s", error)
+                return
+            self._adopted_at = state.position
+            node.appended()
+        elif self._adopted_at is not None and not self._cleared:
+            if state.committed() >= self._adopted_at:
+                clear(state)
+                self._cleared = True
+
+    def _record_used(self, now_ms: int) -> None:
+        """Write to the log when principals were last used; a follower forgets what it has seen."""
+        used, self.authenticator.used_ms = self.authenticator.used_ms, {}
+        state = self._node.engine.state
+        if used and self._node.role.leading and self._node.role.may_dispatch():
+            try:
+                note_used(state, used, now_ms)
+            except EngineError:
+                # Approximate times are not worth a retry.
+                return
+            self._node.appended()

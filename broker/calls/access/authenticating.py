@@ -1,0 +1,159 @@
+"""Recognises the caller of a call by a token, a client certificate, or a session of a browser.
+
+Authentication is required once the log has a principal, or a listener is open to other machines.
+A follower knows the principals of the log that it has applied. So that a revocation is in force
+everywhere within a second, a node that has had no leader for a second refuses all callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.calls.access.caller import ANYONE, Caller, Limit
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.grants import Permissions
+from delaylog.broker.engine.access.principals import Principal
+from delaylog.broker.engine.access.table import AccessTable
+from delaylog.broker.engine.access.token_form import digest_of
+from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.storage.layout import NEVER_MS
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
+
+LEADERLESS_SECONDS: Final = 1.0
+"""Without a leader for this time, a node may miss a revocation."""
+_KNOWN_MAX: Final = 4_096
+"""Number of tokens whose caller is cached."""
+_BEARER: Final = "Bearer "
+
+Foreign = Callable[[str], "Caller | None"]
+"""Recognises tokens that this broker has not made, such as those of an OIDC issuer."""
+
+
+class Authenticator:
+    """The callers of one node. All methods belong to the loop's thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.always = False
+        """Authentication is required even while the log has no principal."""
+        self.never = False
+        """The operator has switched authentication off."""
+        self._known: dict[str, Caller] = {}
+        self._version: tuple[AccessTable, int] | None = None
+        """The table, and its version, that `_known` follows."""
+        self._limits: dict[tuple[str, str], Limit] = {}
+        """By principal and what is limited."""
+        self._leader_seen_s = node.machine.steady_s()
+        self.used_ms: dict[str, int] = {}
+        """When this node last recognised each principal, since frames last told it."""
+        self.foreign: Foreign = lambda token: None
+
+    @property
+    def required(self) -> bool:
+        """Whether callers have to authenticate."""
+        return not self.never and (self.always or bool(self._table.principals))
+
+    @property
+    def _table(self) -> AccessTable:
+        return self._node.engine.state.access
+
+    def look(self) -> None:
+        """Note whether a leader is known; called several times a second."""
+        if self._node.role.settled:
+            self._leader_seen_s = self._node.machine.steady_s()
+
+    # ------------------------------------------------------------------ recognising
+
+    def by_header(self, header: str | None) -> Caller:
+        """The caller by the value of `Authorization`. Raises a Problem (401, 429 or 503)."""
+        table = self._table
+        if self.never or not (self.always or table.principals):
+            return ANYONE
+        if self._version != (table, table.version):
+            self._known.clear()
+            self._version = table, table.version
+        caller = None if header is None else self._known.get(header)
+        now_ms = self._node.clock.now_ms()
+        if caller is None or caller.expires_ms <= now_ms:
+            caller = self._recognise(header, now_ms)
+        return self.noted(caller)
+
+    def by_token(self, token: str) -> Caller | None:
+        """The caller of a token; None if it is not valid."""
+        caller = self._of_token(token, self._node.clock.now_ms())
+        return None if caller is None else self.noted(caller)
+
+    def by_certificate(self, identities: Iterable[str]) -> Caller | None:
+        """The caller by the identities in a verified client certificate; None if it has none."""
+        principal = self._table.certified(identities)
+        if principal is None:
+            return None
+        return self.noted(self._caller(principal, b"", NEVER_MS))
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether a caller that was recognised earlier still has the same rights."""
+        if caller is ANYONE:
+            return not self.required
+        if caller.expires_ms <= self._node.clock.now_ms():
+            return False
+        if caller.is_foreign:
+            return True
+        principal = self._table.principals.get(caller.name)
+        if principal is None or principal.grants != caller.permissions.grants:
+            return False
+        return not caller.digest or caller.digest in self._table.by_digest
+
+    def _recognise(self, header: str | None, now_ms: int) -> Caller:
+        if header is None or not header.startswith(_BEARER):
+            raise Problem("unauthorized", "a token is needed: send Authorization: Bearer TOKEN")
+        caller = self._of_token(header[len(_BEARER) :].strip(), now_ms)
+        if caller is None:
+            raise Problem("unauthorized", "the token is not valid: unknown, expired or revoked")
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[header] = caller
+        return caller
+
+    def _of_token(self, token: str, now_ms: int) -> Caller | None:
+        digest = digest_of(token)
+        principal: Principal | None = self._table.by_digest.get(digest)
+        if principal is None:
+            return self.foreign(token)
+        secret = next(each for each in principal.secrets if each.digest == digest)
+        if secret.expires_ms <= now_ms:
+            return None
+        return self._caller(principal, digest, secret.expires_ms)
+
+    def _caller(self, principal: Principal, digest: bytes, expires_ms: int) -> Caller:
+        caller = Caller(
+            principal.name, Permissions(principal.grants), digest=digest, expires_ms=expires_ms
+        )
+        caller.calls = self._limit(principal.name, "calls", principal.calls_per_s)
+        caller.messages = self._limit(principal.name, "messages", principal.messages_per_s)
+        return caller
+
+    def _limit(self, name: str, what: str, per_s: int) -> Limit | None:
+        """The limit that all callers of a principal share; None if it has none."""
+        if not per_s:
+            return None
+        limit = self._limits.get((name, what))
+        if limit is None or limit.per_s != per_s:
+            limit = self._limits[name, what] = Limit(per_s, TokenBucket(per_s, per_s))
+        return limit
+
+    def noted(self, caller: Caller) -> Caller:
+        """Count a call of this caller, which is returned. Raises a Problem (429 or 503)."""
+        node = self._node
+        now_ms = node.clock.now_ms()
+        if not node.role.settled:
+            away_s = node.machine.steady_s() - self._leader_seen_s
+            if away_s > LEADERLESS_SECONDS:
+                raise Problem(
+                    "not_ready", "this node has no leader and may not know the newest revocations"
+                )
+        self.used_ms[caller.name] = now_ms
+        caller.take_call(now_ms)
+        return caller

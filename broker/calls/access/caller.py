@@ -1,0 +1,122 @@
+"""The caller of a call, and the checks that refuse what the caller may not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.grants import ALL, Permissions
+from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.storage.calls.call import Right
+from delaylog.storage.layout import NEVER_MS
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.waiters import TopicKey
+
+
+FOREIGN_MARK: Final = ":"
+"""Part of the names that issuers give; no principal's name has one."""
+
+
+class Limit(NamedTuple):
+    """A limit of a principal, which all its callers share."""
+
+    per_s: int
+    bucket: TokenBucket
+    """Its burst is one second."""
+
+
+class Caller:
+    """A recognised caller. One object serves all calls with the same credentials."""
+
+    __slots__ = ("calls", "digest", "expires_ms", "messages", "name", "permissions")
+
+    def __init__(
+        self,
+        name: str,
+        permissions: Permissions,
+        *,
+        digest: bytes = b"",
+        expires_ms: int = NEVER_MS,
+    ) -> None:
+        """`digest` = that of the secret that proved the caller; empty if none did."""
+        self.name = name
+        self.permissions = permissions
+        self.digest = digest
+        self.expires_ms = expires_ms
+        """When these credentials end."""
+        self.calls: Limit | None = None
+        """The principal's limit of calls."""
+        self.messages: Limit | None = None
+        """The principal's limit of sent messages."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether an issuer elsewhere vouches for the caller, who is no principal of this log."""
+        return FOREIGN_MARK in self.name
+
+    def check(self, right: Right, key: TopicKey, group: str | None = None) -> None:
+        """Raise a Problem unless the caller may do this to a group of a topic; None = to all its
+        groups. The text is the same whether the topic exists or not.
+        """
+        if not self.permissions.may(right, key, group):
+            raise self._refusal(right, key, group)
+
+    def check_some_group(self, right: Right, key: TopicKey) -> None:
+        """Raise a Problem unless the caller may do this to at least one group of a topic."""
+        may = self.permissions
+        if not may.may(right, key) and not may.may_in_some_group(right, key):
+            raise self._refusal(right, key, None)
+
+    def check_somewhere(self, right: Right) -> None:
+        """Raise a Problem unless the caller has the right for some topic, or `right` is `any`."""
+        if right != "any" and not self.permissions.may_somewhere(right):
+            raise Problem("forbidden", f"{self.name!r} lacks the right {right}", right=right)
+
+    def check_everywhere(self, right: Right) -> None:
+        """Raise a Problem unless the caller has the right for every topic and group."""
+        if not self.permissions.may_everywhere(right):
+            detail = f"{self.name!r} lacks the right {right} on the whole broker"
+            raise Problem("forbidden", detail, right=right)
+
+    def may(self, right: Right, key: TopicKey, group: str | None = None) -> bool:
+        """Whether the caller may do this to a group of a topic; None = to all its groups."""
+        return self.permissions.may(right, key, group)
+
+    def take_messages(self, count: int, now_ms: int) -> None:
+        """Count messages to send. Raises a Problem if they exceed the principal's limit."""
+        if self.messages is not None:
+            _take(self.messages, count, now_ms, "messages")
+
+    def take_call(self, now_ms: int) -> None:
+        """Count a call. Raises a Problem if it exceeds the principal's limit."""
+        if self.calls is not None:
+            _take(self.calls, 1, now_ms, "calls")
+
+    def _refusal(self, right: Right, key: TopicKey, group: str | None) -> Problem:
+        namespace, topic = key
+        of_group = "" if group is None else f", group {group!r}"
+        where = f"topic {topic!r} of namespace {namespace!r}{of_group}"
+        detail = f"{self.name!r} lacks the right {right} on {where}"
+        return Problem("forbidden", detail, right=right)
+
+
+def _take(limit: Limit, count: int, now_ms: int, what: str) -> None:
+    if count > limit.per_s:
+        raise Problem(
+            "quota", f"the principal may send at most {limit.per_s} {what} a second; send fewer"
+        )
+    bucket = limit.bucket
+    taken = bucket.take(now_ms, count)
+    if taken < count:
+        bucket.give_back(taken)
+        wait_ms = max(bucket.ready_at_ms(now_ms) - now_ms, 1)
+        raise Problem(
+            "quota",
+            f"the principal's limit of {limit.per_s} {what} a second is used up",
+            retry_after_s=-(-wait_ms // 1_000),
+        )
+
+
+ANYONE: Final = Caller("anonymous", ALL)
+"""The caller where no authentication is required."""

@@ -1,0 +1,68 @@
+"""The first administrator: a token made by `delaylog init`, or given in the environment.
+
+`delaylog init` works without a broker, so it cannot write to the log. It leaves the digest of the
+token in a file of the data folder; the node writes it to the log when it leads, and deletes the
+file. Whoever may write to the data folder owns the broker, so the file also replaces a lost token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.engine.access.commands import put_principal, rotate
+from delaylog.broker.engine.access.grants import parse_grant
+from delaylog.broker.engine.access.principals import Principal, Secret
+from delaylog.broker.engine.access.token_form import digest_of
+from delaylog.storage.files.file_system import parent_of
+from delaylog.storage.files.whole_files import read_file, replace_file
+
+if TYPE_CHECKING:
+    from delaylog.broker.engine.state import EngineState
+    from delaylog.storage.files.file_system import FileSystem
+
+FILE: Final = "first-admin"
+NAME: Final = "admin"
+
+
+def leave_digest(fs: FileSystem, folder: str, token: str) -> None:
+    """Leave the digest of a token for the node that will serve the folder."""
+    path = f"{folder}/{FILE}"
+    replace_file(fs, path, [digest_of(token).hex().encode()])
+    fs.sync_folder(parent_of(path))
+
+
+def is_awaited(fs: FileSystem, folder: str) -> bool:
+    """Whether a digest waits in the folder."""
+    return fs.exists(f"{folder}/{FILE}")
+
+
+def adopt(state: EngineState, token: str | None, now_ms: int) -> None:
+    """Write the first administrator to the log of a node that leads.
+
+    `token` = that of the environment; it counts only while there is no principal `admin`.
+    """
+    path = f"{state.folder}/{FILE}"
+    if state.fs.exists(path):
+        _give(state, Secret(bytes.fromhex(read_file(state.fs, path).decode()), now_ms), now_ms)
+    if token is not None and NAME not in state.access.principals:
+        _give(state, Secret(digest_of(token), now_ms), now_ms)
+
+
+def clear(state: EngineState) -> None:
+    """Delete the file: what `adopt` wrote to the log is committed."""
+    path = f"{state.folder}/{FILE}"
+    if state.fs.exists(path):
+        state.fs.unlink(path)
+
+
+def _give(state: EngineState, secret: Secret, now_ms: int) -> None:
+    """Make the administrator with this secret, or give an existing one this secret too."""
+    known = state.access.principals.get(NAME)
+    if known is not None and known.is_admin:
+        if secret.digest not in state.access.by_digest:
+            rotate(state, NAME, secret, now_ms, previous_until_ms=now_ms)
+        return
+    admin = Principal(
+        NAME, (parse_grant("admin"),), (secret,), redis=("+@all", "~*", "&*"), created_ms=now_ms
+    )
+    put_principal(state, admin, now_ms)

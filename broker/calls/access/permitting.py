@@ -1,0 +1,39 @@
+"""Decides whether a caller may make a call, by the call's row in the table of calls.
+
+A call that names its group in the body or the query passes here if the caller has the right for
+some group; its handler checks the group (`places.permit_group`). A call about no topic passes if
+the caller has the right at all; its handler leaves out what the caller may not see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delaylog.broker.calls.access.caller import ANYONE, Caller
+from delaylog.storage.calls.table import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from delaylog.broker.host.waiters import TopicKey
+    from delaylog.storage.calls.call import ApiCall
+
+_NAMES_GROUP = {call.name: call.names_group for call in ALL}
+
+
+def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, str]) -> None:
+    """Raise a Problem (403) unless the caller may make this call, or 429 if it makes too many."""
+    if caller is ANYONE:
+        return
+    right = call.right
+    if key[1] == "":
+        if right == "admin":
+            caller.check_everywhere(right)
+        else:
+            caller.check_somewhere(right)
+    elif "group" in params:
+        caller.check(right, key, params["group"])
+    elif _NAMES_GROUP[call.name]:
+        caller.check_some_group(right, key)
+    else:
+        caller.check(right, key)

@@ -1,0 +1,114 @@
+"""Sessions of browsers, and tickets for streams that cannot send headers.
+
+A page must not keep a token: any script in it could read it. So a browser exchanges its token for a
+session, whose secret is in a cookie that scripts cannot read. Because the browser sends the cookie
+by itself, calls that change something also need the session's CSRF token in a header. A ticket is
+part of a URL, which logs may show, so it is valid once and only for seconds.
+
+Sessions belong to one node and end with its process: cookies are bound to the node's host anyway.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from delaylog.broker.calls.access.caller import Caller
+from delaylog.broker.calls.problems import Problem
+
+COOKIE: Final = "delaylog-session"
+CSRF_HEADER: Final = "Delaylog-CSRF"
+TICKET: Final = "ticket"
+"""The query parameter that carries a ticket."""
+SESSION_MS: Final = 8 * 3_600_000
+TICKET_MS: Final = 30_000
+SESSIONS_MAX: Final = 10_000
+"""When there are more sessions or tickets, the oldest ends."""
+SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One browser that has logged in."""
+
+    caller: Caller
+    csrf: str
+    expires_ms: int
+
+
+class Sessions:
+    """All sessions and tickets of a node. Only digests of their secrets are kept."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._sessions: dict[bytes, Session] = {}
+        self._tickets: dict[bytes, Session] = {}
+
+    def open(self, caller: Caller, now_ms: int) -> tuple[str, Session]:
+        """Begin a session; returns the cookie's value and the session."""
+        secret, csrf = self._secret(), self._secret()
+        expires_ms = min(now_ms + SESSION_MS, caller.expires_ms)
+        session = Session(caller, csrf, expires_ms)
+        _keep(self._sessions, _digest(secret), session)
+        return secret, session
+
+    def find(self, secret: str, now_ms: int) -> Session | None:
+        """The session of a cookie, if it has not ended."""
+        session = self._sessions.get(_digest(secret))
+        return None if session is None or session.expires_ms <= now_ms else session
+
+    def close(self, secret: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(secret), None)
+
+    def make_ticket(self, caller: Caller, now_ms: int) -> tuple[str, int]:
+        """A ticket for one request of this caller, and when it ends."""
+        secret = self._secret()
+        expires_ms = min(now_ms + TICKET_MS, caller.expires_ms)
+        _keep(self._tickets, _digest(secret), Session(caller, "", expires_ms))
+        return secret, expires_ms
+
+    def use_ticket(self, secret: str, now_ms: int) -> Caller:
+        """The caller of a ticket, which cannot be used again. Raises a Problem."""
+        ticket = self._tickets.pop(_digest(secret), None)
+        if ticket is None or ticket.expires_ms <= now_ms:
+            raise Problem("unauthorized", "the ticket is not valid: unknown, used or expired")
+        return ticket.caller
+
+    def _secret(self) -> str:
+        return urlsafe_b64encode(self._random_bytes(SECRET_BYTES)).decode().rstrip("=")
+
+
+def session_secret(headers: Mapping[str, str]) -> str | None:
+    """The secret in the session's cookie; None without one."""
+    text = headers.get("Cookie")
+    if text is None or COOKIE not in text:
+        return None
+    try:
+        morsel = SimpleCookie(text).get(COOKIE)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+def check_csrf(session: Session, header: str | None) -> None:
+    """Raise a Problem unless the header has the session's CSRF token."""
+    if header is None or not compare_digest(header.encode(), session.csrf.encode()):
+        raise Problem(
+            "forbidden", f"a call of a browser's session needs its CSRF token in {CSRF_HEADER}"
+        )
+
+
+def _keep(table: dict[bytes, Session], digest: bytes, session: Session) -> None:
+    if len(table) >= SESSIONS_MAX:
+        del table[next(iter(table))]
+    table[digest] = session
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()

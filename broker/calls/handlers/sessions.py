@@ -1,0 +1,63 @@
+"""Handlers of sessions: who the caller is, log in and out with a browser, get a ticket."""
+
+from __future__ import annotations
+
+from delaylog.broker.calls.access.caller import ANYONE
+from delaylog.broker.calls.access.sessions import COOKIE, Session, session_secret
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem
+from delaylog.storage.layout import NEVER_MS
+
+
+async def get_session(ctx: Context) -> Answer:
+    """GET /v1/session: the caller and its grants, and the CSRF token if it has a session."""
+    caller = ctx.caller
+    found = _session(ctx)
+    return ctx.answer(
+        {
+            "principal": None if caller is ANYONE else caller.name,
+            "grants": [str(grant) for grant in caller.permissions.grants],
+            "expires_at_ms": None if caller.expires_ms == NEVER_MS else caller.expires_ms,
+            "csrf": None if found is None else found.csrf,
+        }
+    )
+
+
+def _session(ctx: Context) -> Session | None:
+    secret = session_secret(ctx.headers)
+    sessions = ctx.node.access.sessions
+    return None if secret is None else sessions.find(secret, ctx.node.clock.now_ms())
+
+
+async def open_session(ctx: Context) -> Answer:
+    """POST /v1/session: exchange the token of this call for a session's cookie."""
+    await ctx.values()
+    if ctx.caller is ANYONE:
+        raise Problem("conflict", "this broker requires no authentication: no session is needed")
+    secret, session = ctx.node.access.sessions.open(ctx.caller, ctx.node.clock.now_ms())
+    answer = ctx.answer({"csrf": session.csrf, "expires_at_ms": session.expires_ms}, status=201)
+    answer.headers = {"Set-Cookie": _cookie(ctx, secret), "Cache-Control": "no-store"}
+    return answer
+
+
+async def close_session(ctx: Context) -> Answer:
+    """DELETE /v1/session: log out."""
+    secret = session_secret(ctx.headers)
+    if secret is not None:
+        ctx.node.access.sessions.close(secret)
+    answer = ctx.answer({"result": "done"})
+    answer.headers = {"Set-Cookie": _cookie(ctx, "") + "; Max-Age=0"}
+    return answer
+
+
+async def make_ticket(ctx: Context) -> Answer:
+    """POST /v1/session/ticket: a ticket for one request that cannot send headers."""
+    await ctx.values()
+    ticket, expires_ms = ctx.node.access.sessions.make_ticket(ctx.caller, ctx.node.clock.now_ms())
+    return ctx.answer({"ticket": ticket, "expires_at_ms": expires_ms})
+
+
+def _cookie(ctx: Context, secret: str) -> str:
+    secure = "; Secure" if ctx.encrypted else ""
+    return f"{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}"

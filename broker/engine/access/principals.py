@@ -1,0 +1,106 @@
+"""A principal: a name, secrets that prove it, grants, and limits on its rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from delaylog.broker.engine.access.grants import Grant, parse_grant
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.storage.layout import NEVER_MS
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}\Z")
+GRANTS_MAX: Final = 64
+CERTIFICATES_MAX: Final = 16
+SECRETS_MAX: Final = 2
+"""Secrets of a principal that are valid at the same time: the new and the previous one."""
+CERTIFICATE: Final = re.compile(r"(uri|dns|email|cn):[!-~]{1,200}\Z")
+RATE_MAX: Final = 1_000_000_000
+
+
+class Secret(NamedTuple):
+    """What is stored of a token."""
+
+    digest: bytes
+    created_ms: int
+    expires_ms: int = NEVER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Someone who may call the broker: a service, a job, a person."""
+
+    name: str
+    grants: tuple[Grant, ...]
+    secrets: tuple[Secret, ...] = ()
+    """Oldest first."""
+    certificates: tuple[str, ...] = ()
+    """Identities in client certificates that prove the principal, such as `dns:worker.example`."""
+    redis: tuple[str, ...] = ()
+    """Rules for commands and keys of Redis clients, in the words of ACL SETUSER."""
+    messages_per_s: int = 0
+    """Limit of sent messages; 0 = none."""
+    calls_per_s: int = 0
+    """Limit of calls; 0 = none."""
+    created_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not NAME.match(self.name):
+            raise BadRequestError(
+                "a principal's name is a letter or digit and up to 99 of A-Z a-z 0-9 . _ @ -",
+                field="principal",
+            )
+        if len(self.grants) > GRANTS_MAX:
+            raise BadRequestError(f"a principal has at most {GRANTS_MAX} grants", field="grants")
+        if len(self.certificates) > CERTIFICATES_MAX or not all(
+            map(CERTIFICATE.match, self.certificates)
+        ):
+            raise BadRequestError(
+                f"certificates are at most {CERTIFICATES_MAX} identities, each written uri:…, "
+                "dns:…, email:… or cn:…",
+                field="certificates",
+            )
+        if not all(0 <= rate <= RATE_MAX for rate in (self.messages_per_s, self.calls_per_s)):
+            raise BadRequestError(f"a rate is 0, for no limit, to {RATE_MAX}", field="rate")
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may manage principals."""
+        return any("admin" in grant.rights and grant.is_unlimited for grant in self.grants)
+
+    def with_secret(self, secret: Secret, previous_until_ms: int) -> Principal:
+        """The principal with a new secret. The newest of its others stays valid until then."""
+        kept = self.secrets[-(SECRETS_MAX - 1) :]
+        kept = tuple(
+            each._replace(expires_ms=min(each.expires_ms, previous_until_ms)) for each in kept
+        )
+        return replace(self, secrets=(*kept, secret))
+
+    def pack(self) -> dict[str, Any]:
+        """Its members in a frame or a checkpoint."""
+        return {
+            "name": self.name,
+            "grants": [str(grant) for grant in self.grants],
+            "secrets": [list(secret) for secret in self.secrets],
+            "certificates": list(self.certificates),
+            "redis": list(self.redis),
+            "messages_per_s": self.messages_per_s,
+            "calls_per_s": self.calls_per_s,
+            "created_ms": self.created_ms,
+        }
+
+    @classmethod
+    def unpack(cls, members: Mapping[str, Any]) -> Principal:
+        """The principal of a frame or a checkpoint."""
+        return cls(
+            members["name"],
+            tuple(map(parse_grant, members["grants"])),
+            tuple(Secret(*each) for each in members["secrets"]),
+            tuple(members["certificates"]),
+            tuple(members["redis"]),
+            messages_per_s=members["messages_per_s"],
+            calls_per_s=members["calls_per_s"],
+            created_ms=members["created_ms"],
+        )

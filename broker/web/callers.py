@@ -1,0 +1,103 @@
+"""Finds the caller of an HTTP request: by token, session, ticket or client certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from multidict import istr
+
+from delaylog.broker.calls.access.authenticating import Authenticator
+from delaylog.broker.calls.access.caller import Caller
+from delaylog.broker.calls.access.sessions import (
+    CSRF_HEADER,
+    TICKET,
+    Sessions,
+    check_csrf,
+    session_secret,
+)
+from delaylog.broker.calls.problems import Problem
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
+    from delaylog.broker.web.connection import Connection
+
+_AUTHORIZATION: Final = istr("Authorization")
+"""Looked up for every request: the case of an `istr` is folded only once."""
+_SAFE: Final = ("GET", "HEAD")
+FOLLOWER_SECONDS: Final = 0.25
+"""A follower may not have applied the newest tokens: it looks again after this time."""
+
+
+class Callers:
+    """The callers of one HTTP face."""
+
+    def __init__(self, node: Node, authenticator: Authenticator, sessions: Sessions) -> None:
+        self._node = node
+        self._authenticator = authenticator
+        self._sessions = sessions
+
+    async def find(
+        self, headers: Mapping[str, str], connection: Connection | None, method: str, query: str
+    ) -> Caller:
+        """The caller of a request. Raises a Problem (401, 403, 429 or 503)."""
+        authenticator = self._authenticator
+        header = headers.get(_AUTHORIZATION)
+        if header is None and authenticator.required:
+            caller = self._without_header(headers, connection, method, query)
+        else:
+            try:
+                caller = authenticator.by_header(header)
+            except Problem as refusal:
+                if refusal.code != "unauthorized" or header is None or self._node.role.leading:
+                    raise
+                await self._node.pause(FOLLOWER_SECONDS)
+                caller = authenticator.by_header(header)
+        if connection is not None:
+            connection.caller = caller
+        return caller
+
+    def recheck(self, connections: list[Connection]) -> None:
+        """Close connections whose call in progress belongs to a caller with other rights by now."""
+        for connection in connections:
+            caller = connection.caller
+            if (
+                caller is not None
+                and connection.is_busy
+                and not self._authenticator.is_valid(caller)
+            ):
+                connection.force_close()
+                if connection.transport is not None:
+                    connection.transport.abort()
+
+    def _without_header(
+        self, headers: Mapping[str, str], connection: Connection | None, method: str, query: str
+    ) -> Caller:
+        secret = session_secret(headers)
+        if secret is not None:
+            return self._of_session(secret, headers, method)
+        if method in _SAFE and TICKET in query:
+            tickets = parse_qs(query).get(TICKET)
+            if tickets:
+                return self._checked(self._sessions.use_ticket(tickets[-1], self._now_ms()))
+        identities = () if connection is None else connection.identities
+        caller = self._authenticator.by_certificate(identities)
+        return self._authenticator.by_header(None) if caller is None else caller
+
+    def _of_session(self, secret: str, headers: Mapping[str, str], method: str) -> Caller:
+        session = self._sessions.find(secret, self._now_ms())
+        if session is None:
+            raise Problem("unauthorized", "the session has ended: log in again")
+        if method not in _SAFE:
+            check_csrf(session, headers.get(CSRF_HEADER))
+        return self._checked(session.caller)
+
+    def _checked(self, caller: Caller) -> Caller:
+        """A caller that was recognised earlier, if that still holds."""
+        if not self._authenticator.is_valid(caller):
+            raise Problem("unauthorized", "the token of this session was revoked or has expired")
+        return self._authenticator.noted(caller)
+
+    def _now_ms(self) -> int:
+        return self._node.clock.now_ms()
