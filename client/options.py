@@ -5,21 +5,37 @@ Each option is declared here once, for the asyncio clients and the threaded ones
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypedDict
 
 from delaylog.client.sending.outbox import SendLimits
+from delaylog.client.wire.credentials import Credentials
 
 
-class ConnectionOptions(TypedDict, total=False):
-    """The options of the connection."""
+class CredentialOptions(TypedDict, total=False):
+    """The options that `Credentials` takes."""
 
     token: str | None
+    token_file: str | os.PathLike[str] | None
+    tls: ssl.SSLContext | None
+    ca_file: str | os.PathLike[str] | None
+    client_cert: str | os.PathLike[str] | None
+    client_key: str | os.PathLike[str] | None
+    insecure_plain_token: bool
+
+
+class TransportOptions(TypedDict, total=False):
+    """The options that transports take."""
+
     call_timeout_s: float
     connections_max: int
-    tls: ssl.SSLContext | None
+
+
+class ConnectionOptions(CredentialOptions, TransportOptions, total=False):
+    """The options of the connection."""
 
 
 class ClientOptions(ConnectionOptions, total=False):
@@ -34,6 +50,7 @@ class ClientOptions(ConnectionOptions, total=False):
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}
+_TRANSPORT = TransportOptions.__annotations__.keys()
 assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == _LIMITS
 
 
@@ -45,3 +62,11 @@ def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions
     connection: Any = {name: value for name, value in given.items() if name not in _LIMITS}
     limits = {name: value for name, value in given.items() if name in _LIMITS}
     return SendLimits(**limits), connection
+
+
+def split_connection(options: ConnectionOptions) -> tuple[Credentials, TransportOptions]:
+    """The credentials, and the options of the transport. TypeError for an unknown option."""
+    given: Mapping[str, Any] = options
+    rest: Any = {name: value for name, value in given.items() if name in _TRANSPORT}
+    credentials = {name: value for name, value in given.items() if name not in _TRANSPORT}
+    return Credentials(**credentials), rest

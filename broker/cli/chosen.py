@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.remote import WHEN, emit, given
+from delaylog.broker.cli.remote import WHEN, client_of, emit, given
 from delaylog.broker.host.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
@@ -79,7 +79,7 @@ async def _by_ids(
 ) -> int:
     """Print a line for each id: done, too_late with the state, or unknown."""
     status = DONE
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         for message_id in args.id:
             try:
                 answer = await act(client, message_id)
@@ -103,7 +103,7 @@ async def _by_filter(
     args: argparse.Namespace, wanted: dict[str, Any], members: dict[str, Any]
 ) -> int:
     """Begin a job, show its progress, and print its counts at the end."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
         with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
             while job["state"] == "running" and not args.no_wait:

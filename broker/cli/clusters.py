@@ -14,7 +14,7 @@ from typing import Any, Final
 from delaylog.broker.cli.doctor import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.local import locked_folder
-from delaylog.broker.cli.remote import emit, given
+from delaylog.broker.cli.remote import client_of, emit, given
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
 from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client import AsyncPlainClient
@@ -30,7 +30,7 @@ async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
     if args.action == "doctor":
         return await doctor_command(args)
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         if args.action in CHANGES:
             _print_change(await _change(client, args), args)
         elif args.action == "handover":

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from delaylog.broker.cli.doctor_checks import Asked, Finding, Mark, examine
 from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.remote import connection_of, emit
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
 from delaylog.client.errors import ApiError, ClientError
+from delaylog.client.options import split_connection
+from delaylog.client.wire.credentials import CredentialsError
 from delaylog.client.wire.leader_route import LeaderRoute
 
 ANSWER_S: Final = 5.0
@@ -25,12 +27,14 @@ ANSWER_S: Final = 5.0
 
 async def doctor_command(args: argparse.Namespace) -> int:
     """`delaylog cluster doctor`: 0, or 1 if a check fails. A warning is no failure."""
-    transport = _transport(args.url)
+    credentials, _ = split_connection(connection_of(args))
+    route = LeaderRoute(args.url, (), credentials)
+    transport = _transport(route)
     try:
         named = await transport.carry(cluster())
     finally:
         await transport.close()
-    asked = await asyncio.gather(*(_ask(member) for member in named["members"]))
+    asked = await asyncio.gather(*(_ask(route, member) for member in named["members"]))
     report = examine(asked)
     healthy = all(finding.mark is not Mark.FAIL for finding in report)
     if args.json:
@@ -51,14 +55,17 @@ def _print(finding: Finding) -> None:
         print(f"{'':<21}{finding.advice}")
 
 
-def _transport(url: str) -> AsyncTransport:
+def _transport(route: LeaderRoute) -> AsyncTransport:
     # Each node answers for itself: no retries, and no other node is asked instead.
-    return AsyncTransport(LeaderRoute(url), call_timeout_s=ANSWER_S, failover_s=0.0)
+    return AsyncTransport(route, call_timeout_s=ANSWER_S, failover_s=0.0)
 
 
-async def _ask(member: dict[str, Any]) -> Asked:
+async def _ask(route: LeaderRoute, member: dict[str, Any]) -> Asked:
     node, name, url = member["node"], member["name"], member["http"]
-    transport = _transport(url)
+    try:
+        transport = _transport(route.only(url))
+    except CredentialsError as error:
+        return Asked(node, name, url, error=str(error))
     try:
         status = await transport.carry(cluster())
         try:

@@ -66,20 +66,22 @@ def fail(error: Exception, *, as_json: bool) -> int:
         print(orjson.dumps(error_object(error)).decode(), file=sys.stderr)
     else:
         print(f"delaylog: {error}", file=sys.stderr)
-    return USAGE if isinstance(error, ConfigError) else WRONG
+    return USAGE if error_object(error)["error"]["code"] == "usage" else WRONG
 
 
 def _codes() -> _Codes:
     if not _client_is_loaded():
         return _OWN_CODES
     from delaylog.client.errors import AnswerLost, ClientError, NotReached
+    from delaylog.client.wire.credentials import CredentialsError
 
-    # The client's come first. Their base class is the last of them, and no class of ours derives
-    # from it.
+    # The client's come first. ClientError is the base of those before it, and no class of ours
+    # derives from it.
     return (
         (NotReached, "not_reached"),
         (AnswerLost, "answer_lost"),
         (ClientError, "call"),
+        (CredentialsError, "usage"),
         *_OWN_CODES,
     )
 

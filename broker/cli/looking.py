@@ -6,8 +6,7 @@ import argparse
 from typing import Any, Final
 
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.remote import emit, given
-from delaylog.client import AsyncPlainClient
+from delaylog.broker.cli.remote import client_of, emit, given
 from delaylog.storage.calls.shapes import LIST
 
 _PAGE: Final = 1_000
@@ -18,7 +17,7 @@ async def list_command(args: argparse.Namespace) -> int:
     query = given(args, *LIST)
     cursor: str | None = None
     left: int = args.max
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         while True:
             limit = min(left, _PAGE) if args.max else _PAGE
             page = await client.page(args.topic, **query, cursor=cursor, limit=limit)
@@ -44,7 +43,7 @@ def _print_line(message: dict[str, Any], args: argparse.Namespace) -> None:
 
 async def show_command(args: argparse.Namespace) -> int:
     """`delaylog show`: a line for each member, and with --life a line for each step."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         message = await client.get(args.topic, args.id, life=args.life, group=args.group)
     if args.json:
         emit(message)

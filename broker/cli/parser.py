@@ -311,11 +311,51 @@ def _verb(
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=doc)
     if topic is not None:
         parser.add_argument("topic", nargs=None if topic == 1 else topic)
+    _add_connection(parser)
+    _add_json(parser, "print JSON lines")
+    return parser
+
+
+def _add_connection(parser: argparse.ArgumentParser) -> None:
+    """How to reach a broker. The names are those of the SDK's options."""
     parser.add_argument(
         "--url", default="http://127.0.0.1:8711", help="the broker (default %(default)s)"
     )
-    _add_json(parser, "print JSON lines")
-    return parser
+    parser.add_argument(
+        "--token",
+        type=_minus,
+        metavar="-",
+        help="-: the first line of standard input is the token (variable DELAYLOG_TOKEN)",
+    )
+    for flag, what in (
+        ("--token-file", "file of mode 0600 with the token"),
+        (
+            "--ca-file",
+            "PEM file with the authorities that may have signed the broker's certificate",
+        ),
+        ("--client-cert", "PEM file with this client's certificate"),
+        (
+            "--client-key",
+            "PEM file of mode 0600 with its key, unless the certificate's file has it",
+        ),
+    ):
+        variable = f"DELAYLOG_{flag.removeprefix('--').replace('-', '_').upper()}"
+        _file(parser.add_argument(flag, metavar="FILE", help=f"{what} (variable {variable})"))
+    parser.add_argument(
+        "--insecure-plain-token",
+        action="store_true",
+        help="send the token over plain http beyond this machine, readable by everybody on the way",
+    )
+
+
+def _minus(text: str) -> str:
+    """Refuse a token on the command line, without showing it once more."""
+    if text != "-":
+        raise argparse.ArgumentTypeError(
+            "takes only -, because every user of this machine sees the arguments of a command: use "
+            "--token-file or DELAYLOG_TOKEN"
+        )
+    return text
 
 
 def _file(argument: argparse.Action) -> None:

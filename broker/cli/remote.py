@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.host.config import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
+from delaylog.client.options import ConnectionOptions
 from delaylog.storage.calls.shapes import NEW_DELAY_MS, RECEIVE
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.members import Member
@@ -33,6 +35,30 @@ WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)
 def emit(members: Any) -> None:
     sys.stdout.write(orjson.dumps(members).decode() + "\n")
     sys.stdout.flush()
+
+
+def client_of(args: argparse.Namespace) -> AsyncPlainClient:
+    """A client of the broker at `--url`. CredentialsError for options that cannot be used."""
+    return AsyncPlainClient(args.url, **connection_of(args))
+
+
+def connection_of(args: argparse.Namespace) -> ConnectionOptions:
+    """The options of the connection; the environment gives those that are absent."""
+    return {
+        "token": _first_line() if args.token else None,
+        "token_file": args.token_file,
+        "ca_file": args.ca_file,
+        "client_cert": args.client_cert,
+        "client_key": args.client_key,
+        "insecure_plain_token": args.insecure_plain_token,
+    }
+
+
+def _first_line() -> str:
+    """The token for `--token -`. What follows it on standard input is left to the verb."""
+    if sys.stdin.isatty():
+        return getpass.getpass("token: ")
+    return sys.stdin.buffer.readline().decode("latin-1").strip()
 
 
 def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
@@ -74,7 +100,7 @@ async def send_command(args: argparse.Namespace) -> int:
     one = args.body is not None and args.body != "-"
     if args.id is not None and not one:
         raise ConfigError("--id needs one body, not lines of standard input")
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         if one:
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
             return _print_sent(sent, args)
@@ -107,7 +133,7 @@ async def receive_command(args: argparse.Namespace) -> int:
     members = given(args, *RECEIVE.members)
     if args.tags_mode and not args.tags:
         raise ConfigError("--all-tags needs --tag")
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         while True:
             received = await client.receive(args.topic, **members)
             for message in received.messages:
@@ -147,7 +173,7 @@ async def stats_command(args: argparse.Namespace) -> int:
     """`delaylog stats`."""
     if args.group is not None and args.topic is None:
         raise ConfigError("--group needs a topic")
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         if args.topic is not None:
             rows = [await client.stats(args.topic, group=args.group)]
         else:
@@ -165,7 +191,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         rows = await _all_topics(client)
     for row in rows:
         if args.json:
@@ -178,7 +204,7 @@ async def topics_command(args: argparse.Namespace) -> int:
 
 async def clock_command(args: argparse.Namespace) -> int:
     """`delaylog clock`."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         shown = await client.clock(accept=args.accept)
     if args.json:
         emit(shown)

@@ -6,14 +6,13 @@ import argparse
 from typing import Any
 
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.remote import emit, given
-from delaylog.client import AsyncPlainClient
+from delaylog.broker.cli.remote import client_of, emit, given
 from delaylog.storage.calls.shapes import PURGE
 
 
 async def groups_command(args: argparse.Namespace) -> int:
     """`delaylog groups list|make|drop`."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         if args.action == "list":
             for group in (await client.groups(args.topic))["groups"]:
                 _print_group(group, args)
@@ -35,7 +34,7 @@ def _print_group(group: dict[str, Any], args: argparse.Namespace) -> None:
 
 async def purge_command(args: argparse.Namespace) -> int:
     """`delaylog purge`: end all waiting and ready messages, by --force the leased ones too."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         members = given(args, *PURGE.members)
         answer = await client.purge(args.topic, **members | {"force": args.force or args.erase})
     _say({"topic": args.topic, **answer}, f"{args.topic} purged {answer['purged']}", args)
@@ -44,7 +43,7 @@ async def purge_command(args: argparse.Namespace) -> int:
 
 async def pause_command(args: argparse.Namespace) -> int:
     """`delaylog pause` stops deliveries of a topic, `delaylog resume` starts them again."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         act = client.pause if args.verb == "pause" else client.resume
         answer = await act(args.topic)
     _say({"topic": args.topic, **answer}, f"{args.topic} {args.verb}d", args)

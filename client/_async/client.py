@@ -28,7 +28,7 @@ from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.message import Message
 from delaylog.client.models import Settled
-from delaylog.client.options import ClientOptions, split_options
+from delaylog.client.options import ClientOptions, split_connection, split_options
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
@@ -83,12 +83,13 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         self._topology = Topology(endpoints, sharding or ByKey(), zone)
         self._places = Places(namespace)
         limits, connection = split_options(options)
+        credentials, transport = split_connection(connection)
         self._retry_for_s = limits.retry_for_s
         self._links = tuple(
             AsyncLink(
                 shard,
                 self._places,
-                AsyncTransport(LeaderRoute(shard.url, shard.members), **connection),
+                AsyncTransport(LeaderRoute(shard.url, shard.members, credentials), **transport),
             )
             for shard in self._topology.shards
         )

@@ -15,7 +15,7 @@ from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
-from delaylog.client.options import ConnectionOptions
+from delaylog.client.options import ConnectionOptions, split_connection
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -43,8 +43,9 @@ class AsyncPlainClient(AsyncBrokerCalls):
         from delaylog.client._async.transport import AsyncTransport
 
         self._places = Places(namespace)
+        credentials, options = split_connection(connection)
         self._transport = AsyncTransport(
-            LeaderRoute(base_url, members), failover_s=failover_s, **connection
+            LeaderRoute(base_url, members, credentials), failover_s=failover_s, **options
         )
 
     @classmethod

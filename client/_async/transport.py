@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import ssl
 import time
 from typing import Final, TypeVar
 
@@ -30,7 +29,6 @@ from delaylog.client.wire.exchanging import (
     exchange,
 )
 from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.client.wire.tokens import authorization
 
 T = TypeVar("T")
 WHOLE_BYTES_MAX: Final = 1 << 20
@@ -43,19 +41,15 @@ class AsyncTransport:
         self,
         route: LeaderRoute,
         *,
-        token: str | None = None,
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
         failover_s: float = FAILOVER_S,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        check_connection(call_timeout_s, connections_max, tls)
+        check_connection(call_timeout_s, connections_max)
         self.route = route
-        self._headers = authorization(token)
         self._call_timeout_s = call_timeout_s
         self._connections_max = connections_max
         self._failover_s = failover_s
-        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -65,10 +59,11 @@ class AsyncTransport:
         if self._session is None:
             if self._closed:
                 raise ClientError("the client is closed")
+            tls = self.route.credentials.tls
             connector = aiohttp.TCPConnector(
-                limit=self._connections_max, ssl=True if self._tls is None else self._tls
+                limit=self._connections_max, ssl=True if tls is None else tls
             )
-            self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
+            self._session = aiohttp.ClientSession(connector=connector)
             # aiohttp retries GET, PUT and DELETE itself when a kept-alive connection breaks. A
             # second cancel is answered differently, so the caller has to see the failure.
             self._session._retry_connection = False
@@ -138,6 +133,9 @@ class AsyncTransport:
             return NotReached(f"{ask.name}: not an http address")
         except aiohttp.ClientConnectorError as error:
             return _because(NotReached(f"{ask.name}: {_why(error)}"), error)
+        except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError):
+            # aiohttp quotes what it cannot read, and a server may echo the token.
+            return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
 

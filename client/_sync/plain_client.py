@@ -17,7 +17,7 @@ from delaylog.client._sync.broker_calls import BrokerCalls
 from delaylog.client._sync.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
-from delaylog.client.options import ConnectionOptions
+from delaylog.client.options import ConnectionOptions, split_connection
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -45,8 +45,9 @@ class PlainClient(BrokerCalls):
         from delaylog.client._sync.transport import Transport
 
         self._places = Places(namespace)
+        credentials, options = split_connection(connection)
         self._transport = Transport(
-            LeaderRoute(base_url, members), failover_s=failover_s, **connection
+            LeaderRoute(base_url, members, credentials), failover_s=failover_s, **options
         )
 
     @classmethod

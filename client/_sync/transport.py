@@ -13,7 +13,6 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -33,7 +32,6 @@ from delaylog.client.wire.exchanging import (
 )
 from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer
 from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.client.wire.tokens import authorization
 
 T = TypeVar("T")
 READ_BYTES: Final = 64 << 10
@@ -50,20 +48,16 @@ class Transport:
         self,
         route: LeaderRoute,
         *,
-        token: str | None = None,
         call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = 100,
         failover_s: float = FAILOVER_S,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`connections_max`: how many idle connections are kept."""
-        check_connection(call_timeout_s, connections_max, tls)
+        check_connection(call_timeout_s, connections_max)
         self.route = route
-        self._token_headers = authorization(token)
         self._call_timeout_s = call_timeout_s
         self._connections_max = connections_max
         self._failover_s = failover_s
-        self._tls = tls
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
         self._in_use: set[_Connection] = set()
@@ -149,7 +143,7 @@ class Transport:
             self._process_id = process_id
         node = self._nodes.get(base)
         if node is None:
-            node = _Node.of(base, self._token_headers, self._tls)
+            node = _Node.of(base, self.route.credentials.tls)
             if node is not None:
                 node = self._nodes.setdefault(base, node)
         return node
@@ -164,20 +158,17 @@ class _Node:
         port: int,
         prefix: str,
         authority: str,
-        headers: Mapping[str, str],
         tls: ssl.SSLContext | None,
     ) -> None:
         self._host = host
         self._port = port
         self._prefix = prefix
-        self._headers = "".join(
-            f"{name}: {value}\r\n" for name, value in {"Host": authority, **headers}.items()
-        )
+        self._authority = authority
         self._tls = tls
         self._free: deque[_Connection] = deque()
 
     @classmethod
-    def of(cls, base: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> _Node | None:
+    def of(cls, base: str, tls: ssl.SSLContext | None) -> _Node | None:
         """The node at an address; None if this is not an HTTP address."""
         try:
             parts = urlsplit(base)
@@ -191,12 +182,11 @@ class _Node:
             return None
         secure = parts.scheme == "https"
         context = (tls or ssl.create_default_context()) if secure else None
-        authority = parts.netloc.rpartition("@")[2]
-        return cls(host, port or (443 if secure else 80), parts.path, authority, headers, context)
+        return cls(host, port or (443 if secure else 80), parts.path, parts.netloc, context)
 
     def request(self, ask: Ask) -> bytes:
         """The head of a request."""
-        lines = ""
+        lines = f"Host: {self._authority}\r\n"
         for name, value in ask.headers.items():
             if any(bad in value or bad in name for bad in _NOT_IN_HEADERS):
                 raise ValueError(f"the header {name!r} holds a line break")
@@ -204,7 +194,7 @@ class _Node:
         body = ask.body
         if body is not None:
             lines += f"Content-Length: {len(body)}\r\n"
-        head = f"{ask.method} {self._prefix}{ask.path} HTTP/1.1\r\n{self._headers}{lines}\r\n"
+        head = f"{ask.method} {self._prefix}{ask.path} HTTP/1.1\r\n{lines}\r\n"
         return head.encode()
 
     def take(self) -> _Connection | None:

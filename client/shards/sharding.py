@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from delaylog.client.wire.checks import check_text, check_whole
+from delaylog.client.wire.credentials import check_no_user
 
 EXAMPLE = "http://127.0.0.1:8711"
 SERVER_MADE = "~"
@@ -57,6 +58,7 @@ def checked_url(url: str) -> str:
 
     It may have a path, for a broker behind a proxy.
     """
+    check_no_user(url)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -64,8 +66,6 @@ def checked_url(url: str) -> str:
         raise ValueError(f"not an http address: {url!r}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"not an http address: {url!r}; such as {EXAMPLE}")
-    if "@" in parts.netloc:
-        raise ValueError("an address holds no user or password: give the token as token=")
     if parts.path.rstrip("/").endswith("/v1"):
         raise ValueError(f"an address of a broker ends before /v1: {url!r}; such as {EXAMPLE}")
     if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:

@@ -7,7 +7,6 @@ are refused here. The limits of a broker are checked by the broker, whose errors
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -73,11 +72,8 @@ def check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} is not negative: {value}")
 
 
-def check_connection(call_timeout_s: object, connections_max: object, tls: object) -> None:
-    """TypeError or ValueError for invalid options of the connection.
-
-    `tls` must not be a bool: some libraries take False as "do not verify certificates".
-    """
+def check_connection(call_timeout_s: object, connections_max: object) -> None:
+    """TypeError or ValueError for invalid options of the connection."""
     check_whole("connections_max", connections_max, 1, INT64_MAX)
     check_seconds("call_timeout_s", call_timeout_s)
     assert isinstance(call_timeout_s, (int, float))
@@ -85,8 +81,6 @@ def check_connection(call_timeout_s: object, connections_max: object, tls: objec
         raise ValueError(
             f"call_timeout_s lies above 0 and up to {ANSWER_WAIT_S_MAX:.0f}, not {call_timeout_s}"
         )
-    if tls is not None and not isinstance(tls, ssl.SSLContext):
-        raise TypeError(f"tls is an ssl.SSLContext or None, not {type(tls).__name__}")
 
 
 def check_namespace(namespace: object) -> None:

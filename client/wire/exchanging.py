@@ -2,8 +2,9 @@
 
 A call is retried only if it cannot have been carried out, or if it is repeatable. A redirected call
 goes to the leader; a call that reached no node goes to another node; while the cluster has no
-leader, a repeatable call is retried for a while. The plan sends nothing: it yields what to ask and
-how long to pause, and receives the outcome.
+leader, a repeatable call is retried for a while. A call whose token was refused is retried once if
+the token file has another one. The plan sends nothing: it yields what to ask and how long to pause,
+and receives the outcome.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from delaylog.client.calls.call import READ_FORM, Call
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, api_error
+from delaylog.client.wire.credentials import Headers
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.storage.calls.of_broker import CLUSTER
 
@@ -25,6 +27,7 @@ FAILOVER_S: Final = 10.0
 RETRY_EVERY_S: Final = 0.1
 HOPS_MAX: Final = 5
 MOVED: Final = 307
+UNAUTHORIZED: Final = 401
 DETAIL_CHARS: Final = 200
 
 
@@ -87,19 +90,28 @@ def exchange(
         headers |= call.headers
     until: float | None = None
     lost: AnswerLost | None = None
+    credentials = route.credentials
+    renewed = False
     hops = untried = 0
     while True:
         node = route.node
-        outcome = yield Ask(node, call.method, call.path, call.body, headers, call.extra_s)
+        token = credentials.token_for(node)
+        sent = _with_token(headers, token)
+        outcome = yield Ask(node, call.method, call.path, call.body, sent, call.extra_s)
         if isinstance(outcome, Answer):
             if outcome.status < 300:
                 return outcome.body
-            refused = refusal(outcome)
-            error: ClientError = refused
+            if outcome.status == UNAUTHORIZED and not renewed and credentials.renewed(token):
+                renewed = True
+                continue
+            why_not: str | None = None
             if outcome.location is not None and hops < HOPS_MAX:
                 hops += 1
                 if (yield from _follow(route, outcome.location)):
                     continue
+                why_not = route.why_not(outcome.location)
+            refused = refusal(outcome, token, why_not)
+            error: ClientError = refused
             # A node of a cluster that redirects to an unknown place does not know the leader
             # yet.
             between = outcome.location is not None and route.known > 1
@@ -134,7 +146,8 @@ def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, bool]
     """Switch to the leader if it is a member. A known node is asked for the members."""
     if route.follow(location):
         return True
-    outcome = yield Ask(route.node, "GET", CLUSTER, None, READ_FORM.headers(), 0.0)
+    headers = _with_token(READ_FORM.headers(), route.credentials.token_for(route.node))
+    outcome = yield Ask(route.node, "GET", CLUSTER, None, headers, 0.0)
     if not isinstance(outcome, Answer) or outcome.status >= 300:
         return False
     try:
@@ -146,17 +159,41 @@ def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, bool]
     return route.follow(location)
 
 
-def refusal(answer: Answer) -> ApiError:
-    """The error for an answer whose status is not 2xx."""
+def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, str]:
+    return headers if token is None else Headers(headers, Authorization=f"Bearer {token}")
+
+
+def refusal(answer: Answer, token: str | None = None, why_not: str | None = None) -> ApiError:
+    """The error for an answer whose status is not 2xx.
+
+    It does not contain the token, even if the server echoes it. `why_not`: why the redirect was not
+    followed.
+    """
     try:
-        problem = json.loads(answer.body)
+        problem = _without(token, json.loads(answer.body))
     except ValueError:
-        problem = {"detail": answer.body[:DETAIL_CHARS].decode(errors="replace")}
+        problem = _without(token, answer.body.decode(errors="replace"))
     if not isinstance(problem, dict):
         problem = {"detail": str(problem)[:DETAIL_CHARS]}
+    if why_not is not None:
+        said = problem.get("detail", problem.get("title", ""))
+        problem["detail"] = f"{said} (not followed: {why_not})".lstrip()
     try:
         retry_after_s = None if answer.retry_after is None else float(answer.retry_after)
     except ValueError:
         retry_after_s = None
     location = answer.location if answer.status == MOVED else None
-    return api_error(answer.status, problem, retry_after_s, location)
+    return api_error(answer.status, problem, retry_after_s, _without(token, location))
+
+
+def _without(token: str | None, value: Any) -> Any:
+    """A value of JSON with the token hidden in all its texts."""
+    if token is None:
+        return value
+    if isinstance(value, str):
+        return value.replace(token, "***")
+    if isinstance(value, dict):
+        return {_without(token, name): _without(token, each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without(token, each) for each in value]
+    return value

@@ -1,9 +1,10 @@
 """Which node of a cluster is asked: the last known leader, or the next node if it fails.
 
 Calls, and the token in them, go only to nodes that the caller named, and to nodes that those name
-as members of their cluster. HTTP redirects are not followed by the HTTP library: it would drop the
-token, or send it to any address. Threads may share a route: in the worst case two threads skip a
-node.
+as members of their cluster. With a token, a node reached over https leads to https addresses only,
+and a member that may not receive the token is not learned. HTTP redirects are not followed by the
+HTTP library: it would drop the token, or send it to any address. Threads may share a route: in the
+worst case two threads skip a node.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from delaylog.client.wire.credentials import Credentials, CredentialsError
+
 
 class LeaderRoute:
     """The nodes that one client knows."""
 
-    def __init__(self, base_url: str, members: Sequence[str] = ()) -> None:
+    def __init__(
+        self, base_url: str, members: Sequence[str] = (), credentials: Credentials | None = None
+    ) -> None:
+        """Raises CredentialsError for an address that may not receive the token."""
+        self.credentials = Credentials(environ={}) if credentials is None else credentials
         self._known = [url.rstrip("/") for url in (base_url, *members)]
+        for url in self._known:
+            self.credentials.check(url)
         self._at = 0
 
     @property
@@ -35,22 +44,50 @@ class LeaderRoute:
         members = status.get("members")
         for member in members if isinstance(members, list) else ():
             url = str(member.get("http", "")).rstrip("/") if isinstance(member, dict) else ""
-            if url and url not in self._known:
+            if url and url not in self._known and self._obstacle(url) is None:
                 self._known.append(url)
 
     def follow(self, location: str) -> bool:
         """Switch to the target of a redirect; False if it is not a known member."""
         found = _origin(location)
+        if found is None or self._obstacle(location) is not None:
+            return False
         for at, url in enumerate(self._known):
-            if found is not None and _origin(url) == found:
+            if _origin(url) == found:
                 self._at = at
                 return True
         return False
+
+    def why_not(self, location: str) -> str:
+        """Why `follow` refused a redirect."""
+        return self._obstacle(location) or "it is no known member of the cluster"
+
+    def only(self, url: str) -> LeaderRoute:
+        """The route to one node that this one names. CredentialsError if it may not be called."""
+        if (obstacle := self._obstacle(url)) is not None:
+            raise CredentialsError(f"{url} is not called: {obstacle}")
+        return LeaderRoute(url, (), self.credentials)
 
     def next(self, failed: str) -> None:
         """Switch to the next node, unless another thread has already left the failed one."""
         if self.node == failed:
             self._at = (self._at + 1) % len(self._known)
+
+    def _obstacle(self, url: str) -> str | None:
+        """Why a node may not send this client to an address; None if it may."""
+        if "@" in url:
+            return "it has a user or password"
+        if self.credentials.token is None:
+            return None
+        if _is_https(self.node) and not _is_https(url):
+            return "the token would leave https"
+        if not self.credentials.may_receive(url):
+            return "the token would go over plain http"
+        return None
+
+
+def _is_https(url: str) -> bool:
+    return url.lower().startswith("https:")
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

@@ -1,9 +1,10 @@
 """How a worker reacts to failed calls, shared by tasks and threads.
 
-After its first answer from a shard, a consumer survives every failure of that shard: it retries,
-and logs the start of the outage, a reminder every minute, and the end. A consumer that a shard
-refuses from the start ends the worker, since its declaration or the broker must be fixed. A missing
-topic or group ends the worker only if all shards lack it.
+After its first answer from a shard, a consumer survives other failures of that shard than a missing
+token or right: it retries, and logs the start of the outage, a reminder every minute, and the end.
+A consumer that a shard refuses from the start ends the worker, since its declaration or the broker
+must be fixed. A missing topic or group ends the worker only if all shards lack it. A missing token
+or right ends it at any time, since the token was revoked or has expired.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from delaylog.client.errors import ApiError, NotFound
+from delaylog.client.errors import ApiError, Forbidden, NotFound, Unauthorized
 from delaylog.client.workers.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -52,10 +53,11 @@ class Outages:
 
 
 class Startup:
-    """Whether one consumer can start at all, given the answers of its shards.
+    """Whether one consumer can start at all, and go on, given the answers of its shards.
 
     A refusal counts until the shard answers a receive; a refusal after an answer is an outage. A
-    shard without the topic or group does not count while other shards may have it.
+    shard without the topic or group does not count while other shards may have it. A missing token
+    or right always counts.
     """
 
     def __init__(self, shards: int) -> None:
@@ -70,20 +72,25 @@ class Startup:
             self._refusals.pop(shard, None)
 
     def refused(self, shard: int, error: Exception) -> bool:
-        """Record a failed receive. Returns whether the consumer cannot start; see `error`."""
-        if shard not in self._answered and is_refusal(error):
+        """Record a failed receive. Returns whether the consumer cannot go on; see `error`."""
+        if is_denial(error) or (shard not in self._answered and is_refusal(error)):
             self._refusals[shard] = error
         return self.error is not None
 
     @property
     def error(self) -> Exception | None:
-        """Why the consumer cannot start; None if it may still start or has started."""
+        """Why the consumer cannot start or go on; None if it may."""
         for error in self._refusals.values():
             if not isinstance(error, NotFound):
                 return error
         if len(self._refusals) < self._shards:
             return None
         return next(iter(self._refusals.values()))
+
+
+def is_denial(error: Exception) -> bool:
+    """Whether the token is not valid, or does not have the right: repeats do not help."""
+    return isinstance(error, (Unauthorized, Forbidden))
 
 
 def is_refusal(error: Exception) -> bool:

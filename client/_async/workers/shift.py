@@ -20,7 +20,7 @@ from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.contexts import begin, in_own_context
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
@@ -285,6 +285,8 @@ class AsyncShift(ShiftBase):
                 failures = outages.failed(error, clock())
                 if self.startup.refused(number, error):
                     self._end.set()
+                if is_denial(error):
+                    return
                 await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()

@@ -19,7 +19,7 @@ from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
@@ -218,6 +218,8 @@ class ThreadShift(ShiftBase):
                     refused = self.startup.refused(number, error)
                 if refused:
                     self._end.set()
+                if is_denial(error):
+                    return
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.over()

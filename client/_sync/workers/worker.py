@@ -71,8 +71,8 @@ class ThreadWorker(Declaring):
         `grace_s` None uses the value of each consumer. Afterwards the remaining handlers are
         abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
         returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
-        broker refused a consumer from the start. Does nothing if the worker is not running. `close`
-        calls it too.
+        broker refused a consumer, from the start or for its token. Does nothing if the worker is
+        not running. `close` calls it too.
         """
         shifts, self._shifts = self._shifts, []
         together(
@@ -84,16 +84,16 @@ class ThreadWorker(Declaring):
                 raise shift.ended_by
         for consumer, shift in shifts:
             if (refused := shift.startup.error) is not None:
-                refused.add_note(f"the consumer of {consumer.name} was refused from the start")
+                refused.add_note(f"the consumer of {consumer.name} was refused")
                 raise refused
 
     def run(self) -> None:
         """Handle messages until SIGTERM or SIGINT, then `stop`. A second signal kills the process.
 
-        Raises Unauthorized, Forbidden, NotFound (no such group) or another refusal if a consumer is
-        refused from the start. After the first answer, refusals are retried. RuntimeError outside
-        the main thread. A handler that blocks the event loop cannot be stopped: then the process
-        exits a few seconds after the grace period.
+        Raises Unauthorized or Forbidden if a consumer is refused for its token, and NotFound (no
+        such group) or another refusal if it is refused from the start. After the first answer,
+        other refusals are retried. RuntimeError outside the main thread. A handler that blocks the
+        event loop cannot be stopped: then the process exits a few seconds after the grace period.
         """
         longest_s = max((each.grace_s for each in self._consumers), default=0.0)
         with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):

@@ -62,7 +62,7 @@ def test_bash_completes_verbs() -> None:
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
     assert offered("delaylog", "cluster", "") >= {"status", "members", "doctor", "handover"}
-    assert offered("delaylog", "cluster", "handover", "--t") == {"--to"}
+    assert offered("delaylog", "cluster", "handover", "--t") == {"--to", "--token", "--token-file"}
     assert offered("delaylog", "completion", "") == {"bash", "zsh", "fish"}
 
 

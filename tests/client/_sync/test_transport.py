@@ -24,6 +24,7 @@ import pytest
 from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
 from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
+from delaylog.client.wire.credentials import Credentials
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client._sync.scripted_server import Wire, serving
 
@@ -37,8 +38,8 @@ CALL: Call[dict[str, Any]] = json_call("POST", "/v1/x", {"n": 1})
 
 
 @contextmanager
-def transport(url: str, **options: Any) -> Iterator[Transport]:
-    opened = Transport(LeaderRoute(url), token=TOKEN, **options)
+def transport(url: str, tls: Any = None, **options: Any) -> Iterator[Transport]:
+    opened = Transport(LeaderRoute(url, (), Credentials(token=TOKEN, tls=tls)), **options)
     try:
         yield opened
     finally:
@@ -217,7 +218,7 @@ def test_a_header_cannot_break_out() -> None:
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é"])
 def test_a_token_that_is_none_is_refused_unseen(token: str) -> None:
     with pytest.raises(ValueError, match="token") as caught:
-        Transport(LeaderRoute("http://127.0.0.1:1"), token=token)
+        Client("http://127.0.0.1:1", token=token)
     assert not token or token not in str(caught.value)
 
 

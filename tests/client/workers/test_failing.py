@@ -12,6 +12,7 @@ from delaylog.client.workers.failing import REMIND_S, Outages, Startup
 
 MISSING = api_error(404, {"code": "unknown", "detail": "there is no group 'g'"})
 UNKNOWN_TOKEN = api_error(401, {"code": "unauthorized"})
+MISSING_RIGHT = api_error(403, {"code": "forbidden", "detail": "the right receive is missing"})
 NO_LEADER = api_error(503, {"code": "not_ready"})
 
 
@@ -43,7 +44,8 @@ def test_an_outage_is_told_of_as_long_as_it_lasts(caplog: pytest.LogCaptureFixtu
         ([(0, NotReached("away")), (1, NO_LEADER)], None),
         ([(0, UNKNOWN_TOKEN)], UNKNOWN_TOKEN),
         ([(1, None), (0, UNKNOWN_TOKEN)], UNKNOWN_TOKEN),
-        ([(0, None), (0, UNKNOWN_TOKEN)], None),
+        ([(0, None), (0, UNKNOWN_TOKEN)], UNKNOWN_TOKEN),
+        ([(0, None), (1, None), (1, MISSING_RIGHT)], MISSING_RIGHT),
         ([(0, None), (1, None), (0, MISSING), (1, MISSING)], None),
         ([(0, MISSING), (1, MISSING), (0, None)], None),
         ([(0, UNKNOWN_TOKEN), (0, None)], None),

@@ -9,11 +9,16 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import msgpack
 import pytest
 
 from delaylog.client import ApiError, AsyncClient, Client, Forbidden, NotFound, Unauthorized
+from delaylog.client.wire.bulk import BULK_TYPE
 from tests.client.workers.live import Kind, Live, Works
 from tests.waiting import await_that
+
+LOOK_S = 0.5
+"""Longer than the first pauses between tries."""
 
 
 def run(kind: Kind, url: str, group: str | None, **options: Any) -> None:
@@ -39,19 +44,25 @@ def test_a_group_that_is_not_there_ends_the_program(live: Live, kind: Kind) -> N
     live.send(["x"])
     with pytest.raises(NotFound, match="topic 't' has no group 'audit'") as caught:
         run(kind, live.url, "audit", namespace=live.namespace)
-    assert caught.value.__notes__ == ["the consumer of t/audit was refused from the start"]
+    assert caught.value.__notes__ == ["the consumer of t/audit was refused"]
 
 
 class Doorkeeper(BaseHTTPRequestHandler):
-    """Stands before a broker, and lets nobody through."""
+    """Stands before a broker, and lets some receives through, which find nothing."""
 
     protocol_version = "HTTP/1.1"
     server: Closed
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps({"code": self.server.code}).encode()
-        self.send_response(self.server.status)
+        self.server.asked += 1
+        if self.server.asked > self.server.let_through:
+            body, kind = json.dumps({"code": self.server.code}).encode(), "application/json"
+            self.send_response(self.server.status)
+        else:
+            body, kind = msgpack.packb({"n": 0, "now_ms": 1}), BULK_TYPE
+            self.send_response(200)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -61,27 +72,67 @@ class Doorkeeper(BaseHTTPRequestHandler):
 
 
 class Closed(ThreadingHTTPServer):
-    def __init__(self, status: int, code: str) -> None:
+    def __init__(self, status: int, code: str, let_through: int = 0) -> None:
         super().__init__(("127.0.0.1", 0), Doorkeeper)
-        self.status, self.code = status, code
+        self.status, self.code, self.let_through = status, code, let_through
+        self.asked = 0
+        self.url = "http://{}:{}".format(*self.server_address[:2])
+
+    def __enter__(self) -> Closed:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        self.server_close()
 
 
-@pytest.mark.parametrize(
+DENIALS = pytest.mark.parametrize(
     ("status", "code", "raised"),
     [(401, "unauthorized", Unauthorized), (403, "forbidden", Forbidden)],
 )
+
+
+@DENIALS
+@pytest.mark.parametrize("let_through", [0, 3], ids=["from the start", "revoked"])
 def test_a_token_that_does_not_do_ends_the_program(
-    kind: Kind, status: int, code: str, raised: type[ApiError]
+    kind: Kind, status: int, code: str, raised: type[ApiError], let_through: int
 ) -> None:
-    with Closed(status, code) as server:
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
-        serving.start()
-        try:
-            with pytest.raises(raised):
-                run(kind, "http://{}:{}".format(*server.server_address[:2]), None)
-        finally:
-            server.shutdown()
-            serving.join()
+    with Closed(status, code, let_through) as server, pytest.raises(raised) as caught:
+        run(kind, server.url, None)
+    assert server.asked == let_through + 1
+    assert caught.value.__notes__ == ["the consumer of t was refused"]
+
+
+@DENIALS
+def test_a_started_worker_asks_no_more_once_its_token_is_revoked(
+    kind: Kind, status: int, code: str, raised: type[ApiError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that handles signals itself sees the log, and gets the error when it stops."""
+
+    async def handler(message: Any) -> None:
+        raise AssertionError("nothing is handed out")
+
+    async def tasks(url: str) -> None:
+        async with AsyncClient(url) as client:
+            client.consumer("t")(handler)
+            await client.start()
+            await asyncio.sleep(LOOK_S)
+
+    def program(url: str) -> None:
+        if kind == "tasks":
+            asyncio.run(tasks(url))
+            return
+        with Client(url) as client:
+            client.consumer("t")(print)
+            client.start()
+            threading.Event().wait(LOOK_S)
+
+    with Closed(status, code, 2) as server, pytest.raises(raised):
+        program(server.url)
+    assert server.asked == 3
+    (line,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert f"t: cannot receive from {server.url}: {status} {code}" in line.message
 
 
 def test_a_program_that_watches_signals_itself_hears_of_it_when_it_stops(

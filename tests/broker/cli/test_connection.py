@@ -1,0 +1,216 @@
+"""How commands reach a broker: where the token comes from, and that nothing shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cli.main import main
+from tests.client.certificates import Certificates, make_certificates
+
+SECRET = "s3cret-of-the-test"
+TOPICS: dict[str, Any] = {"topics": []}
+
+
+class Door(ThreadingHTTPServer):
+    """Answers every call and keeps the tokens."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.tokens: list[str | None] = []
+        self.bodies: list[Any] = []
+        self.status, self.answer = 200, TOPICS
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_address[1]}"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Door
+
+    def do_GET(self) -> None:
+        self.server.tokens.append(self.headers.get("Authorization"))
+        body = json.dumps(self.server.answer).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(sent)
+        row = {"id": "~1", "deliver_at_ms": 1, "result": "created"}
+        self.server.answer = {"messages": [row for _ in sent]}
+        self.do_GET()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with Door() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(SECRET + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_a_token_by_file_variable_and_standard_input(
+    door: Door, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ["topics", "--url", door.url]
+    assert main(topics) == 0
+    assert main([*topics, "--token-file", str(secret)]) == 0
+    monkeypatch.setenv("DELAYLOG_TOKEN_FILE", str(secret))
+    assert main(topics) == 0
+    monkeypatch.setenv("DELAYLOG_TOKEN", "of-the-variable")
+    assert main(topics) == 0
+    standard_input(monkeypatch, b"of-the-input\n")
+    assert main([*topics, "--token", "-", "--token-file", str(secret)]) == 0
+    assert door.tokens == [
+        None,
+        f"Bearer {SECRET}",
+        f"Bearer {SECRET}",
+        "Bearer of-the-variable",
+        "Bearer of-the-input",
+    ]
+
+
+def test_lines_behind_the_token_are_messages(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    standard_input(monkeypatch, f"{SECRET}\none\ntwo\n".encode())
+    assert main(["send", "t", "--token", "-", "--url", door.url]) == 0
+    assert door.tokens == [f"Bearer {SECRET}"]
+    assert [each["body"] for each in door.bodies[0]] == ["one", "two"]
+
+
+def test_a_terminal_is_asked_without_an_echo(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    standard_input(monkeypatch, b"seen by everybody\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: SECRET)
+    assert main(["topics", "--token", "-", "--url", door.url]) == 0
+    assert door.tokens == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("words", [["--token", SECRET], [f"--token={SECRET}"]])
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_token_in_the_arguments_is_refused_unseen(
+    words: list[str], more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["topics", *words, *more])
+    said = capsys.readouterr()
+    assert caught.value.code == 2
+    assert "--token-file or DELAYLOG_TOKEN" in said.err
+    assert SECRET not in said.out + said.err
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--url", f"https://me:{SECRET}@h"], "holds no user or password"),
+        (
+            ["--url", "http://broker.example:1", "--token-file", "FILE"],
+            "over plain http to http://b",
+        ),
+        (["--token-file", "OPEN"], "run: chmod 600 "),
+        (["--ca-file", "/none"], "CA file /none: No such file"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_line(
+    words: list[str], said: str, more: list[str], secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = secret.with_name("opened")
+    opened.write_text(SECRET)
+    opened.chmod(0o644)
+    given = [{"FILE": str(secret), "OPEN": str(opened)}.get(word, word) for word in words]
+    for verb in (["topics"], ["cluster", "doctor"]):
+        assert main([*verb, *given, *more]) == 2
+        shown = capsys.readouterr()
+        assert said in shown.err
+        assert SECRET not in shown.out + shown.err
+        if more:
+            assert json.loads(shown.err)["error"]["code"] == "usage"
+
+
+def test_plain_http_to_another_machine_may_be_accepted(
+    secret: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loopback address plays the other machine."""
+    monkeypatch.setattr("delaylog.client.wire.credentials._is_protected", lambda url: False)
+    words = ["topics", "--url", "http://127.0.0.1:9", "--token-file", str(secret)]
+    assert main(words) == 2
+    assert "insecure_plain_token" in capsys.readouterr().err
+    assert main([*words, "--insecure-plain-token"]) == 1
+    assert "Connection refused" in capsys.readouterr().err
+
+
+def test_a_refusal_is_printed_as_the_broker_says_it(
+    door: Door, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    door.status = 403
+    door.answer = {"code": "forbidden", "status": 403, "detail": "the right read is missing"}
+    assert main(["topics", "--url", door.url, "--token-file", str(secret)]) == 1
+    assert capsys.readouterr().err == "delaylog: 403 forbidden: the right read is missing\n"
+    assert len(door.tokens) == 1
+
+
+def test_a_private_authority_and_a_client_certificate(
+    certificates: Certificates, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    c = certificates
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(c.ca))
+    tls.load_cert_chain(c.server, c.server_key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with Door(tls) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["topics", "--url", server.url, "--token-file", str(secret)]
+        pair = ["--client-cert", str(c.client), "--client-key", str(c.client_key)]
+        assert main([*words, "--ca-file", str(c.ca), *pair]) == 0
+        assert main([*words, *pair]) == 1
+        assert "certificate" in capsys.readouterr().err
+        server.shutdown()
+    assert server.tokens == [f"Bearer {SECRET}"]
+
+
+def test_the_doctor_gives_no_token_to_a_member_outside_of_tls(
+    door: Door, certificates: Certificates, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    c = certificates
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(c.server, c.server_key)
+    with Door(tls) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        member = {"node": 1, "name": "one", "http": door.url}
+        server.answer = {"cluster": "c", "members": [member]}
+        words = ["--url", server.url, "--token-file", str(secret), "--ca-file", str(c.ca)]
+        assert main(["cluster", "doctor", *words]) == 1
+        server.shutdown()
+    assert "is not called: the token would leave https" in capsys.readouterr().out
+    assert (door.tokens, server.tokens) == ([], [f"Bearer {SECRET}"])
