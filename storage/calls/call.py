@@ -68,6 +68,8 @@ class ApiCall:
     """Whether the call is idempotent, so a client that lost the answer may repeat it. Every GET is
     repeatable, whatever this field says.
     """
+    lists_groups: bool = False
+    """Whether it lists groups, or what is in them: only those that the caller may read."""
     local: bool = False
     """Whether each node answers for itself, leader or not."""
 
@@ -85,16 +87,19 @@ class ApiCall:
     @property
     def flags(self) -> dict[str, bool]:
         """The default of each flag of its query and body, by name."""
-        takes = self.takes
-        body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
-        return {each.name: each.default for each in (*self.query, *body) if isinstance(each, Flag)}
+        return {each.name: each.default for each in self._members if isinstance(each, Flag)}
 
     @property
     def names_group(self) -> bool:
         """Whether the query or the body names a group; absent, it is the default group."""
+        return any(member.name == "group" for member in self._members)
+
+    @property
+    def _members(self) -> tuple[Member[Any], ...]:
+        """The members of its query and body."""
         takes = self.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
-        return any(member.name == "group" for member in (*self.query, *body))
+        return (*self.query, *body)
 
     @property
     def refusals(self) -> tuple[int, ...]:

@@ -176,7 +176,9 @@ IN_NAMESPACES: Final = (
         query=(shapes.CANCEL_FORCE_QUERY,),
         problems=(409,),
     ),
-    ApiCall("listGroups", f"GET {GROUPS}", "read", "A topic's groups.", "Groups"),
+    ApiCall(
+        "listGroups", f"GET {GROUPS}", "read", "A topic's groups.", "Groups", lists_groups=True
+    ),
     ApiCall("getGroup", f"GET {GROUP}", "read", "A group.", "Group"),
     ApiCall(
         "putGroup",
@@ -220,7 +222,12 @@ IN_NAMESPACES: Final = (
         )
     ),
     ApiCall(
-        "listClaims", f"GET {CLAIMS}", "read", "A topic's claims that have not ended.", "Claims"
+        "listClaims",
+        f"GET {CLAIMS}",
+        "read",
+        "A topic's claims that have not ended.",
+        "Claims",
+        lists_groups=True,
     ),
     ApiCall(
         "getClaim",

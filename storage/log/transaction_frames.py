@@ -3,7 +3,7 @@
 TXN is `u32 head size | head (msgpack map) | tail`; the member `op` of the head is its kind:
 
     op       members                                                        tail
-    begin    txn, id, ttl, expires (a repeat extends the time)              -
+    begin    txn, id, ttl, expires (a repeat extends the time), by          -
     part     txn, producer, part, attempt, number, topic, rows, crc,        the client's bulk
              expires                                                        columns, untouched
     commit   txn, rows                                                      u32 places of the parts
@@ -13,7 +13,8 @@ TXN is `u32 head size | head (msgpack map) | tail`; the member `op` of the head 
     expire   txn                                                            -
     forget   before                                                         -
 
-`txn` is a number that is never used again. `expires` and `before` are leader times. The place of a
+`by` is the principal that begins it, absent if nobody had to authenticate. `txn` is a number that
+is never used again. `expires` and `before` are leader times. The place of a
 part is its index in the order of staging. PUBLISH has the same form without a tail: txn, `part`
 (position of the part's frame), `first` and `stop` (its range of rows), `at` (leader time at which
 these rows count as sent), `counts` (rows by result), and `send`, the members of a SEND frame's

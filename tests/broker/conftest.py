@@ -24,7 +24,10 @@ from urllib.parse import urlencode
 import msgpack
 import pytest
 
+from delaylog.broker.calls.access.first_admin import leave_digest
+from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.client.free_ports import free_port
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.answer import Answer
 from tests.coroutines import pytest_pyfunc_call  # noqa: F401
 from tests.starts.warm import WarmProcess
@@ -275,6 +278,59 @@ def sound_broker(start_broker: Callable[..., Broker]) -> Iterator[Callable[..., 
 def broker(sound_broker: Callable[..., Broker]) -> Broker:
     """The module's broker."""
     return sound_broker()
+
+
+class Secured:
+    """A broker with an administrator; makes principals and calls as them."""
+
+    def __init__(self, start: Callable[..., Broker], folder: Path, *options: str) -> None:
+        """`start` starts a broker in a folder."""
+        self.admin = make_token(os.urandom(RANDOM_BYTES))
+        (folder / "data").mkdir(mode=0o700)
+        leave_digest(OsFileSystem(), str(folder / "data"), self.admin)
+        self.broker = start(*options, folder=folder)
+        self._names = itertools.count(1)
+
+    def token(self, *grants: str, **settings: Any) -> str:
+        """The token of a new principal."""
+        return self.principal(f"p{next(self._names)}", *grants, **settings)
+
+    def principal(self, name: str, *grants: str, **settings: Any) -> str:
+        """The token of a new principal with this name."""
+        answer = self.call("PUT", f"/v1/principals/{name}", {"grants": grants, **settings})
+        assert answer.status == 201, answer
+        token: str = answer.json["token"]
+        return token
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        token: str | None = "",
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """A call with a token: that of the administrator by default, None = without one."""
+        given = {} if token is None else {"Authorization": f"Bearer {token or self.admin}"}
+        return self.broker.call(method, path, body, given | (headers or {}))
+
+
+@pytest.fixture(scope="module")
+def secured_broker(
+    sound_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Secured]:
+    """Makes brokers that require authentication."""
+
+    def start(*options: str) -> Secured:
+        return Secured(sound_broker, tmp_path_factory.mktemp("secured"), *options)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def secured(secured_broker: Callable[..., Secured]) -> Secured:
+    """The module's broker that requires authentication."""
+    return secured_broker()
 
 
 _numbers = itertools.count(1)

@@ -7,7 +7,7 @@ the caller has the right at all; its handler leaves out what the caller may not 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.storage.calls.table import ALL
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from delaylog.broker.host.waiters import TopicKey
     from delaylog.storage.calls.call import ApiCall
 
-_NAMES_GROUP = {call.name: call.names_group for call in ALL}
+_OF_SOME_GROUP: Final = {call.name: call.names_group or call.lists_groups for call in ALL}
+"""Calls for which the right for one group of the topic is enough here."""
 
 
 def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, str]) -> None:
@@ -33,7 +34,7 @@ def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, st
             caller.check_somewhere(right)
     elif "group" in params:
         caller.check(right, key, params["group"])
-    elif _NAMES_GROUP[call.name]:
+    elif _OF_SOME_GROUP[call.name]:
         caller.check_some_group(right, key)
     else:
         caller.check(right, key)

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.bulk_bodies import read_batch
 from delaylog.broker.calls.handlers.messages import take_acks
-from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.errors import ConflictError, GoneError
 from delaylog.broker.engine.transactions import commands
 from delaylog.broker.engine.transactions.commands import Known, PartName, state_of
@@ -52,30 +52,29 @@ async def _safe_refusals(ctx: Context, acks: Acks | None) -> AsyncIterator[None]
 
 
 def _permit(ctx: Context, name: str) -> None:
-    """Raise a Problem unless the caller may send to all topics of a transaction, if it is known."""
-    table = ctx.node.engine.state.transactions
-    known = table.open.get(name) or table.publishing(name)
-    if known is not None and not _may(ctx, known, "send"):
-        raise Problem(
-            "forbidden",
-            f"{ctx.caller.name!r} lacks the right send on a topic of this transaction",
-            right="send",
-        )
+    """Raise UnknownError if a transaction belongs to another principal.
 
-
-def _may(ctx: Context, known: Known, right: Right) -> bool:
-    """Whether the caller has a right on all topics of a transaction. Of an ended one they are not
-    known.
+    What has been committed or aborted cannot be changed, so it is only kept from callers without
+    the right to read its topics, where these are still known.
     """
-    if ctx.caller.permissions.may_everywhere(right):
+    table = ctx.node.engine.state.transactions
+    known: Known | None = table.open.get(name) or table.publishing(name)
+    if known is not None and not _is_theirs(ctx, known, "send"):
+        raise commands.no_transaction(name)
+
+
+def _is_theirs(ctx: Context, known: Known, right: Right) -> bool:
+    """Whether the caller has begun a transaction, or has a right on all its topics."""
+    caller, state = ctx.caller, ctx.node.engine.state
+    if caller.permissions.may_everywhere(right):
         return True
+    if isinstance(known, OpenTransaction):
+        return known.owner == caller.name
     if isinstance(known, EndedTransaction):
         return False
-    parts = known.parts.columns if isinstance(known, OpenTransaction) else known.parts
-    state = ctx.node.engine.state
-    topics = [state.by_number.get(number) for number, _, _ in by_topic(parts)]
+    topics = [state.by_number.get(number) for number, _, _ in by_topic(known.parts)]
     return all(
-        topic is None or ctx.caller.may(right, (topic.namespace, topic.name)) for topic in topics
+        topic is None or caller.may(right, (topic.namespace, topic.name)) for topic in topics
     )
 
 
@@ -86,7 +85,8 @@ async def begin_transaction(ctx: Context) -> Answer:
     name = None if raw is None else raw.decode()
     if name is not None:
         _permit(ctx, name)
-    name = commands.begin(state, name, values["ttl_ms"], node.clock.now_ms())
+    owner = "" if ctx.caller is ANYONE else ctx.caller.name
+    name = commands.begin(state, name, values["ttl_ms"], node.clock.now_ms(), owner)
     known = commands.find_transaction(state, name)
     expires_ms = known.expires_ms if isinstance(known, OpenTransaction) else None
     answer = {"transaction": name, "state": state_of(known), "expires_at_ms": expires_ms}
@@ -175,7 +175,7 @@ async def list_transactions(ctx: Context) -> Answer:
     found: list[tuple[str, Known]] = [(one.id, one) for one in table.open.values()]
     found += [(one.id, one) for one in table.unpublished.values()]
     found += table.newest_ended(max(limit - len(found), 0))
-    found = [(name, known) for name, known in found if _may(ctx, known, "read")]
+    found = [(name, known) for name, known in found if _is_theirs(ctx, known, "read")]
     members = [_members(name, known) for name, known in found[:limit]]
     counts = {
         "open": len(table.open),

@@ -28,6 +28,7 @@ def apply_transaction(
             ttl_ms=head["ttl"],
             expires_ms=head["expires"],
             leader_time_ms=leader_time_ms,
+            owner=head.get("by", ""),
         )
     elif op == TxnOp.COMMIT:
         indexes = np.frombuffer(tail, "<u4")

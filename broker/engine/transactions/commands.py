@@ -68,8 +68,13 @@ def find_transaction(state: EngineState, name: str) -> Known:
     table = state.transactions
     known = table.open.get(name) or table.publishing(name) or table.ended(name)
     if known is None:
-        raise UnknownError(f"there is no transaction {name[:64]!r}, or it ended long ago")
+        raise no_transaction(name)
     return known
+
+
+def no_transaction(name: str) -> UnknownError:
+    """The refusal of a call about a transaction that is not known."""
+    return UnknownError(f"there is no transaction {name[:64]!r}, or it ended long ago")
 
 
 def _now(state: EngineState, name: str, now_ms: int) -> Known:
@@ -84,10 +89,12 @@ def _now(state: EngineState, name: str, now_ms: int) -> Known:
 # --------------------------------------------------------------------------- calls
 
 
-def begin(state: EngineState, name: str | None, ttl_ms: int | None, now_ms: int) -> str:
+def begin(
+    state: EngineState, name: str | None, ttl_ms: int | None, now_ms: int, owner: str = ""
+) -> str:
     """Begin a transaction, or give an open one more time; returns its id.
 
-    A transaction that has ended stays as it is.
+    A transaction that has ended stays as it is. `owner` = the principal that begins it, if any.
     """
     table, limits = state.transactions, state.limits
     name = f"{state.random.getrandbits(128):032x}" if name is None else name
@@ -106,7 +113,10 @@ def begin(state: EngineState, name: str | None, ttl_ms: int | None, now_ms: int)
     else:
         return name
     expires_ms = min(now_ms + ttl_ms, began_ms + limits.transaction_age_ms)
-    _append(state, now_ms, op=TxnOp.BEGIN, txn=number, id=name, ttl=ttl_ms, expires=expires_ms)
+    by = {"by": owner} if owner else {}
+    _append(
+        state, now_ms, op=TxnOp.BEGIN, txn=number, id=name, ttl=ttl_ms, expires=expires_ms, **by
+    )
     return name
 
 

@@ -28,6 +28,8 @@ class OpenTransaction:
     parts: PartTable = field(default_factory=PartTable)
     rows: int = 0
     bytes: int = 0
+    owner: str = ""
+    """The principal that began it; empty where nobody had to authenticate."""
 
 
 @dataclass(slots=True)

@@ -151,7 +151,14 @@ class TransactionTable:
     # ------------------------------------------------------------------ frames
 
     def begin(
-        self, number: int, name: str, *, ttl_ms: int, expires_ms: int, leader_time_ms: int
+        self,
+        number: int,
+        name: str,
+        *,
+        ttl_ms: int,
+        expires_ms: int,
+        leader_time_ms: int,
+        owner: str = "",
     ) -> None:
         """Begin a transaction, or give it more time."""
         known = self._by_number.get(number)
@@ -159,7 +166,7 @@ class TransactionTable:
             known.ttl_ms, known.expires_ms = ttl_ms, expires_ms
             return
         self.next_number = max(self.next_number, number + 1)
-        made = OpenTransaction(number, name, leader_time_ms, ttl_ms, expires_ms)
+        made = OpenTransaction(number, name, leader_time_ms, ttl_ms, expires_ms, owner=owner)
         self.open[name] = self._by_number[number] = made
 
     def stage(self, part: StagedPart, position: int, size: int) -> None:
@@ -320,6 +327,7 @@ class TransactionTable:
                 ]
                 for one in self.open.values()
             ],
+            "owners": {one.number: one.owner for one in self.open.values() if one.owner},
             "unpublished": [
                 [
                     one.number,
@@ -346,7 +354,9 @@ class TransactionTable:
         self.dropped = saved["dropped"]
         for number, name, began_ms, ttl_ms, expires_ms, parts in saved["open"]:
             table = PartTable.restored(parts)
-            self._restore_open(OpenTransaction(number, name, began_ms, ttl_ms, expires_ms, table))
+            one = OpenTransaction(number, name, began_ms, ttl_ms, expires_ms, table)
+            one.owner = saved.get("owners", {}).get(number, "")
+            self._restore_open(one)
         for number, name, decided_ms, position, parts, lost, published, at, row, counts in saved[
             "unpublished"
         ]:

@@ -101,7 +101,10 @@ class CamelliaFace:
             raise Problem("unknown", f"there is nothing at {path[:200]}")
         methods, right, handler = plain
         _check_method(method, methods)
-        if right is not None:
+        if right == "read":
+            # About all topics.
+            caller.check_everywhere(right)
+        elif right is not None:
             caller.check_somewhere(right)
         return lambda ctx: handler(self, ctx)
 

@@ -1,0 +1,385 @@
+"""Every route that a broker serves, for every role, on topics of its own and of others.
+
+The routes come from the OpenAPI document that the broker serves, and from the handler of each face,
+not from the table that the broker's own decision reads. What each route needs is written down here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
+from delaylog.broker.web.camellia.face import PLAIN
+from tests.broker.answer import Answer
+from tests.broker.conftest import Secured
+
+NEEDS = {
+    **dict.fromkeys(("getTopic", "listGroups", "listClaims", "getStats", "getForecast"), "read"),
+    **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
+    **dict.fromkeys(("putTopic", "deleteTopic", "putGroup", "deleteGroup"), "admin"),
+    **dict.fromkeys(("send",), "send"),
+    **dict.fromkeys(("receive", "ack", "nack", "extend", "ackAndReceive"), "receive"),
+    **dict.fromkeys(("makeClaim", "getClaim", "readClaim", "extendClaim"), "receive"),
+    **dict.fromkeys(("ackClaim", "releaseClaim"), "receive"),
+    **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany", "reschedule"), "change"),
+    **dict.fromkeys(("cancel", "purge", "pause", "resume"), "change"),
+    "peek": "bodies",
+}
+"""The right that a call about a topic needs."""
+ELSEWHERE = {
+    "listTopics": "read",
+    **dict.fromkeys(("listJobs", "getJob", "listTransactions", "getCluster"), "read"),
+    "stopJob": "change",
+    **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),
+    **dict.fromkeys(("acceptClock", "getArchive", "releaseArchive"), "operate"),
+    **dict.fromkeys(("handOver", "changeMembers"), "operate"),
+    **dict.fromkeys(("listPrincipals", "getPrincipal", "putPrincipal"), "admin"),
+    **dict.fromkeys(("rotatePrincipal", "revokePrincipal"), "admin"),
+    **dict.fromkeys(("getClock", "getSession", "openSession", "closeSession", "makeTicket"), "any"),
+    "metrics": "metrics",
+    **dict.fromkeys(("openapi", "about"), "any"),
+    **dict.fromkeys(("health", "readiness"), "nothing"),
+}
+"""The same of calls about no topic."""
+OF_CAMELLIA = {
+    "sendMsg": "send",
+    **dict.fromkeys(("pullMsg", "longPollingMsg", "ackMsg"), "receive"),
+    "getMsg": "bodies",
+    "deleteMsg": "change",
+    **dict.fromkeys(("getTopicInfo", "getTopicInfoList", "getMonitorData"), "read"),
+    "getMonitorString": "read",
+    "metrics": "metrics",
+    **dict.fromkeys(("status", "check"), "nothing"),
+    **dict.fromkeys(("online", "offline"), "operate"),
+}
+ROLES = {
+    "nobody": set[str](),
+    "producer": {"send"},
+    "consumer": {"receive"},
+    "viewer": {"read"},
+    "reader": {"read", "bodies"},
+    "changer": {"change"},
+    "owner": {"send", "receive", "read", "bodies", "change", "admin"},
+}
+"""Rights on one topic of each role."""
+GRANTS = {
+    "nobody": [],
+    "producer": ["producer:mine"],
+    "consumer": ["consumer:mine"],
+    "viewer": ["viewer:mine"],
+    "reader": ["read,bodies:mine"],
+    "changer": ["change:mine"],
+    "owner": ["admin:mine"],
+}
+BODIES: dict[str, Any] = {
+    "send": {"body": "secret-body", "delay_ms": 3_600_000},
+    **{name: {"receipts": []} for name in ("ack", "nack", "extend")},
+    "ackAndReceive": {"receipts": []},
+    **{name: {"ids": ["known-id"]} for name in ("cancelMany", "replayMany")},
+    "rescheduleMany": {"ids": ["known-id"], "delay_ms": 1},
+    "reschedule": {"delay_ms": 1},
+    "acceptClock": {"accept": True},
+    "commit": {"winners": []},
+    "putPrincipal": {"grants": ["admin"]},
+    "releaseArchive": {"upto": "2020-01-01T00Z"},
+    "changeMembers": {"action": "remove", "nodes": ["1"]},
+}
+NAMES = {
+    "group": "default",
+    "claim": "known-claim",
+    "id": "known-id",
+    "job": "j1",
+    "transaction": "known-transaction",
+    "principal": "admin",
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(secured: Secured) -> dict[str, str]:
+    """A token for each role, and what they must not see or change."""
+    for topic in ("mine", "theirs"):
+        body = {"id": "known-id", "body": "secret-body", "delay_ms": 3_600_000}
+        assert secured.call("POST", f"/v1/topics/{topic}/messages", body).status == 200
+    assert secured.call("POST", "/v1/ns/else/topics/mine/messages", body).status == 200
+    assert secured.call("POST", "/v1/topics/theirs/claims/known-claim", {}).status == 200
+    begun = secured.call("POST", "/v1/transactions", {"transaction": "known-transaction"})
+    assert begun.status == 200
+    return {role: secured.token(*grants) for role, grants in GRANTS.items()}
+
+
+def routes(secured: Secured) -> Iterator[tuple[str, str, str]]:
+    """(operation, method, path) of every route of the live document but camellia's."""
+    document = secured.call("GET", "/openapi.json").json
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters" and "camellia" not in operation["tags"]:
+                yield operation["operationId"], method.upper(), path
+
+
+def filled(path: str, namespace: str, topic: str) -> str:
+    names = {**NAMES, "ns": namespace, "topic": topic}
+    return re.sub(r"\{(\w+)\}", lambda found: names[found[1]], path)
+
+
+def state(secured: Secured) -> Any:
+    """All that a refused call must not have changed."""
+    return [
+        secured.call("GET", path).json
+        for path in (
+            "/v1/topics",
+            "/v1/ns/else/topics",
+            *(f"/v1/topics/{topic}/groups" for topic in ("mine", "theirs")),
+            *(f"/v1/topics/{topic}/messages" for topic in ("mine", "theirs")),
+            "/v1/topics/theirs/claims",
+            "/v1/transactions",
+        )
+    ] + [
+        {
+            each["principal"]: {**each, "used_ms": None}
+            for each in secured.call("GET", "/v1/principals").json["principals"]
+        }
+    ]
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "now_ms"}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def assert_tells_nothing(answer: Answer, code: str) -> None:
+    problem = answer.json
+    assert problem["code"] == code, problem
+    for name in ("known-", "secret-body", "theirs-group"):
+        assert name not in answer.body.decode(), problem
+
+
+def test_every_route_is_written_down(secured: Secured) -> None:
+    found = {name.removesuffix("InNamespace") for name, _, _ in routes(secured)}
+    assert found == NEEDS.keys() | ELSEWHERE.keys()
+    plain = {path.rpartition("/")[2] for path in PLAIN}
+    assert CAMELLIA.keys() | plain == OF_CAMELLIA.keys()
+
+
+def test_without_a_token(secured: Secured, tokens: dict[str, str]) -> None:
+    """No call but those of health is answered, whatever it would be, and nothing changes."""
+    before = without_times(state(secured))
+    wrong = "dlt_" + "A" * 49
+    for name, method, path in routes(secured):
+        place = filled(path, "default", "mine")
+        for token in (None, wrong, tokens["owner"][:-1] + "x"):
+            answer = secured.call(method, place, BODIES.get(name), token)
+            if name in ("health", "readiness"):
+                assert answer.status == 200, (name, answer)
+                continue
+            assert answer.status == 401, (name, answer)
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+            assert_tells_nothing(answer, "unauthorized")
+    for place in ("/v1/nothing", "/v1/topics/none/stats", "/nothing", "/camellia/none"):
+        assert secured.call("GET", place, None, None).status == 401, "even what is not there"
+    assert without_times(state(secured)) == before
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_calls_about_topics(secured: Secured, tokens: dict[str, str], role: str) -> None:
+    """A call is refused on every topic of others, and on an own one without the right."""
+    before = without_times(state(secured))
+    places = list(product(("default", "else"), ("mine", "theirs", "nowhere")))
+    for name, method, path in routes(secured):
+        call = name.removesuffix("InNamespace")
+        if call not in NEEDS:
+            continue
+        for namespace, topic in places:
+            if name == call and namespace != "default":
+                continue
+            own = (namespace, topic) == ("default", "mine")
+            if own and NEEDS[call] in ROLES[role]:
+                continue
+            place = filled(path, namespace, topic)
+            answer = secured.call(method, place, BODIES.get(call), tokens[role])
+            assert answer.status == 403, (name, place, answer)
+            assert_tells_nothing(answer, "forbidden")
+    assert without_times(state(secured)) == before
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "nobody"])
+def test_calls_that_a_role_may_make(secured: Secured, tokens: dict[str, str], role: str) -> None:
+    """On its own topic each role does what its rights say: no call is refused for them."""
+    allowed = [
+        (name, method, filled(path, "default", "mine"))
+        for name, method, path in routes(secured)
+        if NEEDS.get(name) in ROLES[role] and name not in ("deleteTopic", "deleteGroup")
+    ]
+    assert allowed
+    for name, method, place in allowed:
+        answer = secured.call(method, place, BODIES.get(name), tokens[role])
+        assert answer.status not in (401, 403), (name, answer)
+
+
+def test_calls_about_no_topic(secured: Secured, tokens: dict[str, str]) -> None:
+    before = without_times(state(secured))
+    for name, method, path in routes(secured):
+        needed = ELSEWHERE.get(name.removesuffix("InNamespace"))
+        if needed in (None, "any", "nothing"):
+            continue
+        for role, rights in ROLES.items():
+            if needed in rights and needed != "admin":
+                continue
+            place = filled(path, "default", "mine")
+            answer = secured.call(method, place, BODIES.get(name), tokens[role])
+            assert answer.status == 403, (name, role, answer)
+            assert_tells_nothing(answer, "forbidden")
+    assert without_times(state(secured)) == before
+
+
+def test_lists_leave_out_what_is_not_theirs(secured: Secured, tokens: dict[str, str]) -> None:
+    job = secured.call("POST", "/v1/topics/theirs/messages:cancel", {"filter": {"key": "none"}})
+    assert job.status == 202
+    name = job.json["job"]
+    for path in ("/v1/topics", "/v1/jobs", "/v1/transactions"):
+        mine = secured.call("GET", path, None, tokens["owner"])
+        assert mine.status == 200
+        assert "theirs" not in mine.body.decode()
+        assert "known-" not in mine.body.decode()
+    assert [each["topic"] for each in secured.call("GET", "/v1/topics").json["topics"]] == [
+        "mine",
+        "theirs",
+    ]
+    assert secured.call("GET", f"/v1/jobs/{name}").status == 200
+    for method in ("GET", "DELETE"):
+        assert secured.call(method, f"/v1/jobs/{name}", None, tokens["owner"]).status == 404
+
+
+def test_transactions_of_others(secured: Secured, tokens: dict[str, str]) -> None:
+    """Only the principal that began one may stage, commit or abort; to others it is unknown."""
+    path = "/v1/transactions/known-transaction"
+    for method, place, body in (
+        ("GET", path, None),
+        ("POST", f"{path}/commit", {"winners": []}),
+        ("POST", f"{path}/abort", {}),
+        ("POST", "/v1/transactions", {"transaction": "known-transaction"}),
+    ):
+        answer = secured.call(method, place, body, tokens["producer"])
+        assert answer.status == 404, (method, place, answer)
+    mine = secured.call("POST", "/v1/transactions", {}, tokens["producer"]).json["transaction"]
+    assert secured.call("GET", f"/v1/transactions/{mine}", None, tokens["producer"]).status == 200
+    assert secured.call("GET", f"/v1/transactions/{mine}").status == 200, "an administrator"
+    begun = secured.call("POST", f"/v1/transactions/{mine}/abort", {}, tokens["producer"])
+    assert begun.json["state"] == "aborted"
+
+
+def test_pages_of_topics_pass_over_others(secured: Secured) -> None:
+    """Pages are as full as they can be, and no cursor names a foreign topic."""
+    token = secured.token("read:page-*5")
+    for number in range(30):
+        secured.call("PUT", f"/v1/topics/page-{number:02}", {})
+    found: list[str] = []
+    cursor = ""
+    while True:
+        path = f"/v1/topics?limit=2&prefix=page-&cursor={cursor}"
+        page = secured.call("GET", path, None, token).json
+        found += [each["topic"] for each in page["topics"]]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+        assert cursor == found[-1]
+    assert found == ["page-05", "page-15", "page-25"]
+
+
+def test_groups_of_others(secured: Secured) -> None:
+    """A grant for one group: receives, claims, settles and reads of other groups are refused."""
+    topic = "/v1/topics/grouped"
+    for group in ("theirs-group", "ours"):
+        assert secured.call("PUT", f"{topic}/groups/{group}", {}).status == 201
+    secured.call("POST", f"{topic}/messages", [{"body": "secret-body"}] * 4)
+    token = secured.token("receive,read,bodies:grouped:ours")
+    there = {"group": "theirs-group"}
+    leased = secured.call("POST", f"{topic}/receive", {**there, "max": 2, "wait_ms": 2_000}).json
+    receipts = [each["receipt"] for each in leased["messages"]]
+    assert len(receipts) == 2
+    for call, body in (
+        ("receive", there),
+        ("receive", {}),
+        ("peek", there),
+        ("claims/c", there),
+        ("ack", {"ids": ["x"], "force": True, **there}),
+        ("ack_and_receive", {"receipts": [], **there}),
+    ):
+        answer = secured.call("POST", f"{topic}/{call}", body, token)
+        assert answer.status == 403, (call, answer)
+    for path in ("", "/stats", "/stats?group=theirs-group", "/groups/theirs-group", "/messages"):
+        answer = secured.call("GET", topic + path, None, token)
+        assert answer.status == 403, (path, answer)
+    groups = secured.call("GET", f"{topic}/groups", None, token).json["groups"]
+    assert [each["group"] for each in groups] == ["ours"]
+    settled = secured.call("POST", f"{topic}/ack", {"receipts": receipts}, token)
+    assert settled.json["results"] == ["gone", "gone"], "as if the leases had ended"
+    assert secured.call("POST", f"{topic}/ack", {"receipts": receipts}).json["results"] == [
+        "done",
+        "done",
+    ]
+    ours = secured.call("POST", f"{topic}/receive", {"group": "ours", "wait_ms": 2_000}, token)
+    receipt = ours.json["messages"][0]["receipt"]
+    assert secured.call("POST", f"{topic}/ack", {"receipts": [receipt]}, token).json["results"] == [
+        "done"
+    ]
+
+
+def test_bodies_need_their_own_right(secured: Secured, tokens: dict[str, str]) -> None:
+    for role, shown in (("viewer", False), ("reader", True)):
+        path = "/v1/topics/mine/messages/known-id"
+        found = secured.call("GET", path, None, tokens[role])
+        if found.status == 404:
+            pytest.fail("the message is gone: a refused call has changed something")
+        assert ("secret-body" in found.body.decode()) == shown
+        listed = secured.call("GET", "/v1/topics/mine/messages?bodies=true", None, tokens[role])
+        assert listed.status == (200 if shown else 403)
+
+
+@pytest.mark.parametrize("name", OF_CAMELLIA)
+def test_camellia(secured: Secured, tokens: dict[str, str], name: str) -> None:
+    (path,) = [
+        *(f"/camellia/delayQueue/{call}" for call in CAMELLIA if call == name),
+        *(path for path in PLAIN if path.rpartition("/")[2] == name),
+    ]
+    methods = (CAMELLIA[name].method,) if name in CAMELLIA else PLAIN[path][0]
+    query = "topic={}&msg=secret-body&delayMillis=1&msgId=known-id&ack=true"
+    needed = OF_CAMELLIA[name]
+    before = without_times(state(secured))
+    for method, role, topic in product(methods[:1], ROLES, ("mine", "theirs", "nowhere")):
+        wide = name in ("getTopicInfoList", "getMonitorData", "getMonitorString")
+        if needed in ROLES[role] and topic == "mine" and not wide:
+            continue
+        filled_in = query.format(topic)
+        call = (
+            (method, path, filled_in.encode())
+            if method == "POST"
+            else (method, f"{path}?{filled_in}", None)
+        )
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = secured.call(*call, tokens[role], headers)
+        assert answer.status == (200 if needed == "nothing" else 403), (role, topic, answer)
+        anonymous = secured.call(*call, None, headers)
+        assert anonymous.status == (200 if needed == "nothing" else 401)
+    assert without_times(state(secured)) == before
+
+
+def test_refusals_are_alike(secured: Secured, tokens: dict[str, str]) -> None:
+    """A topic that exists and one that does not are refused with the same words."""
+    for name, method, path in routes(secured):
+        if name in NEEDS:
+            texts = [
+                json.dumps(
+                    secured.call(
+                        method, filled(path, "default", topic), BODIES.get(name), tokens["nobody"]
+                    ).json
+                ).replace(topic, "T")
+                for topic in ("theirs", "nowhere")
+            ]
+            assert texts[0] == texts[1], name
