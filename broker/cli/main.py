@@ -23,6 +23,7 @@ from delaylog.broker.host.watch.logs import set_up_logs
 LOCAL: Final = {
     **dict.fromkeys(("check", "verify", "backup", "restore"), "local"),
     "drill": "drill",
+    "init": "tokens",
     "dump": "dump",
 }
 """Verbs that work on folders and files, or start brokers themselves, and their modules."""
@@ -32,6 +33,7 @@ REMOTE: Final = {
     **dict.fromkeys(("cancel", "reschedule", "replay"), "chosen"),
     **dict.fromkeys(("groups", "purge", "pause", "resume"), "whole_topics"),
     "cluster": "clusters",
+    "token": "tokens",
 }
 """Verbs that call a broker, and their modules."""
 MODULES: Final = {

@@ -13,6 +13,7 @@ from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.drills.kinds import DRILLS
 from delaylog.broker.host.config import OPTIONS
 from delaylog.storage.calls import shapes
+from delaylog.storage.calls.of_access import CALLS_PER_S, MESSAGES_PER_S
 from delaylog.storage.messages.members import Choice, Flag, Int, Member, TextList, TextMap
 from delaylog.storage.messages.message_fields import BACKOFF, DELIVER_AT_MS, FIELDS, TAGS, Field
 
@@ -28,6 +29,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_serve(verbs)
     _add_messages(verbs)
     _add_topics(verbs)
+    _add_access(verbs)
     _add_cluster(verbs)
     _add_folders(verbs)
     _add_drill(verbs)
@@ -150,6 +152,61 @@ def _add_topics(verbs: Any) -> None:
     _option(purge, shapes.PURGE_ERASE, help=erase)
     _verb(verbs, "pause", "stop deliveries of a topic; sends and settles go on")
     _verb(verbs, "resume", "start deliveries of a topic again")
+
+
+def _add_access(verbs: Any) -> None:
+    """Verbs about who may do what."""
+    init = verbs.add_parser("init", help="make the first administrator's token for a data folder")
+    default = next(option.default for option in OPTIONS if option.name == "data-dir")
+    data_dir = init.add_argument(
+        "--data-dir", default=default, metavar="DIR", help="data folder (default %(default)s)"
+    )
+    _folder(data_dir)
+    token = verbs.add_parser("token", help="create, list, rotate and revoke principals' tokens")
+    actions = token.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = _verb(
+        actions,
+        "create",
+        "create a principal and print its token, or change what an existing one may do",
+        topic=None,
+    )
+    create.add_argument("principal", metavar="NAME")
+    create.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="GRANT",
+        help="RIGHTS[:[NAMESPACE/]TOPIC[:GROUP]], such as producer:orders.*; may be given again",
+    )
+    create.add_argument(
+        "--redis",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="words of ACL SETUSER for Redis clients, such as '+@read ~jobs:*'",
+    )
+    create.add_argument(
+        "--certificate",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="identity in a client certificate that proves it, such as dns:worker.example",
+    )
+    _options(create, MESSAGES_PER_S, CALLS_PER_S)
+    rotate = _verb(actions, "rotate", "print a new token for a principal", topic=None)
+    rotate.add_argument("principal", metavar="NAME")
+    rotate.add_argument(
+        "--grace", metavar="SPAN", help="how long the previous token stays valid (default 1d)"
+    )
+    rotate.add_argument(
+        "--finish", action="store_true", help="make no token, but end the previous one now"
+    )
+    for verb in (create, rotate):
+        verb.add_argument("--expires", metavar="SPAN", help="when the new token ends, such as 90d")
+    revoke = _verb(actions, "revoke", "revoke a principal with all its tokens", topic=None)
+    revoke.add_argument("principal", metavar="NAME")
+    _verb(actions, "list", "list the principals, without their tokens", topic=None)
+    actions.add_parser("generate", help="print a new token, for DELAYLOG_ADMIN_TOKEN")
 
 
 def _add_cluster(verbs: Any) -> None:
