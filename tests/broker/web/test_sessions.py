@@ -1,0 +1,112 @@
+"""Sessions of browsers: a cookie that scripts cannot read, a CSRF token, tickets."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+from typing import Any
+
+import pytest
+
+from tests.broker.answer import Answer
+from tests.broker.conftest import Broker, Secured
+
+
+class Browser:
+    """A browser that has logged in."""
+
+    def __init__(self, secured: Secured, token: str) -> None:
+        self._broker = secured.broker
+        opened = secured.call("POST", "/v1/session", {}, token)
+        assert opened.status == 201, opened
+        self.csrf: str = opened.json["csrf"]
+        self.cookie = SimpleCookie(opened.headers["Set-Cookie"])["delaylog-session"]
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        given = {"Cookie": f"other=1; delaylog-session={self.cookie.value}", **headers}
+        return self._broker.call(method, path, body, given)
+
+
+@pytest.fixture(scope="module")
+def browser(secured: Secured) -> Browser:
+    return Browser(secured, secured.token("admin:mine"))
+
+
+def test_the_cookie(browser: Browser) -> None:
+    assert browser.cookie["httponly"]
+    assert browser.cookie["samesite"] == "Strict"
+    assert browser.cookie["path"] == "/"
+    assert browser.cookie["domain"] == "", "no other host gets it"
+    assert len(browser.cookie.value) >= 43
+
+
+def test_reads_need_the_cookie_and_changes_the_csrf_token(browser: Browser) -> None:
+    assert browser.call("GET", "/v1/topics").status == 200
+    path = "/v1/topics/mine/messages"
+    for headers in ({}, {"Delaylog-CSRF": ""}, {"Delaylog-CSRF": browser.csrf[:-1] + "x"}):
+        refused = browser.call("POST", path, {"body": "x"}, **headers)
+        assert refused.status == 403
+        assert "Delaylog-CSRF" in refused.json["detail"]
+    csrf = {"Delaylog-CSRF": browser.csrf}
+    assert browser.call("POST", path, {"body": "x"}, **csrf).status == 200
+    assert browser.call("POST", "/v1/topics/other/messages", {"body": "x"}, **csrf).status == 403
+    assert browser.call("GET", "/v1/topics/mine/stats").json["sent"] == 1
+
+
+def test_who_is_logged_in(secured: Secured, browser: Browser) -> None:
+    shown = browser.call("GET", "/v1/session").json
+    assert shown["csrf"] == browser.csrf
+    assert shown["grants"] == [
+        "admin,bodies,change,read,receive,send:default/mine",
+    ]
+    assert secured.call("GET", "/v1/session").json["csrf"] is None
+
+
+def test_another_page_cannot_use_it(browser: Browser) -> None:
+    """SameSite is the browser's work; the broker itself refuses the origin of another page."""
+    csrf = {"Delaylog-CSRF": browser.csrf}
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert browser.call("GET", "/v1/topics", None, **headers).status == 403
+        assert browser.call("POST", "/v1/topics/mine/purge", {}, **csrf, **headers).status == 403
+
+
+def test_a_session_ends(secured: Secured) -> None:
+    browser = Browser(secured, secured.token("read"))
+    ended = browser.call("DELETE", "/v1/session", None, **{"Delaylog-CSRF": browser.csrf})
+    assert ended.status == 200
+    assert "Max-Age=0" in ended.headers["Set-Cookie"]
+    assert browser.call("GET", "/v1/topics").status == 401
+
+
+def test_a_session_ends_with_its_token(secured: Secured) -> None:
+    browser = Browser(secured, secured.principal("gone", "read"))
+    assert browser.call("GET", "/v1/topics").status == 200
+    assert secured.call("DELETE", "/v1/principals/gone").status == 200
+    refused = browser.call("GET", "/v1/topics")
+    assert refused.status == 401
+    assert "revoked" in refused.json["detail"]
+
+
+def test_a_ticket_is_for_one_request(secured: Secured) -> None:
+    token = secured.token("read:mine")
+    ticket = secured.call("POST", "/v1/session/ticket", {}, token).json["ticket"]
+    broker = secured.broker
+    assert broker.call("POST", f"/v1/topics/mine/pause?ticket={ticket}", {}).status == 401
+    assert broker.call("GET", f"/v1/topics?ticket={ticket}").status == 200
+    assert broker.call("GET", f"/v1/topics?ticket={ticket}").status == 401
+    assert broker.call("GET", "/v1/topics?ticket=").status == 401
+    other = secured.call("POST", "/v1/session/ticket", {}, token).json["ticket"]
+    assert broker.call("GET", f"/v1/principals?ticket={other}").status == 403
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    ["delaylog-session=", "delaylog-session=x", "delaylog-session", "delaylog-session=a;=;;"],
+)
+def test_wrong_cookies(secured: Secured, cookie: str) -> None:
+    answer = secured.broker.call("GET", "/v1/topics", None, {"Cookie": cookie})
+    assert answer.status == 401
+
+
+def test_without_authentication_there_are_no_sessions(broker: Broker) -> None:
+    assert broker.call("GET", "/v1/session").json["principal"] is None
+    assert broker.call("POST", "/v1/session", {}).status == 409

@@ -1,0 +1,193 @@
+"""Tokens over their lives: rotated, expired, revoked while calls wait, limited, lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delaylog.broker.calls.access.first_admin import leave_digest
+from delaylog.broker.engine.access.token_form import RANDOM_BYTES, is_token, make_token
+from delaylog.storage.files.os_file_system import OsFileSystem
+from tests.broker.conftest import Broker, Secured
+from tests.waiting import await_that
+
+WAIT_MS = 20_000
+
+
+def works(secured: Secured, token: str) -> bool:
+    status = secured.call("GET", "/v1/session", None, token).status
+    assert status in (200, 401)
+    return status == 200
+
+
+def test_a_rotation_keeps_the_previous_token(secured: Secured) -> None:
+    first = secured.principal("rotated", "send")
+    path = "/v1/principals/rotated/rotate"
+    second = secured.call("POST", path, {}).json["token"]
+    third = secured.call("POST", path, {"grace_ms": 600_000}).json["token"]
+    assert all(map(is_token, (first, second, third)))
+    assert [works(secured, each) for each in (first, second, third)] == [False, True, True]
+    shown = secured.call("POST", path, {"finish": True}).json
+    assert shown["token"] is None
+    assert len(shown["tokens"]) == 1
+    assert [works(secured, each) for each in (second, third)] == [False, True]
+    ended = secured.call("POST", path, {"grace_ms": 0}).json["token"]
+    await_that(lambda: not works(secured, third), lambda: "it outlives its grace", seconds=5)
+    assert works(secured, ended)
+
+
+def test_a_token_expires(secured: Secured) -> None:
+    now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
+    answer = secured.call(
+        "PUT", "/v1/principals/short", {"grants": ["send"], "expires_at_ms": now_ms + 1_000}
+    )
+    token = answer.json["token"]
+    assert works(secured, token)
+    await_that(lambda: not works(secured, token), lambda: "it does not expire", seconds=10)
+    assert secured.call("GET", "/v1/clock").json["now_ms"] >= now_ms + 1_000, "not before"
+    past = secured.call("PUT", "/v1/principals/past", {"grants": [], "expires_at_ms": now_ms - 1})
+    assert past.status == 400
+    assert past.json["field"] == "expires_at_ms"
+
+
+@pytest.mark.parametrize("change", ["revoke", "narrow"])
+def test_a_waiting_call_ends_with_its_rights(secured: Secured, change: str) -> None:
+    """A long poll of a revoked principal is cut within a second, and leases nothing."""
+    name = f"cut-{change}"
+    token = secured.principal(name, f"receive:{name}")
+    headers = {"Authorization": f"Bearer {token}"}
+    waiting = secured.broker._pool.submit(
+        secured.broker.call, "POST", f"/v1/topics/{name}/receive", {"wait_ms": WAIT_MS}, headers
+    )
+    admin = {"Authorization": f"Bearer {secured.admin}"}
+    await_that(
+        lambda: (
+            b"delaylog_waiting_consumers 1.0"
+            in secured.broker.call("GET", "/metrics", None, admin).body
+        ),
+        lambda: "nobody waits",
+    )
+    began = time.monotonic()
+    if change == "revoke":
+        assert secured.call("DELETE", f"/v1/principals/{name}").status == 200
+    else:
+        body = {"grants": [f"read:{name}"]}
+        assert secured.call("PUT", f"/v1/principals/{name}", body).status == 200
+    with pytest.raises(ConnectionError):
+        waiting.result(WAIT_MS / 1000)
+    assert time.monotonic() - began < 1.0
+    sent = secured.call("POST", f"/v1/topics/{name}/messages", {"body": "x"})
+    assert sent.status == 200
+    received = secured.call("POST", f"/v1/topics/{name}/receive", {"wait_ms": 2_000}).json
+    assert len(received["messages"]) == 1, "nobody has leased it"
+
+
+def test_a_waiting_call_survives_a_rotation(secured: Secured) -> None:
+    token = secured.principal("steady", "receive:steady")
+    headers = {"Authorization": f"Bearer {token}"}
+    waiting = secured.broker._pool.submit(
+        secured.broker.call, "POST", "/v1/topics/steady/receive", {"wait_ms": WAIT_MS}, headers
+    )
+    assert secured.call("POST", "/v1/principals/steady/rotate", {}).status == 200
+    time.sleep(1)
+    assert secured.call("POST", "/v1/topics/steady/messages", {"body": "x"}).status == 200
+    assert len(waiting.result(WAIT_MS / 1000).json["messages"]) == 1
+
+
+def test_what_is_shown_of_a_principal(secured: Secured) -> None:
+    """Never a token or its digest; when it was last used."""
+    settings: dict[str, Any] = {
+        "certificates": ["dns:shown.example"],
+        "messages_per_s": 5,
+        "calls_per_s": 1_000,
+    }
+    token = secured.principal("shown", "send:a", "receive:b/c:d", **settings)
+    assert works(secured, token)
+    shown = secured.call("GET", "/v1/principals/shown")
+    assert shown.json["grants"] == ["send:default/a", "receive:b/c:d"]
+    assert {name: shown.json[name] for name in settings} == settings
+    now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
+    assert now_ms - 60_000 < shown.json["used_ms"] <= now_ms
+    assert "dlt_" not in shown.body.decode()
+    assert set(shown.json["tokens"][0]) == {"created_ms", "expires_at_ms"}
+    assert secured.call("PUT", "/v1/principals/shown", {"grants": []}).json["token"] is None
+    assert works(secured, token), "a change keeps the token"
+    assert secured.call("POST", "/v1/topics/a/messages", {"body": "x"}, token).status == 403
+
+
+def test_limits_of_a_principal(secured: Secured) -> None:
+    token = secured.token("send:limited", messages_per_s=3)
+    path = "/v1/topics/limited/messages"
+    many = secured.call("POST", path, [{"body": "x"}] * 4, token)
+    assert many.status == 429
+    assert "at most 3 messages a second" in many.json["detail"]
+    assert secured.call("POST", path, [{"body": "x"}] * 3, token).status == 200
+    refused = secured.call("POST", path, {"body": "x"}, token)
+    assert refused.status == 429
+    assert refused.headers["Retry-After"] == "1"
+    assert secured.call("GET", "/v1/topics/limited/stats").json["sent"] == 3
+    calls = secured.token("read", calls_per_s=2)
+    statuses = [secured.call("GET", "/v1/topics", None, calls).status for _ in range(6)]
+    assert statuses.count(429) >= 3
+    assert statuses.count(200) >= 2
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"grants": ["sends:x"]}, "grants"),
+        ({"grants": "send"}, "grants"),
+        ({"certificates": ["x"]}, "certificates"),
+        ({"messages_per_s": -1}, "messages_per_s"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_wrong_settings(
+    secured: Secured, assert_problem: Callable[..., Any], body: Any, field: str
+) -> None:
+    answer = secured.call("PUT", "/v1/principals/wrong", body)
+    assert_problem(answer, 400, "bad_request", field=field)
+    assert secured.call("GET", "/v1/principals/wrong").status == 404
+
+
+@pytest.mark.parametrize("name", ["a%20b", "oidc:x", ".x", "a" * 101, "%ff"])
+def test_wrong_names(secured: Secured, name: str) -> None:
+    assert secured.call("PUT", f"/v1/principals/{name}", {"grants": []}).status == 400
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer {}", "Bearer {} x", "Token {}", "{}"]
+)
+def test_other_headers_are_no_tokens(secured: Secured, header: str) -> None:
+    given = {"Authorization": header.format(secured.admin)}
+    assert secured.call("GET", "/v1/topics", None, None, given).status == 401
+
+
+def test_a_restart_and_a_lost_token(
+    start_broker: Callable[..., Broker], secured_broker: Callable[..., Secured]
+) -> None:
+    """Principals survive kill -9. The owner of the folder can make a new administrator's token."""
+    secured = secured_broker()
+    token = secured.token("send")
+    folder = str(secured.broker.data_dir)
+    waiting = secured.broker.data_dir / "first-admin"
+    await_that(lambda: not waiting.exists(), lambda: "the digest stays in the folder")
+    secured.broker.crash()
+    fresh = make_token(os.urandom(RANDOM_BYTES))
+    leave_digest(OsFileSystem(), folder, fresh)
+    secured.broker.start()
+    assert works(secured, token)
+    assert works(secured, fresh)
+    assert not works(secured, secured.admin), "the lost one ends at once"
+    secured.admin = fresh
+    assert secured.call("GET", "/v1/principals").status == 200
+    for path in secured.broker.data_dir.rglob("*"):
+        if path.is_file() and path.name != "reserve":
+            content = path.read_bytes()
+            assert token.encode() not in content
+            assert fresh.encode() not in content
+    assert "dlt_" not in secured.broker.log_path.read_text()
