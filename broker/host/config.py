@@ -1,7 +1,8 @@
 """Configuration: one table of options, read from flags, environment and a TOML file.
 
 Flags override `DELAYLOG_…` variables, variables override the file, and the file overrides the
-defaults. The file's `[limits]` table sets fields of `Limits` by name.
+defaults. The file's `[limits]` table sets fields of `Limits` by name; see `oidc_config` for its
+`[oidc]` table.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.host.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.process.process_memory import memory_share
 
 ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
@@ -123,6 +125,8 @@ class Config:
     """
     no_auth: bool = False
     """The operator accepts that nobody has to authenticate."""
+    oidc: OidcConfig | None = None
+    """The issuer whose tokens are accepted besides the broker's own."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -186,6 +190,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
     table = _read_file(path) if path else {}
     limits_table = table.pop("limits", {})
+    oidc_table = table.pop("oidc", None)
     known = {option.key for option in OPTIONS}
     for name in table:
         if name not in known:
@@ -227,8 +232,16 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         admin_token=_admin_token(environ.get(ADMIN_TOKEN)),
         no_auth=no_auth,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
+        oidc=None if oidc_table is None else _oidc(oidc_table),
         limits=_limits(limits_table),
     )
+
+
+def _oidc(table: Any) -> OidcConfig:
+    try:
+        return parse_oidc(table)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _admin_token(text: str | None) -> str | None:

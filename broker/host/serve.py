@@ -35,6 +35,7 @@ from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import (
@@ -182,6 +183,10 @@ async def _serve(config: Config) -> int:
         redis = resp
         face.other_connections = lambda: redis.open_connections
         resp.other_connections = lambda: face.connections
+    oidc = None if config.oidc is None else OidcIssuer(config.oidc, node)
+    if oidc is not None:
+        node.access.authenticator.foreign = oidc.caller
+        await oidc.start()
     node.start()
     if config.log_level == "debug":
         StallTrace(node.loop_lag).start()
@@ -215,6 +220,8 @@ async def _serve(config: Config) -> int:
         if place is not None:
             await place.leave()
         node.waiters.close()
+        if oidc is not None:
+            oidc.stop()
         await face.stop()
         if resp is not None:
             await resp.stop()
@@ -248,6 +255,7 @@ def _set_access(node: ServingNode, config: Config) -> None:
     authenticator.always = (
         config.open_to_others
         or config.admin_token is not None
+        or config.oidc is not None
         or is_awaited(node.engine.fs, config.data_dir)
     )
     if config.no_auth:
