@@ -28,7 +28,7 @@ LOCAL: Final = {
 }
 """Verbs that work on folders and files, or start brokers themselves, and their modules."""
 REMOTE: Final = {
-    **dict.fromkeys(("send", "receive", "stats", "topics", "clock"), "remote"),
+    **dict.fromkeys(("send", "receive", "stats", "topics", "clock", "reload"), "remote"),
     **dict.fromkeys(("list", "show"), "looking"),
     **dict.fromkeys(("cancel", "reschedule", "replay"), "chosen"),
     **dict.fromkeys(("groups", "purge", "pause", "resume"), "whole_topics"),

@@ -107,6 +107,8 @@ def _add_messages(verbs: Any) -> None:
         verbs, "clock", "show the broker's clock, or accept that it was set back", topic=None
     )
     _options(clock, shapes.ACCEPT)
+    again = "have the broker read its certificates and other configured files again"
+    _verb(verbs, "reload", again, topic=None)
 
     cancel = _verb(verbs, "cancel", "cancel messages, by id or by filter")
     _add_chosen(cancel, ("waiting", "ready", "leased", "dead"))

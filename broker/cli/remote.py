@@ -1,4 +1,4 @@
-"""Verbs that call a running broker: send, receive, stats, topics, clock."""
+"""Verbs that call a running broker: send, receive, stats, topics, clock, reload."""
 
 from __future__ import annotations
 
@@ -212,4 +212,15 @@ async def clock_command(args: argparse.Namespace) -> int:
     if "accepted_ms" in shown:
         print(f"the broker's time changed by {shown['accepted_ms']} ms")
     print(f"broker {shown['now_ms']} wall {shown['wall_ms']} held {shown['held_ms']} ms")
+    return 0
+
+
+async def reload_command(args: argparse.Namespace) -> int:
+    """`delaylog reload`."""
+    async with AsyncPlainClient(args.url) as client:
+        shown = await client.reload()
+    if args.json:
+        emit(shown)
+    else:
+        print(f"read again: {', '.join(shown['reloaded']) or 'nothing is configured'}")
     return 0

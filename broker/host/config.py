@@ -65,8 +65,10 @@ OPTIONS: Final = (
         "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
     ),
     Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
-    Option("resp-tls-cert", "", "certificate chain (PEM); requires TLS of Redis clients"),
-    Option("resp-tls-key", "", "key of the certificate (PEM), if not in the same file"),
+    Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
+    Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
+    Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
+    Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
     Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
@@ -91,8 +93,17 @@ class RespConfig:
     scripts: bool = True
     """Whether clients may run Lua."""
     script_seconds: float = 5.0
-    tls_cert: str | None = None
-    tls_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """TLS of the listeners for HTTP and Redis clients. Members are paths of PEM files."""
+
+    cert: str
+    key: str | None = None
+    """None: the key is in the file of the certificate."""
+    client_ca: str | None = None
+    policy: str = "intermediate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,7 @@ class Config:
     http_allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may call this broker."""
     resp: RespConfig | None = None
+    tls: TlsConfig | None = None
     archive_hold: bool = False
     """Keep ended hours until an operator releases them."""
     admin_token: str | None = field(default=None, repr=False)
@@ -231,6 +243,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         resp=resp,
         admin_token=_admin_token(environ.get(ADMIN_TOKEN)),
         no_auth=no_auth,
+        tls=_tls(values),
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if oidc_table is None else _oidc(oidc_table),
         limits=_limits(limits_table),
@@ -262,13 +275,10 @@ def is_loopback(host: str) -> bool:
 def _resp(values: Mapping[str, str]) -> RespConfig | None:
     everysec = _one_of(values["resp_fsync"], "resp-fsync", ("always", "everysec")) == "everysec"
     if not values["resp"]:
-        for name in ("resp-auth", "resp-tls-cert", "resp-tls-key"):
-            if values[name.replace("-", "_")]:
-                raise ConfigError(f"{name} requires resp HOST:PORT")
+        if values["resp_auth"]:
+            raise ConfigError("resp-auth requires resp HOST:PORT")
         return None
     host, port = parse_address(values["resp"], "resp")
-    if values["resp_tls_key"] and not values["resp_tls_cert"]:
-        raise ConfigError("resp-tls-key requires resp-tls-cert")
     scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
     trusted = is_loopback(host) or bool(values["resp_auth"])
     return RespConfig(
@@ -279,8 +289,21 @@ def _resp(values: Mapping[str, str]) -> RespConfig | None:
         after_write=everysec,
         maxmemory=_memory(values["resp_maxmemory"]),
         script_seconds=_seconds(values, "resp-script-seconds"),
-        tls_cert=values["resp_tls_cert"] or None,
-        tls_key=values["resp_tls_key"] or None,
+    )
+
+
+def _tls(values: Mapping[str, str]) -> TlsConfig | None:
+    policy = _one_of(values["tls_policy"], "tls-policy", ("intermediate", "modern"))
+    if not values["tls_cert"]:
+        for name in ("tls-key", "tls-client-ca"):
+            if values[name.replace("-", "_")]:
+                raise ConfigError(f"{name} requires tls-cert FILE")
+        return None
+    return TlsConfig(
+        cert=values["tls_cert"],
+        key=values["tls_key"] or None,
+        client_ca=values["tls_client_ca"] or None,
+        policy=policy,
     )
 
 

@@ -30,7 +30,9 @@ from delaylog.broker.host.process import crash_trace, descriptors, process_memor
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
+from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.web.app import HttpFace
@@ -138,6 +140,10 @@ async def _serve(config: Config) -> int:
             loaded=loaded,
         )
 
+    tls, reloader = None, Reloader(REAL)
+    if config.tls is not None:
+        tls = ServerTls(config.tls)
+        reloader.register("tls", tls.files, tls.read)
     collector = Collector()
     collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
@@ -147,6 +153,7 @@ async def _serve(config: Config) -> int:
     else:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
+    node.reloader = reloader
     clock.on_jump = node.clock_jumped
     _set_access(node, config)
     if clock.ahead_ms:
@@ -191,7 +198,7 @@ async def _serve(config: Config) -> int:
     if config.log_level == "debug":
         StallTrace(node.loop_lag).start()
     try:
-        port = await face.start(config.http_host, config.http_port)
+        port = await face.start(config.http_host, config.http_port, tls)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {config.http_host}:{config.http_port}: {error.strerror}"
@@ -199,21 +206,24 @@ async def _serve(config: Config) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reloader.reload_soon)
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
     ready = f"ready http={host}:{port}"
     if resp is not None and config.resp is not None:
-        ready += f" resp={await listen(resp, config.resp)}"
+        ready += f" resp={await listen(resp, config.resp, tls)}"
     if place is not None:
         await place.start()
         _warn_of_ports(config, place, port)
         ready += " peer={}:{}".format(*place.member.config.me.peer)
     collector.start()
+    reloader.start()
     print(ready, flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
 
     async def serve_until_told() -> None:
         await stop.wait()
         log.info("stopping")
+        reloader.stop()
         await face.close_listener()
         if resp is not None:
             await resp.close_listener()

@@ -6,9 +6,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.cluster.config.secret import check_private
 from delaylog.broker.host.config import ConfigError
-from delaylog.replication.errors import ClusterError
+from delaylog.broker.host.private_files import private_file_fault
 
 TOKEN_CHARS_MIN: Final = 8
 AUTH_WAIT_SECONDS: Final = 0.5
@@ -23,11 +22,11 @@ def read_accounts(path: str) -> dict[bytes, bytes]:
     """Read user -> token. Raises ConfigError, whose text never has a token."""
     try:
         lines = Path(path).read_bytes().splitlines()
-        check_private(Path(path), "resp-auth")
-    except ClusterError as error:
-        raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"cannot read resp-auth {path}: {error.strerror}") from None
+    fault = private_file_fault(path, "resp-auth")
+    if fault is not None:
+        raise ConfigError(fault)
     accounts: dict[bytes, bytes] = {}
     for number, line in enumerate(lines, 1):
         line = line.strip()

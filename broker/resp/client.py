@@ -17,6 +17,10 @@ class Client(Protocol):
     task: asyncio.Task[None] | None
     """A command that takes more than one turn; later commands wait for it."""
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """Its transport; None once the connection is closed."""
+
     def finished(self) -> None:
         """Continue with the next command: the one that waited has been answered."""
 

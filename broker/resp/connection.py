@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, cast
 
+from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import (
     ANSWER_BYTES_MAX,
@@ -105,9 +106,19 @@ class Connection(asyncio.Protocol):
             self._replies.drop()
             self._face.leave(self)
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The transport; None once the connection is closed or about to be."""
+        return self._transport
+
     def data_received(self, data: bytes) -> None:
         """Take requests, or parts of them."""
         if not self.entered or self._transport is None:
+            return
+        if not self._received and opens_with_tls(data):
+            self._transport.write(ALERT)
+            self._face.note_tls()
+            self.close()
             return
         unread = self._parser.feed(data)
         if unread > SENT_BYTES_MIN and self._face.memory.refuses(len(data)):

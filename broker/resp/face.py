@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -12,6 +11,9 @@ from typing import Final
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.tls.listener import TlsListener
+from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
@@ -31,7 +33,6 @@ from delaylog.broker.resp.parsing import CommandParser, RequestLimits
 from delaylog.broker.resp.reply_bound import ReplyBound
 from delaylog.broker.resp.reply_count import ReplyCount
 from delaylog.broker.resp.restoring import Restoring
-from delaylog.broker.resp.tls_listener import TlsListener
 from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
@@ -115,6 +116,7 @@ class RespFace:
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._failed = FailedLogins()
+        self._quiet = QuietLog(log)
         server.on_wrong_password = self._note_wrong_password
         self._unsettled_from: float | None = None
         """Loop time since which no leader is known, or None."""
@@ -128,7 +130,7 @@ class RespFace:
         make: Callable[[], asyncio.Protocol],
         host: str,
         port: int,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
     ) -> int:
         """Listen and return the port. `make` creates the protocol of a new connection."""
         if tls is None:
@@ -136,7 +138,11 @@ class RespFace:
             port = int(self._listener.sockets[0].getsockname()[1])
         else:
             self._listener = TlsListener(
-                tls, make=make, is_full=lambda: self.is_full(accepting=True)
+                tls,
+                client="a Redis client",
+                make=make,
+                is_full=lambda: self.is_full(accepting=True),
+                transports=lambda: [each.transport for each in self.connections.values()],
             )
             port = await self._listener.start(host, port, _BACKLOG)
         listens(self.server, host, port)
@@ -237,6 +243,10 @@ class RespFace:
             exc_info=error,
             extra={"address": connection.session.address.decode()},
         )
+
+    def note_tls(self) -> None:
+        """Log that a client began a TLS handshake on this port without TLS."""
+        self._quiet.tell("tls", "a Redis client speaks TLS, and this port does not")
 
     def close(self, connection: Client, reason: str) -> None:
         """Close a client that takes too much memory."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
-
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.config import ConfigError, RespConfig
+from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.accounts import read_accounts
 from delaylog.broker.resp.connection import Connection
@@ -26,47 +25,13 @@ def make_face(node: ServingNode, config: RespConfig) -> RespFace:
     )
 
 
-async def listen(face: RespFace, config: RespConfig) -> str:
-    """Listen; returns HOST:PORT. Raises ConfigError."""
+async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> str:
+    """Listen, with `tls` if it is given; returns HOST:PORT. Raises ConfigError."""
     try:
-        port = await face.start(lambda: Connection(face), config.host, config.port, _tls(config))
+        port = await face.start(lambda: Connection(face), config.host, config.port, tls)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {config.host}:{config.port}: {error.strerror}"
         ) from None
     host = f"[{config.host}]" if ":" in config.host else config.host
     return f"{host}:{port}"
-
-
-def _tls(config: RespConfig) -> ssl.SSLContext | None:
-    if config.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    key_name, key = "resp-tls-key", config.tls_key
-    if key is None:
-        key_name, key = "resp-tls-cert", config.tls_cert
-    _readable("resp-tls-cert", config.tls_cert)
-    _readable(key_name, key)
-
-    def ask() -> str:
-        raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")
-
-    try:
-        context.load_cert_chain(config.tls_cert, key, ask)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            why = f"the key of {key_name} {key} belongs to another certificate"
-        else:
-            why = f"it must contain a certificate, and {key} a private key, both in PEM format"
-        raise ConfigError(f"resp-tls-cert {config.tls_cert} cannot be used: {why}") from None
-    return context
-
-
-def _readable(name: str, path: str) -> None:
-    """Raise ConfigError if a file cannot be read: OpenSSL's error does not name the file."""
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"cannot read {name} {path}: {error.strerror}") from None

@@ -20,7 +20,10 @@ from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.tls.listener import TlsListener
+from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
+from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.web.answering import response_of, response_to
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers
@@ -36,6 +39,7 @@ from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
 """How long a call waits while a cluster changes its leader."""
+BACKLOG: Final = 4_096
 IDLE_SECONDS: Final = 75
 """A connection is closed when no complete request head has arrived for this time."""
 ROUTES_KEPT: Final = 4_096
@@ -83,9 +87,11 @@ class HttpFace:
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
+        self._listener: TlsListener | None = None
+        """Listens instead of `_site` if clients must use TLS."""
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
+    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
+        """Listen, with `tls` if it is given; returns the port. Raises OSError."""
         request_bytes_max = self._node.engine.limits.request_bytes_max
         loop = asyncio.get_running_loop()
 
@@ -107,10 +113,20 @@ class HttpFace:
         )
         server.has_room = self._has_room
         server.lane = FastLane(self._checks, self._common_route, self._carry_fast)
+        server.quiet = QuietLog(log)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
         self._camellia.start()
-        self._site = web.TCPSite(self._runner, host, port, backlog=4096)
+        if tls is not None:
+            self._listener = TlsListener(
+                tls,
+                client="an HTTP client",
+                make=server,
+                is_full=lambda: not self._has_room(accepting=True),
+                transports=lambda: [each.transport for each in server.connections],
+            )
+            return await self._listener.start(host, port, BACKLOG)
+        self._site = web.TCPSite(self._runner, host, port, backlog=BACKLOG)
         await self._site.start()
         inner = self._site._server
         assert inner is not None
@@ -125,11 +141,21 @@ class HttpFace:
 
     @property
     def connections(self) -> int:
-        """Count of connected clients."""
+        """Count of connected clients and of connections that are in their TLS handshake."""
+        waiting = 0 if self._listener is None else self._listener.handshakes
+        return self._connected + waiting
+
+    @property
+    def _connected(self) -> int:
         return 0 if self._server is None else len(self._server.connections)
 
-    def _has_room(self) -> bool:
-        own = self.connections
+    def _has_room(self, *, accepting: bool = False) -> bool:
+        """Whether a client may connect; if not, a refusal is counted.
+
+        `accepting`: the client has not begun its TLS handshake, so connections in their handshake
+        count too.
+        """
+        own = self.connections if accepting else self._connected
         others = self.other_connections() if own >= CONNECTIONS_OWN else 0
         if own + others < self._connections_max:
             return True
@@ -140,6 +166,8 @@ class HttpFace:
         """Take no new connections."""
         if self._site is not None:
             await self._site.stop()
+        if self._listener is not None:
+            self._listener.close()
 
     async def stop(self) -> None:
         """Close all connections; those in use finish their request first."""

@@ -18,10 +18,13 @@ from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.host.tls.client_certificates import client_identities
+from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
 
 BUFFERED_BYTES_MAX: Final = 16_384
@@ -75,6 +78,7 @@ class Connection(RequestHandler):
         assert isinstance(server, Server)
         if server.has_room():
             super().connection_made(transport)
+            self.identities = client_identities(transport)
             return
         # aiohttp must not remove a connection that it has never added.
         self._manager = None
@@ -166,7 +170,9 @@ class Connection(RequestHandler):
             return
         head = self._head(data)
         if head is None:
-            if b"\r\n\r\n" in data or len(data) > BUFFERED_BYTES_MAX:
+            if opens_with_tls(data):
+                self._refuse_tls()
+            elif b"\r\n\r\n" in data or len(data) > BUFFERED_BYTES_MAX:
                 self._give(data, -1)
             else:
                 self._hold(data)
@@ -179,6 +185,15 @@ class Connection(RequestHandler):
             self._buffered = data[head.size :]
             carried = self._carry(head, data[head.end : head.size])
             self._carrying = self._loop.create_task(carried)
+
+    def _refuse_tls(self) -> None:
+        """Close the connection of a client that begins a TLS handshake, and tell it why."""
+        server = self._manager
+        assert isinstance(server, Server)
+        server.quiet.tell("tls", "an HTTP client speaks TLS, and this port does not")
+        if self.transport is not None:
+            self.transport.write(ALERT)
+        self.force_close()
 
     def _hold(self, data: bytes) -> None:
         """Keep the beginning of a request until the rest arrives."""
@@ -255,6 +270,7 @@ class Server(web.Server):
 
     has_room: Callable[[], bool]
     lane: FastLane
+    quiet: QuietLog
 
     def __call__(self) -> RequestHandler:
         return Connection(self, self.lane, loop=self._loop, **self._kwargs)

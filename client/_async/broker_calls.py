@@ -63,6 +63,7 @@ class AsyncBrokerCalls:
         return await self._carry(topic_calls.change_members(action, nodes, contact))
 
     clock = carried_anywhere(topic_calls.clock)
+    reload = carried_anywhere(topic_calls.reload)
 
     # Jobs: one change for all messages that match a filter
 

@@ -120,6 +120,14 @@ def clock(*, accept: bool = False) -> Call[dict[str, Any]]:
     return request("acceptClock", accept=True) if accept else request("getClock")
 
 
+def reload() -> Call[dict[str, Any]]:
+    """Have the contacted node read its certificates and other configured files again.
+
+    Raises Conflict if they cannot be used; what was read before then stays in use.
+    """
+    return request("reload")
+
+
 def cluster() -> Call[dict[str, Any]]:
     """Return the cluster as the contacted node sees it."""
     return request("getCluster")

@@ -10,6 +10,7 @@ from delaylog.storage.calls.call import ApiCall, Takes
 CLUSTER: Final = "/v1/cluster"
 ARCHIVE: Final = "/v1/archive"
 CLOCK: Final = "/v1/clock"
+RELOAD: Final = "/v1/reload"
 JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
 TRANSACTIONS: Final = "/v1/transactions"
@@ -25,6 +26,16 @@ OF_BROKER: Final = (
         "AcceptedClock",
         Takes(shapes.ACCEPT_CLOCK),
         problems=(409,),
+    ),
+    ApiCall(
+        "reload",
+        f"POST {RELOAD}",
+        "operate",
+        "Read certificates and other configured files of this node again.",
+        "Reloaded",
+        problems=(409,),
+        repeatable=True,
+        local=True,
     ),
     ApiCall(
         "getArchive",

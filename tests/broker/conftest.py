@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,6 +64,8 @@ class Broker:
         self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._out: IO[str] | None = None
         self._pool = ThreadPoolExecutor(64)
+        self.tls: ssl.SSLContext | None = None
+        """Set by a test that starts it with `--tls-cert`: trusts that certificate."""
 
     def start(self) -> None:
         """Start it and wait for its ready line."""
@@ -162,7 +165,7 @@ class Broker:
         """One request on a connection of its own. Members become JSON, bytes go as they are."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        connection = self._connection()
         try:
             with suppress(BrokenPipeError):
                 # A broker that is full answers before it has read the body.
@@ -171,6 +174,13 @@ class Broker:
             return Answer(response.status, dict(response.getheaders()), response.read())
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=TIMEOUT_S, context=self.tls
+        )
 
     def later(self, method: str, path: str, body: Any = None) -> Future[Answer]:
         """The same in a thread of its own, for calls that wait."""

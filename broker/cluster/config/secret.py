@@ -10,11 +10,11 @@ import base64
 import binascii
 import hmac
 import re
-import stat
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from delaylog.broker.host.private_files import private_file_fault
 from delaylog.replication.errors import ClusterError
 
 SECRET_BYTES_MIN: Final = 32
@@ -40,7 +40,7 @@ def derive_key(secret: bytes, cluster_id: bytes, use: KeyUse) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret in a file that only its owner, or its group, can read. Raises ClusterError."""
+    """The secret in a file that only its owner can read. Raises ClusterError."""
     check_private(path, "secret_file")
     try:
         with path.open("rb") as file:
@@ -54,15 +54,9 @@ def read_secret(path: Path) -> bytes:
 
 def check_private(path: Path, name: str) -> None:
     """Raise ClusterError for a missing file, and for one that others can read or change."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise ClusterError(f"{name}: cannot read {path}: {error.strerror}") from None
-    if not stat.S_ISREG(mode):
-        raise ClusterError(f"{name}: {path} is not a regular file")
-    if mode & stat.S_IRWXO:
-        text = f"{name}: everybody may read or change {path} (mode {mode & 0o777:o})"
-        raise ClusterError(f"{text}; run: chmod 600 {path}")
+    fault = private_file_fault(path, name)
+    if fault is not None:
+        raise ClusterError(fault)
 
 
 def parse_secret(text: str, where: str) -> bytes:

@@ -34,10 +34,10 @@ from delaylog.broker.cluster.peers.tls import (
     ANSWER_IN_PLAIN,
     answers_in_tls,
     host_of,
-    opens_with_tls,
     peer_has_tls,
     tls_failure,
 )
+from delaylog.broker.host.tls.wrong_port import opens_with_tls
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode

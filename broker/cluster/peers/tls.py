@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
+from delaylog.broker.host.tls.wrong_port import ALERT, is_plain
 from delaylog.replication.errors import ClusterError
 
 
@@ -46,25 +47,17 @@ class PeerTls:
 
 # ------------------------------------------------------------------ TLS on one side only
 
-_HANDSHAKE: Final = b"\x16\x03"
-_ALERT: Final = b"\x15\x03"
+_IN_TLS: Final = (b"\x15\x03", b"\x16\x03")
+"""The first bytes of a TLS alert and of a TLS handshake."""
 ANSWER_IN_PLAIN: Final = b"DLPR\x01"
 """The first bytes of a challenge. A plain node answers a TLS handshake with them, so that the peer
 can tell that TLS is missing: they are as long as the header of a TLS record."""
-_ANSWER_IN_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
-"""A fatal alert (protocol_version) as a TLS record; event loops drop the alert of OpenSSL."""
 _CHALLENGE_BYTES: Final = 64
-_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER", "HTTP_REQUEST")
-
-
-def opens_with_tls(data: bytearray) -> bool:
-    """Whether a peer that should have sent a challenge began a TLS handshake."""
-    return data.startswith(_HANDSHAKE)
 
 
 def answers_in_tls(data: bytearray) -> bool:
     """Whether a peer that was sent a plain challenge answered with a TLS alert."""
-    return data.startswith((_ALERT, _HANDSHAKE))
+    return data.startswith(_IN_TLS)
 
 
 async def refuse_plain(sock: socket.socket) -> bool:
@@ -83,7 +76,7 @@ async def refuse_plain(sock: socket.socket) -> bool:
         return False
     # Unread bytes would make the peer see a reset instead of the answer.
     sock.recv(_CHALLENGE_BYTES)
-    sock.send(_ANSWER_IN_TLS)
+    sock.send(ALERT)
     return True
 
 
@@ -102,11 +95,7 @@ def peer_has_tls(where: str) -> str:
 
 def tls_failure(error: BaseException, where: str) -> str:
     """The message of a node with TLS about a failed TLS handshake."""
-    if isinstance(error, ssl.SSLError) and any(
-        reason in (error.reason or str(error)) for reason in _NOT_TLS
-    ):
-        return peer_lacks_tls(where)
-    return str(error)
+    return peer_lacks_tls(where) if is_plain(error) else str(error)
 
 
 def host_at(sock: socket.socket) -> str:

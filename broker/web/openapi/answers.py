@@ -297,6 +297,7 @@ def _of_node() -> dict[str, Schema]:
         "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
+        "Reloaded": _object(reloaded=_list(_TEXT)),
         "Archive": _object(**archive),
         "ReleasedArchive": _object(result=_REPEATED, **archive),
         "About": _object(name=_TEXT),

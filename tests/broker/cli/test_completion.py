@@ -58,7 +58,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
     assert offered("delaylog", "re") == {
-        *("receive", "replay", "reschedule", "restore", "resume"),
+        *("receive", "reload", "replay", "reschedule", "restore", "resume"),
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
     assert offered("delaylog", "cluster", "") >= {"status", "members", "doctor", "handover"}

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from delaylog.broker.resp.tls_listener import HANDSHAKE_SECONDS
+from delaylog.broker.host.tls.listener import HANDSHAKE_SECONDS
 from tests.broker.conftest import read_all
-from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
+from tests.certificates import self_signed, write_private
 from tests.starts.warm import PROGRAM
 
 FILES = 256
@@ -58,9 +58,10 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
 
 def test_idle_sockets_on_the_tls_port(tmp_path: Path) -> None:
     """They never begin their handshake; each is counted all the same, and ends after a while."""
-    pair = tmp_path / "broker.pem"
-    pair.write_bytes(certificate())
-    with limited(tmp_path, "--resp-tls-cert", str(pair)) as (broker, socks):
+    pair = write_private(tmp_path / "broker.pem", self_signed())
+    context = ssl.create_default_context(cafile=str(pair))
+    with limited(tmp_path, "--tls-cert", str(pair)) as (broker, socks):
+        broker.tls = context
         socks += crowd(broker)
         # The last ones were refused at once.
         assert socks[-1].recv(1) == b""
@@ -69,7 +70,6 @@ def test_idle_sockets_on_the_tls_port(tmp_path: Path) -> None:
         assert len(os.listdir(f"/proc/{broker._process.pid}/fd")) < FILES * 3 // 4
         assert broker.call("POST", "/v1/topics/t/messages", {"body": "x"}).status in (200, 201)
         time.sleep(HANDSHAKE_SECONDS + 1)
-        context = ssl.create_default_context(cafile=str(pair))
         context.check_hostname = False
         client = broker.connect(tls=context)
         assert client.call("SET", "k", "v") == b"OK"

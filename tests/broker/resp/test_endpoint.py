@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.broker.conftest import read_all
-from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.certificates import self_signed, write_private
 from tests.starts.warm import as_text, run_warm
 
 Start = Callable[..., RespBroker]
@@ -249,16 +249,19 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("me:short\n")
     (tmp_path / "nobody").write_text("# none yet\n")
     (tmp_path / "open").write_text("token-of-all\n")
-    for name, mode in (("short", 0o600), ("nobody", 0o640), ("open", 0o644)):
+    for name, mode in (("short", 0o600), ("nobody", 0o600), ("open", 0o640)):
         (tmp_path / name).chmod(mode)
-    (tmp_path / "pair").write_bytes(certificate())
-    (tmp_path / "other").write_bytes(certificate())
-    (tmp_path / "locked").write_bytes(
+    write_private(tmp_path / "pair", self_signed())
+    write_private(tmp_path / "other", self_signed())
+    (tmp_path / "shown").write_bytes(self_signed())
+    (tmp_path / "shown").chmod(0o644)
+    write_private(
+        tmp_path / "locked",
         ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(b"passphrase"),
-        )
+        ),
     )
     for options, error in (
         (["--resp", "nowhere"], "resp must be HOST:PORT"),
@@ -266,17 +269,26 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
         (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names no user"),
-        (["--resp", "127.0.0.1:0", "--resp-auth", "open"], "everybody may read or change open"),
+        (
+            ["--resp", "127.0.0.1:0", "--resp-auth", "open"],
+            "others than its owner may read",
+        ),
         (["--resp", "127.0.0.1:0", "--resp-maxmemory", "much"], "resp-maxmemory must be auto, 0"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-scripts", "yes"], "resp-scripts must be one of"),
-        (["--resp", "127.0.0.1:0", "--resp-tls-cert", "absent"], "resp-tls-cert absent"),
-        (_tls("pair", "absent"), "cannot read resp-tls-key absent: No such file"),
-        (_tls("pair", "other"), "the key of resp-tls-key other belongs to another certificate"),
-        (_tls("short"), "resp-tls-cert short cannot be used: it must contain a certificate"),
+        (_tls("absent"), "cannot read tls-cert absent: No such file"),
+        (_tls("pair", "absent"), "tls-key: cannot read absent: No such file"),
+        (_tls("pair", "other"), "the key of tls-key other belongs to another certificate"),
+        (_tls("short"), "tls-cert short cannot be used: it must contain a certificate"),
         (_tls("pair", "short"), "and short a private key, both in PEM format"),
-        (_tls("pair", "locked"), "resp-tls-key locked: the key is encrypted"),
-        (["--resp", "127.0.0.1:0", "--resp-tls-key", "x"], "resp-tls-key requires"),
+        (_tls("pair", "locked"), "tls-key locked: the key is encrypted"),
+        (_tls("shown"), "tls-cert: others than its owner may read or change shown (mode 644)"),
+        (_tls("pair", "shown"), "tls-key: others than its owner may read or change shown"),
+        ([*_tls("pair"), "--tls-client-ca", "absent"], "cannot read tls-client-ca absent"),
+        ([*_tls("pair"), "--tls-client-ca", "short"], "tls-client-ca short must contain"),
+        (["--tls-key", "x"], "tls-key requires tls-cert FILE"),
+        (["--tls-client-ca", "x"], "tls-client-ca requires tls-cert FILE"),
+        (["--tls-policy", "old"], "tls-policy must be one of intermediate, modern"),
     ):
         words = ["serve", "--data-dir", "data", "--http", "127.0.0.1:0", *options]
         ended = as_text(run_warm(*words, folder=tmp_path))
@@ -286,14 +298,12 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
 
 
 def _tls(certificate: str, *key: str) -> list[str]:
-    options = ["--resp", "127.0.0.1:0", "--resp-tls-cert", certificate]
-    return options + (["--resp-tls-key", *key] if key else [])
+    return ["--tls-cert", certificate, *(["--tls-key", *key] if key else [])]
 
 
 def test_tls(start_broker: Start, tmp_path: Path) -> None:
-    pair = tmp_path / "broker.pem"
-    pair.write_bytes(certificate())
-    broker = start_broker("--resp-tls-cert", str(pair))
+    pair = write_private(tmp_path / "broker.pem", self_signed())
+    broker = start_broker("--tls-cert", str(pair))
     context = ssl.create_default_context(cafile=str(pair))
     context.check_hostname = False
     client = broker.connect(tls=context)

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import read_all
-from tests.broker.resp.certificate import certificate
 from tests.broker.resp.conftest import RespBroker
 from tests.broker.resp.resp_client import RespClient, is_error
+from tests.certificates import self_signed, write_private
 from tests.redis_reference import reference
 from tests.waiting import await_that
 
@@ -207,10 +207,8 @@ def test_replies_that_nobody_reads_take_a_share_of_the_memory(
     """Thirty clients ask for 1.8 GiB, and read nothing. Who reads is served."""
     options, tls = ["--resp-maxmemory", "400mb"], None
     if over_tls:
-        pair = tmp_path / "broker.pem"
-        pair.write_bytes(certificate())
-        pair.chmod(0o600)
-        options += ["--resp-tls-cert", str(pair)]
+        pair = write_private(tmp_path / "broker.pem", self_signed())
+        options += ["--tls-cert", str(pair)]
         tls = ssl.create_default_context(cafile=str(pair))
         tls.check_hostname = False
     broker = start_broker(*options)

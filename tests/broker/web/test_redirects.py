@@ -13,6 +13,7 @@ from delaylog.storage.calls.table import ALL
 from delaylog.storage.errors import MemberError
 
 URL = "http://10.0.0.2:8711"
+LOCAL = ("getCluster", "handOver", "changeMembers", "reload")
 
 
 class Place:
@@ -96,4 +97,4 @@ def test_only_what_looks_is_read_locally() -> None:
     for call in ALL:
         looks = call.method == "GET" and call.name != "getCluster"
         assert call.reads == looks, call.name
-        assert call.local == (call.name in ("getCluster", "handOver", "changeMembers")), call.name
+        assert call.local == (call.name in LOCAL), call.name

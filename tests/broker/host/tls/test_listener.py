@@ -1,4 +1,4 @@
-"""The addresses on which Redis clients are accepted over TLS.
+"""The addresses on which clients are accepted over TLS, and connections that begin no TLS.
 
 Name resolution, and a kernel without IPv6, are replaced; the sockets are real.
 """
@@ -9,13 +9,16 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import pytest
 
-from delaylog.broker.resp import tls_listener
-from delaylog.broker.resp.tls_listener import TlsListener
+from delaylog.broker.host.tls import listener as tls_listener
+from delaylog.broker.host.tls.listener import TlsListener
+from delaylog.broker.host.tls.server_tls import ServerTls
+from tests.broker.host.tls.listening import LOOPS, Files, Listening, serve
+from tests.waiting import until
 
 V4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
 V6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
@@ -42,9 +45,21 @@ def start(monkeypatch: pytest.MonkeyPatch, found: list[Any], create: Any = None)
     return asyncio.run(main())
 
 
+class _NoFiles:
+    """A `ServerTls` without certificates, for listeners that nobody connects to."""
+
+    def __init__(self) -> None:
+        self.on_exchange: list[Any] = []
+
+
 def _listener() -> TlsListener:
-    context = ssl.create_default_context()
-    return TlsListener(context, make=asyncio.Protocol, is_full=lambda: True)
+    return TlsListener(
+        cast(ServerTls, _NoFiles()),
+        client="a client",
+        make=asyncio.Protocol,
+        is_full=lambda: True,
+        transports=list,
+    )
 
 
 class Created:
@@ -104,3 +119,57 @@ def test_failed_accepts_are_logged_once_in_a_while(
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
     assert len([line for line in caplog.messages if "cannot accept" in line]) == 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_connections_in_their_handshake_are_counted_and_end(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three that send nothing, or a byte at a time, fill the listener until their time is over."""
+    monkeypatch.setattr(tls_listener, "HANDSHAKE_SECONDS", 0.5)
+    files = Files(tmp_path)
+
+    async def main() -> None:
+        async with Listening(files.config(), clients_max=3) as listening:
+            slow = [await asyncio.to_thread(listening.connect) for _ in range(3)]
+            slow[0].sendall(b"\x16")
+            await until(lambda: listening.listener.handshakes == 3)
+            with await asyncio.to_thread(listening.connect) as more:
+                assert await asyncio.to_thread(more.recv, 1) == b""
+            slow[0].sendall(b"\x03")
+            await until(lambda: listening.listener.handshakes == 0, seconds=5)
+            with await asyncio.to_thread(listening.dial, files.client()):
+                await until(lambda: len(listening.open) == 1)
+            for sock in slow:
+                sock.close()
+
+    serve(loop, main)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_clients_without_tls_are_named_once(
+    loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Plain requests end their connection only. Clients that come and go are not worth a line."""
+    files = Files(tmp_path)
+
+    def send(listening: Listening, data: bytes) -> bytes:
+        with listening.connect() as sock:
+            sock.sendall(data)
+            try:
+                return sock.recv(1_000)
+            except ConnectionResetError:
+                return b""
+
+    async def main() -> None:
+        async with Listening(files.config()) as listening:
+            for data in (b"GET / HTTP/1.1\r\n\r\n", b"*1\r\n$4\r\nPING\r\n", b"PING\r\n"):
+                assert b"HTTP" not in await asyncio.to_thread(send, listening, data)
+            (await asyncio.to_thread(listening.connect)).close()
+            await until(lambda: listening.listener.handshakes == 0)
+            with await asyncio.to_thread(listening.dial, files.client()):
+                await until(lambda: len(listening.open) == 1)
+
+    serve(loop, main)
+    assert caplog.messages == ["a client does not speak TLS, which this port requires"]

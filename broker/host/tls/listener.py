@@ -1,4 +1,4 @@
-"""Listens for Redis clients over TLS and counts them from the moment they are accepted.
+"""Listens for clients over TLS and counts them from the moment they are accepted.
 
 asyncio reports a TLS connection only after its handshake. Without this listener, sockets that never
 start one would be counted nowhere and could use up every descriptor.
@@ -16,14 +16,18 @@ from functools import partial
 from typing import Any, Final
 
 from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.tls.wrong_port import is_plain
 from delaylog.broker.host.watch.quiet_log import QuietLog
 
 HANDSHAKE_SECONDS: Final = 5.0
-"""A connection whose handshake takes longer is closed."""
+"""A connection whose handshake takes longer is closed. The same holds for the end of TLS, in which
+the client answers the broker's farewell.
+"""
 _NOT_HERE: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 """Errors for an address of a family that the kernel does not have, or that is disabled."""
 
-log = logging.getLogger("delaylog.resp")
+log = logging.getLogger("delaylog.tls")
 
 
 class TlsListener:
@@ -31,18 +35,26 @@ class TlsListener:
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        tls: ServerTls,
         *,
+        client: str,
         make: Callable[[], asyncio.Protocol],
         is_full: Callable[[], bool],
+        transports: Callable[[], Iterable[asyncio.Transport | None]],
     ) -> None:
-        """`make` creates the protocol after a handshake; `is_full` refuses a new connection."""
-        self._context = context
+        """`make` creates the protocol of a connection; `is_full` refuses a new connection.
+
+        `client`: what the log calls one. `transports` returns the open connections.
+        """
+        self._tls = tls
+        self._client = client
         self._make = make
         self._is_full = is_full
+        self._transports = transports
         self._listening: list[tuple[socket.socket, asyncio.Task[None]]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self._log = QuietLog(log)
+        tls.on_exchange.append(self._close_distrusted)
 
     @property
     def handshakes(self) -> int:
@@ -71,8 +83,14 @@ class TlsListener:
         for handshake in self._handshakes:
             handshake.cancel()
 
+    def _close_distrusted(self) -> None:
+        """Close the connections whose client certificate is not trusted any more."""
+        for transport in self._transports():
+            if transport is not None and not self._tls.trusts(transport):
+                transport.abort()
+
     def _note(self, error: OSError) -> None:
-        self._log.tell("accept", "cannot accept a Redis client: %s", error)
+        self._log.tell("accept", "cannot accept %s: %s", self._client, error)
 
     def _took(self, sock: socket.socket) -> None:
         if self._is_full():
@@ -83,19 +101,37 @@ class TlsListener:
         task.add_done_callback(partial(self._shaken, sock))
 
     async def _shake_hands(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(
-            self._make, sock, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+        context = self._tls.context
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+            self._make,
+            sock,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=HANDSHAKE_SECONDS,
         )
+        if context is not self._tls.context and not self._tls.trusts(transport):
+            # The client CAs were replaced during the handshake.
+            transport.abort()
 
     def _shaken(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.discard(task)
         if task.cancelled():
             sock.close()
         elif (error := task.exception()) is not None:
+            self._note_failed(error)
             sock.close()
-            if not isinstance(error, OSError):
-                raise error
+
+    def _note_failed(self, error: BaseException) -> None:
+        """Log why a handshake failed, unless the client only disconnected or was too slow."""
+        client = self._client
+        if is_plain(error):
+            self._log.tell("plain", "%s does not speak TLS, which this port requires", client)
+        elif isinstance(error, ssl.SSLError):
+            if not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+                why = error.reason or str(error)
+                self._log.tell("handshake", "the TLS handshake with %s failed: %s", client, why)
+        elif not isinstance(error, OSError):
+            log.error("unexpected error in a TLS handshake", exc_info=error)
 
 
 def _bind_all(found: Iterable[tuple[Any, ...]], port: int, backlog: int) -> list[socket.socket]:

@@ -1,0 +1,146 @@
+"""Reads configured files again without a restart: on request, and when one of them has changed.
+
+Each source reads its files on a thread and hands over a function that puts the result into use on
+the loop. If its files cannot be used, what was read before stays in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.machine import Machine
+
+LOOK_SECONDS: Final = 1.0
+"""Interval of looks at the files. A change is acted on when two looks have found the same files, so
+that a certificate is not read while its key is still being replaced.
+"""
+
+Read: TypeAlias = Callable[[], Callable[[], None]]
+Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+log = logging.getLogger("delaylog.reload")
+
+
+class ReloadError(Exception):
+    """Some files cannot be used; what was read before stays in use. The text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class _Source:
+    name: str
+    files: tuple[str, ...]
+    read: Read
+    seen: Signature
+    """The files at the last look."""
+    tried: Signature
+    """The files when they were last read, successfully or not."""
+
+
+class Reloader:
+    """The sources of one process. All methods belong to the loop's thread."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._sources: list[_Source] = []
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """The number of reloads by source and result, `ok` or `failed`."""
+
+    def register(self, name: str, files: Sequence[str], read: Read) -> None:
+        """Add a source whose files have just been read for the first time.
+
+        `read` is called on a thread, raises ConfigError, and returns the function that puts what
+        it has read into use, which is called on the loop.
+        """
+        signature = _signature(files)
+        self._sources.append(_Source(name, tuple(files), read, signature, signature))
+        for result in ("ok", "failed"):
+            self.counts[name, result] = 0
+
+    def start(self) -> None:
+        """Begin to look at the files."""
+        if self._sources:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def stop(self) -> None:
+        """Look at the files no more."""
+        for task in (self._task, *self._asked):
+            if task is not None:
+                task.cancel()
+
+    async def reload(self) -> list[str]:
+        """Read all sources again and return their names. Raises ReloadError after trying all."""
+        faults = []
+        async with self._lock:
+            for source in self._sources:
+                fault = await self._reload(source)
+                if fault is not None:
+                    faults.append(fault)
+        if faults:
+            raise ReloadError("; ".join(faults))
+        return [source.name for source in self._sources]
+
+    def reload_soon(self) -> None:
+        """Read all sources again, for a signal. Faults are logged."""
+        log.info("asked to read the configured files again")
+        task = asyncio.get_running_loop().create_task(self._reload_quietly())
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _reload_quietly(self) -> None:
+        try:
+            await self.reload()
+        except ReloadError:
+            # Each fault has been logged.
+            return
+
+    async def _reload(self, source: _Source) -> str | None:
+        """Read one source again. A fault is logged, counted and returned."""
+        source.tried = await self._look(source)
+        try:
+            use = await self._machine.in_thread(source.read)
+        except Exception as error:
+            bug = None if isinstance(error, ConfigError) else error
+            self.counts[source.name, "failed"] += 1
+            log.error("%s stays as it was: %s", source.name, error, exc_info=bug)
+            return f"{source.name} stays as it was: {error}"
+        use()
+        self.counts[source.name, "ok"] += 1
+        log.info("%s was read again", source.name)
+        return None
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for source in self._sources:
+                now = await self._look(source)
+                if now == source.seen and now != source.tried:
+                    async with self._lock:
+                        await self._reload(source)
+                source.seen = now
+
+    async def _look(self, source: _Source) -> Signature:
+        # On a thread: a stat of a file on a network file system may block.
+        return await self._machine.in_thread(lambda: _signature(source.files))
+
+
+def _signature(files: Sequence[str]) -> Signature:
+    """What changes when a file is written or replaced: inode, size and time of the last change."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            at = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((at.st_ino, at.st_size, at.st_mtime_ns))
+    return tuple(found)

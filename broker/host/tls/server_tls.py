@@ -1,0 +1,176 @@
+"""The TLS contexts of the listeners for clients, built from the files of the configuration.
+
+The files are read again without a restart: `read` builds a new context, which replaces the present
+one. A context in use is never changed. OpenSSL can replace the certificate of a live context, but
+it only adds client CAs to it, so a removed CA would stay trusted. The listener gives each
+connection the context that is in use when the connection is accepted. Connections with a
+certificate of a removed client CA are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from delaylog.broker.host.config import ConfigError, TlsConfig
+from delaylog.broker.host.private_files import private_file_fault
+from delaylog.broker.host.tls.policies import apply_policy
+
+_PEM: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_DER: Final = 2
+"""`_ssl.ENCODING_DER`."""
+
+
+class ServerContext(ssl.SSLContext):
+    """A context of a `ServerTls`, which each connection leads back to."""
+
+    owner: ServerTls
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What the files contain."""
+
+    context: ServerContext
+    client_cas: frozenset[bytes]
+    """The certificates of `tls-client-ca`, in DER."""
+
+
+class ServerTls:
+    """The context in use, and the client CAs that it trusts."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        """Read the files. Raises ConfigError."""
+        self._config = config
+        self._loaded = self._load()
+        self.on_exchange: list[Callable[[], None]] = []
+        """Called after another context has come into use."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for connections that are accepted now."""
+        return self._loaded.context
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is read from."""
+        config = self._config
+        return tuple(path for path in (config.cert, config.key, config.client_ca) if path)
+
+    def read(self) -> Callable[[], None]:
+        """Read the files again, on any thread. Raises ConfigError.
+
+        Returns the function that puts them into use, for the loop's thread.
+        """
+        loaded = self._load()
+
+        def use() -> None:
+            self._loaded = loaded
+            for call in self.on_exchange:
+                call()
+
+        return use
+
+    def trusts(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether the client certificate of a connection, if it has one, is still trusted.
+
+        The handshake has verified the certificate, perhaps with client CAs that were replaced
+        since. So the CA at the end of the verified chain must be among the present ones.
+        """
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is None or not transport.get_extra_info("peercert"):
+            return True
+        chain = _verified_chain(ssl_object)
+        if not chain:
+            # A resumed session has no chain. Its context has verified it, since contexts share no
+            # sessions.
+            return ssl_object.context is self.context
+        return chain[-1] in self._loaded.client_cas
+
+    # ------------------------------------------------------------------ reading
+
+    def _load(self) -> _Loaded:
+        config = self._config
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        context.owner = self
+        apply_policy(context, config.policy)
+        _load_pair(context, config)
+        if config.client_ca is None:
+            return _Loaded(context, frozenset())
+        client_cas = _certificates("tls-client-ca", config.client_ca)
+        try:
+            context.load_verify_locations(cadata=b"".join(client_cas))
+        except (ssl.SSLError, ValueError):
+            raise ConfigError(
+                f"tls-client-ca {config.client_ca}: a certificate in it is damaged"
+            ) from None
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # A resumed session is not verified again, and each resumption extends it: a client could
+        # stay connected after its certificate has expired.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+        return _Loaded(context, frozenset(client_cas))
+
+
+def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
+    """Load the certificate and its key. Raises ConfigError."""
+    key_name, key = "tls-key", config.key
+    if key is None:
+        key_name, key = "tls-cert", config.cert
+    _readable("tls-cert", config.cert)
+    fault = private_file_fault(key, key_name)
+    if fault is not None:
+        raise ConfigError(fault)
+    _readable(key_name, key)
+
+    def ask() -> str:
+        raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")
+
+    try:
+        context.load_cert_chain(config.cert, key, ask)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            why = f"the key of {key_name} {key} belongs to another certificate"
+        elif error.reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
+            why = "its key or its signature is too weak; `delaylog doctor tls` says more"
+        else:
+            why = f"it must contain a certificate, and {key} a private key, both in PEM format"
+        raise ConfigError(f"tls-cert {config.cert} cannot be used: {why}") from None
+    except OSError as error:
+        # The file was removed since it was opened.
+        raise ConfigError(f"cannot read tls-cert {config.cert}: {error.strerror}") from None
+
+
+def _readable(name: str, path: str) -> bytes:
+    """The content of a file. Raises ConfigError; OpenSSL's error would not name the file."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {name} {path}: {error.strerror}") from None
+
+
+def _certificates(name: str, path: str) -> list[bytes]:
+    """The certificates of a PEM file, in DER. Raises ConfigError."""
+    found = _PEM.findall(_readable(name, path).decode("ascii", "replace"))
+    try:
+        certificates = [ssl.PEM_cert_to_DER_cert(each) for each in found]
+    except (ValueError, binascii.Error):
+        raise ConfigError(f"{name} {path}: a certificate in it is damaged") from None
+    if not certificates:
+        raise ConfigError(f"{name} {path} must contain certificates in PEM format")
+    return certificates
+
+
+def _verified_chain(ssl_object: ssl.SSLObject) -> list[bytes]:
+    """The chain of the client's certificate up to the CA, in DER; empty for a resumed session.
+
+    `ssl` has a public function for it from Python 3.13 on.
+    """
+    inner = cast("Any", ssl_object)._sslobj
+    return [each.public_bytes(_DER) for each in inner.get_verified_chain() or ()]

@@ -1,0 +1,219 @@
+"""A broker that speaks TLS to HTTP and Redis clients, and takes new certificates while it runs."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delaylog.broker.host.tls.listener import HANDSHAKE_SECONDS
+from delaylog.broker.host.tls.wrong_port import ALERT
+from delaylog.client.free_ports import free_port
+from tests.broker.conftest import Broker, Secured, read_all
+from tests.broker.host.tls.listening import Files
+from tests.broker.resp.resp_client import RespClient
+from tests.certificates import Authority
+from tests.starts.warm import PROGRAM
+from tests.waiting import await_that
+
+Start = Callable[..., Broker]
+
+
+@pytest.fixture
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """They outlive the test, as brokers do, which notice that a file is gone."""
+    return Files(tmp_path_factory.mktemp("tls"))
+
+
+def serving(start: Start, files: Files, *options: str, **how: Any) -> Broker:
+    """A broker with the files' certificate, which tests trust."""
+    broker = start("--tls-cert", str(files.folder / "broker.pem"), *options, **how)
+    broker.tls = files.client()
+    return broker
+
+
+def subject(broker: Broker, files: Files) -> str:
+    """The common name of the broker's certificate."""
+    with files.client().wrap_socket(broker.connect(), server_hostname="localhost") as sock:
+        certificate = sock.getpeercert()
+    assert certificate is not None
+    return dict(pair for (pair,) in certificate["subject"])["commonName"]
+
+
+def test_both_ports(start_broker: Start, files: Files) -> None:
+    """Sends, a long poll, a body over many segments, a stream; plain requests get no answer."""
+    port = free_port()
+    broker = serving(start_broker, files, "--resp", f"127.0.0.1:{port}")
+    poll = broker.later("POST", "/v1/topics/t/receive", {"wait_ms": 10_000})
+    broker.await_waiting(1)
+    sent = broker.post("/v1/topics/t/messages", {"body": "x" * 900_000})
+    assert poll.result().json["messages"][0]["id"] == sent["id"]
+    assert len(broker.call("GET", "/openapi.json").body) > 65_536
+    context = files.client()
+    context.check_hostname = False
+    redis = RespClient(port, tls=context)
+    assert redis.pipeline(("SET", "k", "v"), ("GET", "k")) == [b"OK", b"v"]
+    redis.close()
+    for wire in (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01" + bytes(90)):
+        assert b"HTTP" not in broker.raw(wire)
+    told = "an HTTP client does not speak TLS, which this port requires"
+    assert [line["message"] for line in broker.logs()].count(told) == 1
+    broker.end_well()
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/v1/topics/t/messages/m"])
+def test_a_pipeline_that_nobody_reads_is_bounded(
+    start_broker: Start, files: Files, path: str
+) -> None:
+    """One connection asks for answers, by aiohttp or by the fast lane, and never reads them."""
+    broker = serving(start_broker, files)
+    broker.post("/v1/topics/t/messages", {"id": "m", "body": "x" * 20_000, "delay_ms": 3_600_000})
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 1_000
+
+    def ask_until_the_broker_reads_no_more() -> None:
+        while True:
+            sock.sendall(request)
+
+    with files.client().wrap_socket(broker.connect(), server_hostname="localhost") as sock:
+        sock.settimeout(2)
+        with pytest.raises(TimeoutError):
+            ask_until_the_broker_reads_no_more()
+        assert broker.call("GET", "/healthz").status == 200
+        assert broker.memory_bytes("VmHWM") < 200 << 20
+    broker.end_well()
+
+
+@pytest.mark.parametrize("how", ["call", "signal", "change"])
+def test_new_certificates(start_broker: Start, files: Files, how: str) -> None:
+    """A new certificate, and other client CAs, by each of the ways; broken files change nothing."""
+    stays, goes = Authority("stays"), Authority("goes")
+    files.trust(stays, goes)
+    broker = serving(start_broker, files, "--tls-client-ca", str(files.folder / "clients.pem"))
+    kept = files.client(stays).wrap_socket(broker.connect(), server_hostname="localhost")
+    gone = files.client(goes).wrap_socket(broker.connect(), server_hostname="localhost")
+    assert (ok(kept), ok(gone)) == (True, True)
+
+    def reload() -> tuple[int, str]:
+        if how == "call":
+            answer = broker.call("POST", "/v1/reload")
+            return answer.status, answer.body.decode()
+        if how == "signal":
+            assert broker._process is not None
+            broker._process.send_signal(signal.SIGHUP)
+        return 0, ""
+
+    files.renew("second")
+    files.trust(stays)
+    status, text = reload()
+    if how == "call":
+        assert (status, text) == (200, '{"reloaded":["tls"]}')
+    await_that(lambda: subject(broker, files) == "second")
+    assert (ok(kept), ok(gone)) == (True, False)
+    with files.client(goes).wrap_socket(broker.connect(), server_hostname="localhost") as sock:
+        assert not ok(sock)
+    (files.folder / "broker.pem").write_bytes(b"")
+    status, text = reload()
+    if how == "call":
+        assert status == 409
+        assert "tls stays as it was: tls-cert" in text
+    broker.await_metric('delaylog_reloads_total{result="failed",source="tls"}', 1)
+    assert ok(kept)
+    assert subject(broker, files) == "second"
+    for sock in (kept, gone):
+        sock.close()
+    assert broker.stop() == 0
+    errors = [line["message"] for line in broker.logs() if line["level"] == "error"]
+    assert len(errors) == 1
+    assert errors[0].startswith("tls stays as it was: tls-cert ")
+
+
+def test_a_certificate_names_a_principal(
+    secured_broker: Callable[..., Secured], files: Files
+) -> None:
+    """A client without a token is who its certificate says, on kept connections too."""
+    trusted = Authority("trusted")
+    files.trust(trusted)
+    pair, clients = files.folder / "broker.pem", files.folder / "clients.pem"
+    secured = secured_broker("--tls-cert", str(pair), "--tls-client-ca", str(clients))
+    secured.broker.tls = files.client()
+    secured.principal("orders", "send:orders", certificates=["dns:orders.example"])
+    path, body = "/v1/topics/orders/messages", {"body": "x"}
+    for context, statuses in (
+        (files.client(), {401}),
+        (files.client(trusted, hosts=["other.example"]), {401}),
+        (files.client(trusted, hosts=["orders.example"]), {200}),
+    ):
+        secured.broker.tls = context
+        assert {secured.call("POST", path, body, token=None).status for _ in range(3)} == statuses
+    assert secured.call("GET", "/v1/topics", token=None).status == 403
+
+
+def ok(sock: ssl.SSLSocket) -> bool:
+    """Whether a connection is served."""
+    try:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return sock.recv(4_096).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False
+
+
+def test_connections_in_their_handshake_count(start_broker: Start, files: Files) -> None:
+    """They use up the limit of connections, whichever port they came to, and end after 5 s."""
+    port = free_port()
+    broker = serving(
+        start_broker, files, "--resp", f"127.0.0.1:{port}", limits="connections_max = 20"
+    )
+    idle = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(4)]
+    idle += [broker.connect() for _ in range(16)]
+    for at in (port, broker.port):
+        with socket.create_connection(("127.0.0.1", at), 10) as refused:
+            assert read_all(refused) == b""
+    began = time.monotonic()
+    for sock in idle:
+        assert read_all(sock) == b""
+        sock.close()
+    assert time.monotonic() - began < HANDSHAKE_SECONDS + 2
+    assert broker.call("GET", "/healthz").status == 200
+    broker.end_well()
+
+
+def test_a_plain_port_tells_tls_clients(start_broker: Start) -> None:
+    """A TLS handshake is answered with an alert, on both ports, and logged once."""
+    port = free_port()
+    broker = start_broker("--resp", f"127.0.0.1:{port}")
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    for at in (broker.port, port, broker.port, port):
+        sock = socket.create_connection(("127.0.0.1", at), 10)
+        with sock, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+            context.wrap_socket(sock)
+    with broker.connect() as sock:
+        sock.sendall(b"\x16")
+        sock.sendall(b"\x03\x01")
+        assert read_all(sock) == ALERT
+    said = [line["message"] for line in broker.logs() if "speaks TLS" in line["message"]]
+    assert sorted(said) == [
+        "a Redis client speaks TLS, and this port does not",
+        "an HTTP client speaks TLS, and this port does not",
+    ]
+    broker.end_well()
+
+
+def test_the_command_line(start_broker: Start) -> None:
+    """Without any files to read it says so."""
+    broker = start_broker()
+    words = [PROGRAM, "reload", "--url", broker.url]
+    for more, said in (
+        ([], "read again: nothing is configured\n"),
+        (["--json"], '{"reloaded":[]}\n'),
+    ):
+        done = subprocess.run([*words, *more], capture_output=True, text=True, check=True)
+        assert done.stdout == said
+    broker.end_well()
