@@ -56,7 +56,7 @@ class Trio:
         self._write_files(cluster)
         if hosts is not None:
             # Only the drill's own processes can reach these namespaces.
-            options = ("--insecure=no-auth", *options)
+            options = ("--insecure=no-auth,no-tls", *options)
         self.nodes = {
             node: ChildBroker(
                 folder / f"node-{node}",

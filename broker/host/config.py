@@ -24,7 +24,7 @@ from delaylog.broker.host.process.process_memory import memory_share
 ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
 """The variable of the first administrator's token."""
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-_INSECURE: Final = re.compile("no-auth")
+_INSECURE: Final = re.compile("no-auth|no-tls")
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
 
 
@@ -69,7 +69,7 @@ OPTIONS: Final = (
     Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
     Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
-    Option("insecure", "", "no-auth: listen beyond loopback without authentication"),
+    Option("insecure", "", "no-auth, no-tls: listen beyond loopback without; comma-separated"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
@@ -137,6 +137,8 @@ class Config:
     """
     no_auth: bool = False
     """The operator accepts that nobody has to authenticate."""
+    no_tls: bool = False
+    """The operator accepts that listeners beyond loopback do not use TLS."""
     oidc: OidcConfig | None = None
     """The issuer whose tokens are accepted besides the broker's own."""
     limits: Limits = field(default_factory=Limits)
@@ -219,7 +221,10 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
         raise ConfigError("fsync must be always in a cluster: a majority must not lose its frames")
-    no_auth = "no-auth" in _words(values, "insecure", _INSECURE, "no-auth")
+    insecure = _words(values, "insecure", _INSECURE, "no-auth or no-tls")
+    tls = _tls(values)
+    if tls is None and "no-tls" not in insecure:
+        _check_reach(values, host, resp)
     if flags.get("new_cluster") and not values["cluster"]:
         raise ConfigError("new-cluster requires --cluster FILE")
     if resp is not None and resp.after_write and values["cluster"]:
@@ -242,8 +247,9 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         ),
         resp=resp,
         admin_token=_admin_token(environ.get(ADMIN_TOKEN)),
-        no_auth=no_auth,
-        tls=_tls(values),
+        no_auth="no-auth" in insecure,
+        no_tls="no-tls" in insecure,
+        tls=tls,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if oidc_table is None else _oidc(oidc_table),
         limits=_limits(limits_table),
@@ -262,6 +268,17 @@ def _admin_token(text: str | None) -> str | None:
     if text is not None and not is_token(text):
         raise ConfigError(f"{ADMIN_TOKEN} is not a token: make one with delaylog token generate")
     return text
+
+
+def _check_reach(values: Mapping[str, str], http_host: str, resp: RespConfig | None) -> None:
+    """Refuse listeners without TLS that other machines can reach."""
+    hosts = {"http": http_host, "resp": None if resp is None else resp.host}
+    for name, host in hosts.items():
+        if host is not None and not is_loopback(host):
+            raise ConfigError(
+                f"{name} {values[name]} is open to other machines without TLS: give "
+                "--tls-cert FILE, or accept it with --insecure=no-tls"
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -270,6 +270,11 @@ def _set_access(node: ServingNode, config: Config) -> None:
     )
     if config.no_auth:
         log.warning("authentication is switched off by --insecure=no-auth: everyone may do all")
+    if config.no_tls and config.tls is None:
+        log.warning(
+            "TLS is switched off by --insecure=no-tls: everyone on the way may read and change "
+            "messages and tokens"
+        )
 
 
 def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:

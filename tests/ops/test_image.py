@@ -132,9 +132,10 @@ def test_its_default_command_is_refused_until_the_risk_is_accepted() -> None:
     stage = final_stage()
     assert json.loads(stage["ENTRYPOINT"][0]) == ["delaylog"]
     words = json.loads(stage["CMD"][0])
-    with pytest.raises(ConfigError, match="--insecure=no-auth"):
+    with pytest.raises(ConfigError, match="--insecure=no-tls"):
         configured(words, image_environment())
-    assert configured([*words, "--insecure=no-auth"], image_environment()).http_port == 8711
+    accepted = configured([*words, "--insecure=no-auth,no-tls"], image_environment())
+    assert (accepted.http_port, accepted.no_auth, accepted.no_tls) == (8711, True, True)
 
 
 def test_every_command_of_the_comments_is_one() -> None:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host.config import OPTIONS, Config, ConfigError, load_config, parse_address
+from delaylog.broker.host.config import (
+    OPTIONS,
+    Config,
+    ConfigError,
+    TlsConfig,
+    load_config,
+    parse_address,
+)
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -66,7 +73,7 @@ def test_each_option_in_each_source(tmp_path: Path) -> None:
         "data_dir": "d",
         "http": "h:5",
         "fsync": "interval",
-        "insecure": "no-auth",
+        "insecure": "no-auth,no-tls",
         "log_level": "error",
         "log_format": "text",
     }
@@ -189,43 +196,56 @@ def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:
 
 
 OPEN = [
-    ({"http": "0.0.0.0:1"}, "http 0.0.0.0:1 is open to other machines"),
+    ({"http": "0.0.0.0:1"}, "http 0.0.0.0:1 is open to other machines without TLS"),
     ({"http": "[::]:1"}, "http"),
     ({"http": "10.0.0.1:1"}, "http"),
     ({"http": "broker.internal:1"}, "http"),
-    ({"resp": "0.0.0.0:1"}, "resp 0.0.0.0:1 is open to other machines.*--resp-auth"),
-    ({"resp": "0.0.0.0:1", "http": "127.0.0.1:1"}, "resp"),
+    ({"resp": "0.0.0.0:1"}, "resp 0.0.0.0:1 is open to other machines without TLS"),
+    ({"resp": "0.0.0.0:1", "resp_auth": "accounts"}, "resp"),
 ]
 
 
 @pytest.mark.parametrize(("flags", "expected"), OPEN)
-def test_listeners_without_authentication_stay_on_loopback(
-    flags: dict[str, str], expected: str
-) -> None:
-    """One line says what to do; --insecure=no-auth, from any source, accepts it."""
-    with pytest.raises(ConfigError, match=expected) as refused:
-        load_config(flags, {})
-    assert "--insecure=no-auth" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    load_config({**flags, "insecure": "no-auth"}, {})
-    load_config(flags, {"DELAYLOG_INSECURE": "no-auth"})
+def test_listeners_without_tls_stay_on_loopback(flags: dict[str, str], expected: str) -> None:
+    """One line says what to do; --insecure=no-tls, from any source, accepts it."""
+    for insecure in ("", "no-auth"):
+        with pytest.raises(ConfigError, match=expected) as refused:
+            load_config({**flags, "insecure": insecure}, {})
+        assert "give --tls-cert FILE, or accept it with --insecure=no-tls" in str(refused.value)
+        assert "\n" not in str(refused.value)
+    assert load_config({**flags, "insecure": "no-tls"}, {}).tls is None
+    both = load_config(flags, {"DELAYLOG_INSECURE": "no-auth, no-tls"})
+    assert (both.no_auth, both.no_tls) == (True, True)
+    secure = load_config({**flags, "tls_cert": "cert.pem"}, {})
+    assert (secure.no_auth, secure.no_tls, secure.open_to_others) == (False, False, True)
 
 
 CLOSED = [
     {"http": "127.0.0.1:1", "resp": "127.9.8.7:1"},
     {"http": "[::1]:1", "resp": "localhost:1"},
-    {"resp": "0.0.0.0:1", "resp_auth": "accounts"},
 ]
 
 
 @pytest.mark.parametrize("flags", CLOSED)
-def test_loopback_and_authentication_need_no_leave(flags: dict[str, str]) -> None:
-    load_config(flags, {})
+def test_loopback_needs_no_leave(flags: dict[str, str]) -> None:
+    config = load_config(flags, {})
+    assert (config.no_auth, config.no_tls, config.open_to_others) == (False, False, False)
 
 
 def test_only_known_insecurities_are_accepted() -> None:
-    with pytest.raises(ConfigError, match="insecure must be no-auth"):
+    with pytest.raises(ConfigError, match="insecure must be no-auth or no-tls, comma-separated"):
         load_config({"insecure": "yes"}, {})
+
+
+def test_tls() -> None:
+    """One set of options for both listeners; what only makes sense with a certificate needs one."""
+    assert load_config({}, {}).tls is None
+    flags = {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "a", "tls_policy": "modern"}
+    assert load_config(flags, {}).tls == TlsConfig("c", "k", "a", "modern")
+    assert load_config({"tls_cert": "c"}, {}).tls == TlsConfig("c")
+    for name in ("tls-key", "tls-client-ca"):
+        with pytest.raises(ConfigError, match=f"{name} requires tls-cert FILE"):
+            load_config({name.replace("-", "_"): "x"}, {})
 
 
 def test_names_and_origins(tmp_path: Path) -> None:

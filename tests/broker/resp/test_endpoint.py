@@ -214,9 +214,9 @@ def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
     [
         ((), True),
         (("--resp-scripts", "off"), False),
-        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth"), False),
-        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth", "--resp-scripts", "on"), True),
-        (("--resp", "0.0.0.0:PORT", "--resp-auth", "AUTH"), True),
+        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth,no-tls"), False),
+        (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth,no-tls", "--resp-scripts", "on"), True),
+        (("--resp", "0.0.0.0:PORT", "--resp-auth", "AUTH", "--insecure", "no-tls"), True),
     ],
     ids=["loopback", "off", "open", "open, on", "open with tokens"],
 )

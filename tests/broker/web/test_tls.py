@@ -217,3 +217,23 @@ def test_the_command_line(start_broker: Start) -> None:
         done = subprocess.run([*words, *more], capture_output=True, text=True, check=True)
         assert done.stdout == said
     broker.end_well()
+
+
+@pytest.mark.parametrize(
+    ("insecure", "said"),
+    [
+        ("no-tls", ["TLS is switched off"]),
+        ("no-auth,no-tls", ["authentication is switched off", "TLS is switched off"]),
+    ],
+)
+def test_what_an_operator_accepts_is_logged_at_each_start(
+    start_broker: Start, insecure: str, said: list[str]
+) -> None:
+    broker = start_broker("--resp", f"0.0.0.0:{free_port()}", f"--insecure={insecure}")
+    for start in (1, 2):
+        messages = [line["message"] for line in broker.logs() if line["level"] == "warning"]
+        for text in said:
+            assert len([message for message in messages if message.startswith(text)]) == start
+        assert broker.stop() == 0
+        if start == 1:
+            broker.start()
