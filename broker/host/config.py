@@ -69,6 +69,7 @@ OPTIONS: Final = (
     Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
     Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
+    Option("tls-ca", "", "CAs (PEM) of other nodes, for calls to them; empty = the system's"),
     Option("insecure", "", "no-auth, no-tls: listen beyond loopback without; comma-separated"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
@@ -129,6 +130,8 @@ class Config:
     """Origins of web pages that may call this broker."""
     resp: RespConfig | None = None
     tls: TlsConfig | None = None
+    tls_ca: str | None = None
+    """Path of the CAs that this node trusts in calls to other nodes; None = the system's."""
     archive_hold: bool = False
     """Keep ended hours until an operator releases them."""
     admin_token: str | None = field(default=None, repr=False)
@@ -250,6 +253,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         no_auth="no-auth" in insecure,
         no_tls="no-tls" in insecure,
         tls=tls,
+        tls_ca=values["tls_ca"] or None,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if oidc_table is None else _oidc(oidc_table),
         limits=_limits(limits_table),

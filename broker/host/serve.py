@@ -32,6 +32,7 @@ from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
 from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
@@ -144,6 +145,10 @@ async def _serve(config: Config) -> int:
     if config.tls is not None:
         tls = ServerTls(config.tls)
         reloader.register("tls", tls.files, tls.read)
+    nodes_tls = None
+    if config.tls_ca is not None:
+        nodes_tls = ClientTls(config.tls_ca)
+        reloader.register("tls-ca", nodes_tls.files, nodes_tls.read)
     collector = Collector()
     collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
@@ -166,6 +171,7 @@ async def _serve(config: Config) -> int:
         node,
         monitor_seconds=config.camellia_monitor_seconds,
         metrics_prefix=config.camellia_metrics_prefix,
+        nodes_tls=nodes_tls,
     )
 
     def files_pinned() -> bool:
@@ -288,7 +294,8 @@ def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:
 
 def _warn_of_ports(config: Config, place: ClusterNode, http_port: int) -> None:
     resp_port = None if config.resp is None else config.resp.port
-    for text in unlike_options(place.member.config.me, http_port, resp_port):
+    me, has_tls = place.member.config.me, config.tls is not None
+    for text in unlike_options(me, http_port, resp_port, has_tls=has_tls):
         log.warning(text)
 
 

@@ -17,6 +17,7 @@ from yarl import URL
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.web.http_context import HttpContext
 
 CARRIED: Final = "Delaylog-Carried"
@@ -42,7 +43,9 @@ _ANSWER_ONLY: Final = frozenset({"content-length", "content-type", "date", "serv
 class LeaderProxy:
     """Connections to the leader."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ClientTls | None = None) -> None:
+        """`tls`: which certificates of the leader are trusted; None = those of the system."""
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def carry(self, ctx: HttpContext, url: str) -> Answer:
@@ -60,8 +63,14 @@ class LeaderProxy:
                 data=body or None,
                 headers=headers,
                 allow_redirects=False,
+                ssl=True if self._tls is None else self._tls.context,
             ) as response:
                 answer = await response.read()
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise NotLeadingError(
+                f"the leader, {url}, has a certificate that this node does not trust "
+                f"({error.certificate_error}): see tls-ca"
+            ) from None
         except aiohttp.ClientConnectorError:
             raise NotLeadingError(f"the leader, {url}, cannot be reached; try again") from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError):

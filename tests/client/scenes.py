@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,15 +52,17 @@ def bodies(messages: list[Any]) -> list[bytes]:
 @asynccontextmanager
 async def serving(
     handle: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[str]:
     """A server that answers as the test says; yields its URL."""
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    scheme = "http" if tls is None else "https"
     try:
-        yield "http://{}:{}".format(*runner.addresses[0][:2])
+        yield "{}://{}:{}".format(scheme, *runner.addresses[0][:2])
     finally:
         await runner.cleanup()
 

@@ -34,12 +34,24 @@ def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, 
     return {key: (said, here) for key, (said, here) in pairs.items() if said and said != here}
 
 
-def unlike_options(me: Member, http_port: int, resp_port: int | None) -> Iterator[str]:
+def unlike_options(
+    me: Member, http_port: int, resp_port: int | None, *, has_tls: bool
+) -> Iterator[str]:
     """Warnings about ports that this node listens on and that differ from the configuration.
 
-    Hosts may differ: 0.0.0.0, or a name behind a mapping.
+    Hosts may differ: 0.0.0.0, or a name behind a mapping. `has_tls`: its listeners use TLS.
     """
     named = urlsplit(me.http_url).port
+    if has_tls and not me.http_url.startswith("https:"):
+        yield (
+            f"the cluster sends clients of this node to {me.http_url}, and this node uses TLS: "
+            "write its `http` as https://HOST:PORT"
+        )
+    if not has_tls and me.http_url.startswith("https:"):
+        yield (
+            f"the cluster sends clients of this node to {me.http_url}, and this node does not use "
+            "TLS: unless a proxy does, give --tls-cert"
+        )
     if named != http_port:
         yield (
             f"--http listens on port {http_port}, and the cluster sends clients of this node "

@@ -10,19 +10,16 @@ certificate of a removed client CA are closed.
 from __future__ import annotations
 
 import asyncio
-import binascii
-import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, cast
 
 from delaylog.broker.host.config import ConfigError, TlsConfig
 from delaylog.broker.host.private_files import private_file_fault
+from delaylog.broker.host.tls.pem import read_file, trust
 from delaylog.broker.host.tls.policies import apply_policy
 
-_PEM: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
 
@@ -103,13 +100,7 @@ class ServerTls:
         _load_pair(context, config)
         if config.client_ca is None:
             return _Loaded(context, frozenset())
-        client_cas = _certificates("tls-client-ca", config.client_ca)
-        try:
-            context.load_verify_locations(cadata=b"".join(client_cas))
-        except (ssl.SSLError, ValueError):
-            raise ConfigError(
-                f"tls-client-ca {config.client_ca}: a certificate in it is damaged"
-            ) from None
+        client_cas = trust(context, "tls-client-ca", config.client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
         # A resumed session is not verified again, and each resumption extends it: a client could
         # stay connected after its certificate has expired.
@@ -123,11 +114,11 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
     key_name, key = "tls-key", config.key
     if key is None:
         key_name, key = "tls-cert", config.cert
-    _readable("tls-cert", config.cert)
+    read_file("tls-cert", config.cert)
     fault = private_file_fault(key, key_name)
     if fault is not None:
         raise ConfigError(fault)
-    _readable(key_name, key)
+    read_file(key_name, key)
 
     def ask() -> str:
         raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")
@@ -145,26 +136,6 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
     except OSError as error:
         # The file was removed since it was opened.
         raise ConfigError(f"cannot read tls-cert {config.cert}: {error.strerror}") from None
-
-
-def _readable(name: str, path: str) -> bytes:
-    """The content of a file. Raises ConfigError; OpenSSL's error would not name the file."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {name} {path}: {error.strerror}") from None
-
-
-def _certificates(name: str, path: str) -> list[bytes]:
-    """The certificates of a PEM file, in DER. Raises ConfigError."""
-    found = _PEM.findall(_readable(name, path).decode("ascii", "replace"))
-    try:
-        certificates = [ssl.PEM_cert_to_DER_cert(each) for each in found]
-    except (ValueError, binascii.Error):
-        raise ConfigError(f"{name} {path}: a certificate in it is damaged") from None
-    if not certificates:
-        raise ConfigError(f"{name} {path} must contain certificates in PEM format")
-    return certificates
 
 
 def _verified_chain(ssl_object: ssl.SSLObject) -> list[bytes]:

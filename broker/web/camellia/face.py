@@ -22,6 +22,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
+from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.web.camellia.health import Health
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.broker.web.camellia.params import Param, read_params
@@ -69,13 +70,21 @@ class Call:
 class CamelliaFace:
     """camellia's API over one node."""
 
-    def __init__(self, node: ServingNode, *, monitor_seconds: float, metrics_prefix: str) -> None:
+    def __init__(
+        self,
+        node: ServingNode,
+        *,
+        monitor_seconds: float,
+        metrics_prefix: str,
+        nodes_tls: ClientTls | None = None,
+    ) -> None:
+        """`nodes_tls`: which certificates of the leader are trusted; None = those of the system."""
         self._node = node
         self._prefix = metrics_prefix
         self.monitor = Monitor(node, monitor_seconds)
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(node.machine.steady_s)
-        self._proxy = LeaderProxy()
+        self._proxy = LeaderProxy(nodes_tls)
 
     def start(self) -> None:
         """Start counting calls."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,10 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.web.leader_proxy import CARRIED, LeaderProxy
+from tests.certificates import HOSTS, Authority, write_private
 from tests.client.scenes import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -143,3 +148,52 @@ def test_a_leader_that_is_gone() -> None:
 
     with pytest.raises(NotLeadingError, match="cannot be reached"):
         asyncio.run(run())
+
+
+def test_a_leader_over_tls(tmp_path: Path) -> None:
+    """Its certificate must be of a trusted CA, the present one of the file, and name its host."""
+    mine, other = Authority("mine"), Authority("other")
+    path = tmp_path / "ca.pem"
+    path.write_bytes(other.pem)
+    tls = ClientTls(str(path))
+    assert tls.files == (str(path),)
+
+    async def leader(request: web.Request) -> web.Response:
+        return web.Response(text="from the leader")
+
+    async def body() -> bytes:
+        return b""
+
+    async def run() -> None:
+        request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
+        ctx: Any = SimpleNamespace(request=request, body=body)
+        proxies = [LeaderProxy(tls), LeaderProxy()]
+        named = served_over_tls(leader, mine.issue("leader", hosts=HOSTS), tmp_path)
+        unnamed = served_over_tls(leader, mine.issue("leader", hosts=["x.example"]), tmp_path)
+        async with named as url, unnamed as wrong_url:
+            for proxy in proxies:
+                with pytest.raises(NotLeadingError, match=r"does not trust .*: see tls-ca"):
+                    await proxy.carry(ctx, url)
+            path.write_bytes(mine.pem)
+            tls.read()()
+            assert (await proxies[0].carry(ctx, url)).body == b"from the leader"
+            with pytest.raises(NotLeadingError, match=r"does not trust .*mismatch"):
+                await proxies[0].carry(ctx, wrong_url)
+            path.write_bytes(other.pem)
+            tls.read()()
+            with pytest.raises(NotLeadingError, match="does not trust"):
+                await proxies[0].carry(ctx, url)
+        for proxy in proxies:
+            await proxy.stop()
+
+    asyncio.run(run())
+    path.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"tls-ca .* must contain certificates in PEM format"):
+        tls.read()
+
+
+def served_over_tls(handle: Handler, pair: bytes, folder: Path) -> Any:
+    """A leader with this certificate and key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(write_private(folder / "pair.pem", pair))
+    return serving(handle, context)

@@ -13,6 +13,7 @@ from delaylog.broker.cluster.members.node_status import Status
 PEER = ("10.0.0.1", 8712)
 ME = Member(1, "alpha", PEER, PEER, "http://10.0.0.1:8711")
 RESP = replace(ME, resp=("10.0.0.1", 6379))
+HTTPS = replace(ME, http_url="https://10.0.0.1:8711")
 
 
 def test_a_node_announces_what_its_own_file_says() -> None:
@@ -45,7 +46,22 @@ def test_an_older_release_announces_nothing() -> None:
     ],
 )
 def test_options_of_serve(member: Member, http: int, resp: int | None, says: str | None) -> None:
-    found = list(unlike_options(member, http, resp))
+    found = list(unlike_options(member, http, resp, has_tls=False))
+    assert len(found) == (says is not None)
+    if says is not None:
+        assert says in found[0]
+
+
+@pytest.mark.parametrize(
+    ("member", "has_tls", "says"),
+    [
+        (HTTPS, True, None),
+        (ME, True, "http://10.0.0.1:8711, and this node uses TLS: write its `http` as https://"),
+        (HTTPS, False, "https://10.0.0.1:8711, and this node does not use TLS: unless a proxy"),
+    ],
+)
+def test_tls_of_serve(member: Member, has_tls: bool, says: str | None) -> None:
+    found = list(unlike_options(member, 8711, None, has_tls=has_tls))
     assert len(found) == (says is not None)
     if says is not None:
         assert says in found[0]
