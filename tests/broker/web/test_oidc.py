@@ -155,7 +155,7 @@ FORGED: dict[str, Callable[[], str]] = {
     "another algorithm": lambda: token(KEY, "RS512"),
     "no algorithm": lambda: unsigned({"alg": "none", "kid": "first"}, good_claims()),
     "no signature": lambda: unsigned({"alg": "RS256", "kid": "first"}, good_claims()),
-    "the public key as a secret": lambda: signed_with_the_public_key(),
+    "the public key as a secret": signed_with_the_public_key,
     "cut": lambda: token()[:-3],
     "changed": lambda: ".".join(
         [token().split(".")[0], unsigned({}, {"sub": "root"}).split(".")[1], token().split(".")[2]]
