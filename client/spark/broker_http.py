@@ -1,8 +1,8 @@
 """BrokerHttp: calls to the broker, with retries.
 
 All calls are idempotent, so they are retried after lost answers and transient refusals. The
-connection is opened on first use and is not pickled. The token appears in no error, log line or
-repr.
+connection is opened on first use and is not pickled. Each process finds the token and the TLS files
+itself: only a token that is an option is pickled. The token appears in no error, log line or repr.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import requests
 from requests.auth import AuthBase
 
+from pyspark_delaylog.credentials import Credentials
 from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
@@ -32,7 +33,7 @@ log = logging.getLogger("pyspark_delaylog")
 
 
 class _Bearer(AuthBase):
-    """Set as the session's `auth`, so that requests does not send a password from .netrc."""
+    """Given even without a token, so that requests does not send a password from .netrc."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -47,13 +48,14 @@ class BrokerHttp:
     """Calls the broker from one task or the driver. Not thread-safe."""
 
     def __init__(self, options: Options) -> None:
-        self._token = options.auth_token
+        self._options = options
         self._retries = options.retries
         self._retry_wait_ms = options.retry_wait_ms
         self._timeout_s = options.request_timeout_ms / 1000
         self._topics = f"/v1/ns/{quote(options.namespace, safe='')}/topics"
         self._route = Route(options.endpoints)
         self._session: requests.Session | None = None
+        self._found: Credentials | None = None
         self.repeats = 0
         """The number of retries."""
 
@@ -61,7 +63,7 @@ class BrokerHttp:
         return f"BrokerHttp({self._route.base!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_session": None, "repeats": 0}
+        return self.__dict__ | {"_session": None, "_found": None, "repeats": 0}
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""
@@ -119,25 +121,34 @@ class BrokerHttp:
     ) -> bytes:
         """Return the body of a 2xx answer. RefusedError, or UnreachableError after all retries."""
         target = f"{path}?{urlencode(query)}" if query else path
+        credentials = self._credentials()
+        renewed = False
         tries = hops = 0
         while True:
             after_s: float | None = None
             base = self._route.base
+            token = credentials.token_for(base)
             try:
-                answer = self._once(method, base + target, body, headers)
+                answer = self._once(method, base + target, body, headers, token)
             except requests.exceptions.RequestException as error:
-                # The text may contain the address, but never a header.
-                why, refused = f"{base}: {self._clean(_reason(error))}", None
+                why, refused = f"{base}: {_clean(_reason(error), token)}", None
                 self.close()
                 self._route.next()
             else:
                 if answer.status_code < 300:
                     return bytes(answer.content)
+                if answer.status_code == 401 and not renewed and credentials.renewed(token):
+                    renewed = True
+                    continue
+                advice = _ADVICE.get(answer.status_code, "")
                 if answer.status_code in (307, 308) and hops < HOPS_MAX:
                     hops += 1
-                    if self._follow(answer.headers.get("Location", "")):
+                    location = answer.headers.get("Location", "")
+                    if self._follow(location, credentials):
                         continue
-                refused = self._refused(method, path, answer)
+                    if obstacle := credentials.obstacle(base, location):
+                        advice = f" (the redirect is not followed: {obstacle})"
+                refused = _refused(method, path, answer, token, advice)
                 if answer.status_code not in PASSING:
                     raise refused
                 why = str(refused)
@@ -160,60 +171,84 @@ class BrokerHttp:
             log.info("try %d of %s %s in %.2f s: %s", tries + 1, method, path, pause_s, why)
             time.sleep(pause_s)
 
+    def _credentials(self) -> Credentials:
+        """The token and the TLS files of this process. OptionError if they cannot be used."""
+        if self._found is None:
+            self._found = self._options.credentials()
+        return self._found
+
     def _once(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        token: str | None,
     ) -> requests.Response:
         if self._session is None:
             self._session = requests.Session()
-            self._session.auth = _Bearer(self._token)
+        files = self._credentials().files
+        cert, key = files["client_cert"], files["client_key"]
         return self._session.request(
             method,
             url,
             data=body,
             headers=dict(headers),
+            auth=_Bearer(token),
+            # Not in the session: there requests prefers REQUESTS_CA_BUNDLE.
+            verify=files["ca_file"],
+            cert=cert if cert is None or key is None else (cert, key),
             timeout=self._timeout_s,
             allow_redirects=False,
         )
 
-    def _follow(self, location: str) -> bool:
+    def _follow(self, location: str, credentials: Credentials) -> bool:
         """Switch to the leader if it is a member. The contacted node is asked for the members."""
-        if self._route.follow(location):
+        if self._route.follow(location, credentials):
             return True
+        base = self._route.base
+        token = credentials.token_for(base)
         try:
-            answer = self._once("GET", self._route.base + "/v1/cluster", None, {})
+            answer = self._once("GET", base + "/v1/cluster", None, {}, token)
             cluster = answer.json() if answer.status_code == 200 else None
         except (requests.exceptions.RequestException, ValueError):
             return False
         if isinstance(cluster, dict):
-            self._route.learn(cluster)
-        return self._route.follow(location)
+            self._route.learn(cluster, credentials)
+        return self._route.follow(location, credentials)
 
-    def _refused(self, method: str, path: str, answer: requests.Response) -> RefusedError:
-        try:
-            problem = json.loads(answer.content)
-        except ValueError:
-            problem = None
-        if not isinstance(problem, dict):
-            problem = {"detail": answer.content[:DETAIL_CHARS_MAX].decode(errors="replace")}
-        status = answer.status_code
-        detail = self._clean(str(problem.get("detail") or problem.get("title") or ""))
-        problem["detail"] = detail
-        advice = _ADVICE.get(status, "")
-        return RefusedError(
-            f"{method} {path}: {status} {problem.get('code', '')} {detail}{advice}", status, problem
-        )
 
-    def _clean(self, text: str) -> str:
-        """Remove the token: a server may echo what it was sent."""
-        if self._token is not None:
-            text = text.replace(self._token, "***")
-        return text[:DETAIL_CHARS_MAX]
+def _refused(
+    method: str, path: str, answer: requests.Response, token: str | None, advice: str
+) -> RefusedError:
+    try:
+        problem = json.loads(answer.content)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"detail": answer.content.decode(errors="replace")}
+    status = answer.status_code
+    said: dict[str, Any] = {name: problem.get(name) for name in ("code", "state", "item")}
+    said["detail"] = str(problem.get("detail") or problem.get("title") or "")
+    for name, value in said.items():
+        if isinstance(value, str):
+            said[name] = _clean(value, token)
+    return RefusedError(
+        f"{method} {path}: {status} {said['code'] or ''} {said['detail']}{advice}", status, said
+    )
+
+
+def _clean(text: str, token: str | None) -> str:
+    """Remove the token: a server may echo what it was sent."""
+    if token is not None:
+        text = text.replace(token, "***")
+    return text[:DETAIL_CHARS_MAX]
 
 
 _ADVICE: Final = {
     307: " (the leader is none of the nodes that option endpoint or their cluster name)",
-    401: " (give the option authToken)",
-    403: " (the token of option authToken may not do this)",
+    401: " (give a valid token: option tokenFile, or DELAYLOG_TOKEN on driver and executors)",
+    403: " (the token does not have this right)",
     413: " (lower the options batchSize and batchBytes)",
     415: " (the broker needs pyarrow to take what Spark sends: install delaylog[spark] there)",
     429: " (the broker asks to slow down: raise retries, or set maxRowsPerSecond)",

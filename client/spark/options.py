@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pyspark_delaylog.credentials import Credentials, CredentialsError, checked_token
 from pyspark_delaylog.errors import OptionError
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
@@ -124,7 +125,7 @@ class Taker:
             if "@" in url:
                 raise OptionError(
                     "option endpoint: has a user or password in it; "
-                    "give the address alone, and the option authToken"
+                    "give the address alone, and the option tokenFile"
                 )
             _or_else(_checked_url, url)
         if not found:
@@ -133,13 +134,11 @@ class Taker:
 
     def token(self) -> str | None:
         """The token. Errors never show it."""
-        text = self.text("authToken")
-        if text is not None and not re.fullmatch(r"[\x21-\x7e]+", text):
-            raise OptionError(
-                "option authToken: has characters that a token cannot have (blanks, line ends, "
-                "non-ASCII characters); give the token alone"
-            )
-        return text
+        text = self.text("token")
+        try:
+            return None if text is None else checked_token(text, "option token:")
+        except CredentialsError as error:
+            raise OptionError(str(error)) from None
 
     def app_id(self) -> str | None:
         """The prefix of transaction names."""
@@ -189,6 +188,10 @@ def _perhaps(name: str, least: int, most: int) -> Any:
     return _option(name, lambda take, name: take.perhaps(name, least, most))
 
 
+def _path(name: str) -> Any:
+    return _option(name, lambda take, name: take.text(name))
+
+
 def _either(name: str, one: str, other: str) -> Any:
     """Whether the option is the first word, which is the default, or the second."""
     return _option(name, lambda take, name: take.choice(name, (one, other), one) == one)
@@ -201,7 +204,12 @@ class Options:
     endpoints: tuple[str, ...] = _option("endpoint", lambda take, _: take.endpoints())
     namespace: str = _option("namespace", lambda take, name: take.name(name) or "default")
     topic: str | None = _option("topic", lambda take, name: take.name(name))
-    auth_token: str | None = _option("authToken", lambda take, _: take.token(), shown=False)
+    token: str | None = _option("token", lambda take, _: take.token(), shown=False)
+    token_file: str | None = _path("tokenFile")
+    ca_file: str | None = _path("caFile")
+    client_cert: str | None = _path("clientCert")
+    client_key: str | None = _path("clientKey")
+    insecure_plain_token: bool = _option("insecurePlainToken", lambda take, name: take.flag(name))
     staged: bool = _either("delivery", "staged", "direct")
     txn_app_id: str | None = _option("txnAppId", lambda take, _: take.app_id())
     txn_ttl_ms: int = _whole("txnTtlMs", 21_600_000, 1_000, TXN_TTL_MS_MAX)
@@ -235,6 +243,23 @@ class Options:
                 for each in fields(cls)
             }
         )
+
+    def credentials(self) -> Credentials:
+        """The token and TLS files as this process finds them. OptionError if they are wrong."""
+        try:
+            found = Credentials(
+                token=self.token,
+                token_file=self.token_file,
+                ca_file=self.ca_file,
+                client_cert=self.client_cert,
+                client_key=self.client_key,
+                insecure_plain_token=self.insecure_plain_token,
+            )
+            for endpoint in self.endpoints:
+                found.check(endpoint)
+        except CredentialsError as error:
+            raise OptionError(f"{error} (see Tokens and TLS in docs/SPARK.md)") from None
+        return found
 
 
 OPTION_NAMES: Final = tuple(each.metadata["name"] for each in fields(Options))

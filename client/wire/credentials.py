@@ -87,6 +87,8 @@ class Credentials:
                 files["client_cert"] = environ.get(CLIENT_CERT) or None
                 files["client_key"] = environ.get(CLIENT_KEY) or None
             self.tls = make_tls(**files)
+        self.files = files
+        """The paths of `ca_file`, `client_cert` and `client_key`, for libraries that read them."""
 
     def __repr__(self) -> str:
         return f"Credentials({'token' if self._token is not None else 'no token'})"
@@ -121,6 +123,16 @@ class Credentials:
                 f"the token would go over plain http to {url}, readable by everybody on the way: "
                 "use an https address, or accept it with insecure_plain_token"
             )
+
+    def obstacle(self, node: str, url: str) -> str | None:
+        """Why a node may not send this client to an address; None if it may."""
+        if "@" in url:
+            return "it has a user or password"
+        if self._token is None:
+            return None
+        if _is_https(node) and not _is_https(url):
+            return "the token would leave https"
+        return None if self.may_receive(url) else "the token would go over plain http"
 
     def renewed(self, refused: str | None) -> bool:
         """Whether the token file now has another token than the one that a broker refused."""
@@ -237,6 +249,10 @@ def _is_protected(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_https(url: str) -> bool:
+    return url.lower().startswith("https:")
 
 
 def _path(name: str, value: object) -> str | None:

@@ -74,20 +74,7 @@ class LeaderRoute:
             self._at = (self._at + 1) % len(self._known)
 
     def _obstacle(self, url: str) -> str | None:
-        """Why a node may not send this client to an address; None if it may."""
-        if "@" in url:
-            return "it has a user or password"
-        if self.credentials.token is None:
-            return None
-        if _is_https(self.node) and not _is_https(url):
-            return "the token would leave https"
-        if not self.credentials.may_receive(url):
-            return "the token would go over plain http"
-        return None
-
-
-def _is_https(url: str) -> bool:
-    return url.lower().startswith("https:")
+        return self.credentials.obstacle(self.node, url)
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

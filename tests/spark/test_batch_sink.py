@@ -65,14 +65,14 @@ def test_a_load_of_nothing_is_one(spark: SparkSession, broker: FakeBroker) -> No
             {"endpoint": "nowhere"},
             "option endpoint: 'nowhere' is not a base URL",
         ),
-        (lambda frame: frame, {"authToken": "not-this-one"}, "(give the option authToken)"),
+        (lambda frame: frame, {"token": "not-this-one"}, "(give a valid token: option tokenFile"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(
     spark: SparkSession, broker: FakeBroker, change: Any, given: dict[str, str], message: str
 ) -> None:
     """On the driver, by what the caller catches, and before any row was looked at."""
-    broker.token = "s3cret" if "authToken" in given else None
+    broker.token = "s3cret" if "token" in given else None
     with pytest.raises(AnalysisException) as caught:
         sink(change(messages(spark, 0, 10)), broker, **given).save()
     assert message in str(caught.value)

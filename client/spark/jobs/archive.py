@@ -20,6 +20,7 @@ from typing import Any, Final
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
+from pyspark_delaylog.jobs.connecting import add_connection_arguments
 from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.releasing import (
     Bounds,
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for input and output."""
     add_folder_arguments(parser)
     parser.add_argument("--dry-run", action="store_true", help="list hours that would be archived")
-    parser.add_argument("--endpoint", metavar="URL", help="the broker, for --release")
+    add_connection_arguments(parser, "the broker, for --release", required=False)
     parser.add_argument(
         "--release",
         action="store_true",
@@ -62,7 +63,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         return _run(spark, args)
     if not args.endpoint:
         raise JobError("--release needs --endpoint, the address of the broker that holds the hours")
-    with open_broker(args.endpoint) as broker:
+    with open_broker(args) as broker:
         bounds = broker.bounds()
         done = _run(spark, args, bounds)
         if args.dry_run:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import time
 from typing import Any, Final
 
 from pyspark_delaylog.errors import JobError
+from pyspark_delaylog.jobs.connecting import add_connection_arguments, connection_options
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
@@ -34,13 +34,12 @@ _READING: Final = {
     "json": {"mode": "FAILFAST"},
 }
 """By default Spark turns a line that it cannot parse into a row of nulls, which would be sent."""
-TOKEN_VARIABLE: Final = "DELAYLOG_AUTH_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for input and output."""
     parser.add_argument("input", nargs="+", help="files or folders, with patterns")
-    parser.add_argument("--endpoint", required=True, metavar="URL", help="the broker's address")
+    add_connection_arguments(parser, "the broker's address", required=True)
     parser.add_argument("--namespace", metavar="NAME")
     parser.add_argument("--topic", metavar="NAME", help="(or a column of that name)")
     parser.add_argument("--format", choices=_FORMATS, help="of the input (default: by its name)")
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Run the load. Returns a summary. The token is read from the environment."""
+    """Run the load. Returns a summary."""
     from pyspark.errors import AnalysisException
 
     kind = args.format or _format_of(args.input)
@@ -120,12 +119,11 @@ def _committed_rows(options: Options) -> int | None:
 
 
 def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
-    found = {"endpoint": args.endpoint, "txnAppId": named}
+    found = {**connection_options(args), "txnAppId": named}
     for name, value in (
         ("topic", args.topic),
         ("namespace", args.namespace),
         ("delayMs", args.delay_ms),
-        ("authToken", os.environ.get(TOKEN_VARIABLE)),
     ):
         if value is not None:
             found[name] = str(value)

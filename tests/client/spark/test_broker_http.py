@@ -124,7 +124,7 @@ def test_the_leader_is_followed_with_the_token(
 ) -> None:
     broker.token = "s3cret"
     endpoint = f"{follower.url},{broker.url}"
-    http = BrokerHttp(options_of(endpoint=endpoint, authToken="s3cret"))
+    http = BrokerHttp(options_of(endpoint=endpoint, token="s3cret"))
     http.json("GET", "/v1/clock")
     http.json("GET", "/v1/clock")
     assert (len(follower.calls), len(broker.calls)) == (1, 2)
@@ -144,7 +144,7 @@ def test_a_leader_that_the_cluster_names_is_followed(
 def test_nobody_else_is_followed(
     broker: FakeBroker, follower: FakeBroker, options_of: OptionsOf
 ) -> None:
-    http = BrokerHttp(options_of(endpoint=follower.url, authToken="s3cret"))
+    http = BrokerHttp(options_of(endpoint=follower.url, token="s3cret"))
     with pytest.raises(RefusedError, match=r"307 .*the leader is none of the nodes"):
         http.json("GET", "/v1/clock")
     assert broker.calls == []
@@ -170,8 +170,8 @@ def test_the_token_is_in_no_error_log_or_repr(
 ) -> None:
     """Even a server that repeats it does not bring it out."""
     broker.token = "another"
-    http = BrokerHttp(options_of(authToken="s3cret"))
-    with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError, match="authToken") as caught:
+    http = BrokerHttp(options_of(token="s3cret"))
+    with caplog.at_level(logging.DEBUG), pytest.raises(RefusedError, match="tokenFile") as caught:
         http.json("GET", "/v1/clock")
     assert broker.calls[0].headers["Authorization"] == "Bearer s3cret"
     broker.fault = lambda call: Fault(503, document={"detail": call.headers["Authorization"]})

