@@ -18,6 +18,7 @@ from delaylog.broker.calls.access.sessions import (
     session_secret,
 )
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.host.tls.client_certificates import client_identities
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
@@ -81,9 +82,12 @@ class Callers:
             tickets = parse_qs(query).get(TICKET)
             if tickets:
                 return self._checked(self._sessions.use_ticket(tickets[-1], self._now_ms()))
-        identities = () if connection is None else connection.identities
-        caller = self._authenticator.by_certificate(identities)
-        return self._authenticator.by_header(None) if caller is None else caller
+        if connection is not None and connection.transport is not None:
+            identities = client_identities(connection.transport)
+            caller = self._authenticator.by_certificate(identities)
+            if caller is not None:
+                return caller
+        return self._authenticator.by_header(None)
 
     def _of_session(self, secret: str, headers: Mapping[str, str], method: str) -> Caller:
         session = self._sessions.find(secret, self._now_ms())

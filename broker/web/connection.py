@@ -10,7 +10,7 @@ answers keep the order of pipelined requests on both paths.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -18,7 +18,6 @@ from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
-from delaylog.broker.host.tls.client_certificates import client_identities
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
 
@@ -48,7 +47,6 @@ class Connection(RequestHandler):
         "_left",
         "_theirs",
         "caller",
-        "identities",
     )
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
@@ -67,8 +65,6 @@ class Connection(RequestHandler):
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
         self.caller: Caller | None = None
         """Who made the last call."""
-        self.identities: Sequence[str] = ()
-        """The identities in the client's certificate."""
 
     # ------------------------------------------------------------------ its life
 
@@ -78,7 +74,6 @@ class Connection(RequestHandler):
         assert isinstance(server, Server)
         if server.has_room():
             super().connection_made(transport)
-            self.identities = client_identities(transport)
             return
         # aiohttp must not remove a connection that it has never added.
         self._manager = None
