@@ -217,7 +217,7 @@ async def clock_command(args: argparse.Namespace) -> int:
 
 async def reload_command(args: argparse.Namespace) -> int:
     """`delaylog reload`."""
-    async with AsyncPlainClient(args.url) as client:
+    async with client_of(args) as client:
         shown = await client.reload()
     if args.json:
         emit(shown)
