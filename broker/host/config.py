@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.host.audit.settings import FILE_MB_MAX, MODES, AuditSettings
 from delaylog.broker.host.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.process.process_memory import memory_share
 
@@ -74,6 +75,10 @@ OPTIONS: Final = (
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
+    Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
+    Option("audit-file-mb", "64", "a new audit file begins at this size, and each day"),
+    Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),
+    Option("audit-keep-files", "0", "most audit files that are kept; 0 = no limit"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "json", "json or text"),
 )
@@ -144,6 +149,7 @@ class Config:
     """The operator accepts that listeners beyond loopback do not use TLS."""
     oidc: OidcConfig | None = None
     """The issuer whose tokens are accepted besides the broker's own."""
+    audit: AuditSettings = field(default_factory=AuditSettings)
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -185,6 +191,13 @@ def _seconds(values: Mapping[str, str], name: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or float(text) <= 0:
         raise ConfigError(f"{name} must be a number of seconds above 0, not {text!r}")
     return float(text)
+
+
+def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    text = values[name.replace("-", "_")]
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
+    return int(text)
 
 
 def _metrics_prefix(text: str) -> str:
@@ -256,6 +269,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         tls_ca=values["tls_ca"] or None,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if oidc_table is None else _oidc(oidc_table),
+        audit=_audit(values),
         limits=_limits(limits_table),
     )
 
@@ -283,6 +297,15 @@ def _check_reach(values: Mapping[str, str], http_host: str, resp: RespConfig | N
                 f"{name} {values[name]} is open to other machines without TLS: give "
                 "--tls-cert FILE, or accept it with --insecure=no-tls"
             )
+
+
+def _audit(values: Mapping[str, str]) -> AuditSettings:
+    return AuditSettings(
+        mode=_one_of(values["audit"], "audit", MODES),
+        file_bytes=_whole(values, "audit-file-mb", 1, FILE_MB_MAX) << 20,
+        keep_days=_whole(values, "audit-keep-days", 0, 36_500),
+        keep_files=_whole(values, "audit-keep-files", 0, 1_000_000),
+    )
 
 
 def is_loopback(host: str) -> bool:

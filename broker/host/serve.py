@@ -22,6 +22,8 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.audit.audit_log import AuditLog
+from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
 from delaylog.broker.host.exit_codes import exit_code
@@ -184,6 +186,9 @@ async def _serve(config: Config) -> int:
     metrics = Metrics(node)
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
+    index = 0 if place is None else place.member.config.node
+    audit = AuditLog(OsFileSystem(), config.data_dir, index, config.audit, REAL)
+    metrics.registry.register(AuditMetrics(audit))
     face = HttpFace(node, metrics, camellia, _checks(config, place))
     resp: RespFace | None = None
     if config.resp is not None:
@@ -201,6 +206,7 @@ async def _serve(config: Config) -> int:
         node.access.authenticator.foreign = oidc.caller
         await oidc.start()
     node.start()
+    audit.start()
     if config.log_level == "debug":
         StallTrace(node.loop_lag).start()
     try:
@@ -244,6 +250,7 @@ async def _serve(config: Config) -> int:
         if place is not None:
             await place.member.stop()
         await node.stop()
+        await audit.stop()
         if place is not None:
             place.files.close()
 

@@ -40,7 +40,7 @@ CHECKPOINTS = "checkpoint-[0-9]*[0-9]"
 LOOK_S = 0.001
 """Between looks for what a copy makes on its way; a copy takes a hundred times as long."""
 LEASE = {"wait_ms": 100, "lease_ms": 1_500}
-FOLDER_NAMES = {"crash", "hold", "hours", "ids", "lock", "log", "ready", "reserve", "tick"}
+FOLDER_NAMES = {"audit", "crash", "hold", "hours", "ids", "lock", "log", "ready", "reserve", "tick"}
 
 
 def delaylog(*words: object) -> subprocess.CompletedProcess[str]:
