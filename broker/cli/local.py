@@ -22,6 +22,7 @@ from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.history import RULES, run_check
+from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process.folder_lock import LOCK
 from delaylog.broker.verify import Report, verify_folder
@@ -76,7 +77,7 @@ def _bytes_to_read(folder: str) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         parts = os.path.relpath(place, folder).split("/")
-        if parts[0] not in ("log", "hours"):
+        if parts[0] not in ("log", "hours", AUDIT):
             continue
         with suppress(FileNotFoundError):
             sizes = {name: os.path.getsize(f"{place}/{name}") for name in names}

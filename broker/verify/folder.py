@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,9 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.host.audit.files import FOLDER as AUDIT
+from delaylog.broker.host.audit.lines import AuditHead
+from delaylog.broker.verify.audit import verify_audit
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -50,17 +54,20 @@ from delaylog.storage.log.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {"backup.json", META, "vote", KEYSPACE}
+    | {"backup.json", META, "vote", KEYSPACE, AUDIT}
 )
 
 
 def verify_folder(
-    fs: FileSystem, folder: str, report: Report | None = None
+    fs: FileSystem,
+    folder: str,
+    report: Report | None = None,
+    audit_heads: Mapping[int, Sequence[AuditHead]] = MappingProxyType({}),
 ) -> Generator[str, None, Report]:
     """Check every checksum, chain, count and pointer.
 
     Yields the name of the part being checked, and returns the report. A caller that passes a report
-    can read it while the check runs.
+    can read it while the check runs. `audit_heads` = what the nodes have written, by node.
     """
     report = report or Report()
     for name in fs.listdir(folder):
@@ -82,6 +89,7 @@ def verify_folder(
     yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
+    yield from _labelled(AUDIT, verify_audit(fs, folder, report, audit_heads.get(node, ())))
     return report
 
 

@@ -1,0 +1,158 @@
+"""Verify the audit log: numbers and chain of its lines, and the heads that the node has reported.
+
+The chain has no key: somebody who may write the files can make a new, consistent chain. The heads
+tell it from the one that the node wrote, up to the newest head. Lines behind that head can be cut
+off at the end of a line without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from delaylog.broker.host.audit.files import (
+    BATCH_BYTES,
+    FOLDER,
+    TORN_BYTES_MAX,
+    file_name,
+    first_lines,
+    torn_at,
+)
+from delaylog.broker.host.audit.lines import (
+    AUDIT,
+    FIRST_CHAIN,
+    LINE_BYTES_MAX,
+    REMOVED,
+    AuditHead,
+    AuditLine,
+    decode_line,
+    next_chain,
+    split_line,
+)
+from delaylog.broker.verify.report import Report
+from delaylog.storage.files.file_system import File, FileSystem
+
+_FINDINGS_MAX: Final = 20
+"""Most damaged lines that are listed of one file."""
+
+
+@dataclass(slots=True)
+class _Chain:
+    """How far the lines have been followed."""
+
+    heads: dict[int, set[str]]
+    """Chains that the node has reported, by the number of the line."""
+    n: int = 0
+    """Number of the line before."""
+    chain: str | None = FIRST_CHAIN
+    """Its chain; None if it could not be read."""
+    removed: dict[int, object] = field(default_factory=dict)
+    """By the last line of files that the log has removed: its chain."""
+
+
+def verify_audit(
+    fs: FileSystem, folder: str, report: Report, heads: Sequence[AuditHead] = ()
+) -> Generator[None, None, None]:
+    """Check the audit log of a data folder; `heads` = the ends that its node has reported."""
+    place = f"{folder}/{FOLDER}"
+    firsts = first_lines(fs, place)
+    for name in fs.listdir(place) if fs.exists(place) else []:
+        if name not in {file_name(first) for first in firsts}:
+            report.note(f"{FOLDER}/{name}", 0, "not a file of the audit log, or set aside by it")
+    named: dict[int, set[str]] = {}
+    for head in heads:
+        named.setdefault(head.n, set()).add(head.chain)
+    at = _Chain(named)
+    before = 0
+    stated: object = FIRST_CHAIN
+    for first in firsts:
+        name = f"{FOLDER}/{file_name(first)}"
+        with closing(fs.open(f"{folder}/{name}")) as file:
+            report.files += 1
+            if first != at.n + 1:
+                header = _header(file)
+                previous = None if header is None else header.facts.get("previous")
+                if first == firsts[0]:
+                    before, stated = first - 1, previous
+                else:
+                    what = f"lines {at.n + 1} to {first - 1} are missing"
+                    report.damaged(name, 0, f"{what}: a file before this one was removed")
+                at.n, at.chain = first - 1, previous if isinstance(previous, str) else None
+            yield from _file(file, name, at, report, last=first == firsts[-1])
+    known = before in at.removed and at.removed[before] == stated
+    if before and (not known or stated not in named.get(before, {stated})):
+        what = f"lines up to {before} are missing, and no line says that the node removed them"
+        report.damaged(FOLDER, 0, what)
+    newest = max(named, default=0)
+    if newest > at.n:
+        what = f"it ends with line {at.n}, but the node has written line {newest}: lines were cut"
+        report.damaged(FOLDER, 0, what)
+
+
+def _header(file: File) -> AuditLine | None:
+    line, _, _ = file.pread(LINE_BYTES_MAX, 0).partition(b"\n")
+    try:
+        return decode_line(split_line(line)[0])
+    except ValueError:
+        return None
+
+
+def _file(
+    file: File, name: str, at: _Chain, report: Report, *, last: bool
+) -> Generator[None, None, None]:
+    end = size = file.size()
+    report.bytes_read += size
+    if last:
+        start = max(size - TORN_BYTES_MAX, 0)
+        whole = torn_at(file.pread(size - start, start))
+        if (whole or not start) and start + whole < size:
+            end = start + whole
+            report.note(name, end, f"a torn tail of {size - end} bytes; a start cuts it")
+    damaged = offset = 0
+    rest = b""
+    for begin in range(0, end, BATCH_BYTES):
+        data = rest + file.pread(min(BATCH_BYTES, end - begin), begin)
+        *lines, rest = data.split(b"\n")
+        if begin + BATCH_BYTES >= end and rest:
+            lines.append(rest)
+        elif len(rest) > LINE_BYTES_MAX:
+            report.damaged(name, offset, "bytes that are not lines")
+            at.chain = None
+            return
+        for raw in lines:
+            what = _line(raw, at)
+            if raw is rest and what is None:
+                what = f"line {at.n} has no end"
+            if what is not None:
+                damaged += 1
+                if damaged <= _FINDINGS_MAX:
+                    report.damaged(name, offset, what)
+                elif damaged == _FINDINGS_MAX + 1:
+                    report.damaged(name, offset, "and further lines")
+            offset += len(raw) + 1
+        yield
+
+
+def _line(raw: bytes, at: _Chain) -> str | None:
+    """What is wrong with the next line."""
+    number, previous = at.n + 1, at.chain
+    try:
+        body, chain = split_line(raw)
+        line = decode_line(body)
+    except ValueError as error:
+        at.n, at.chain = number, None
+        return f"line {number} cannot be read: {error}"
+    at.n, at.chain = line.n, chain
+    if line.call == AUDIT and line.outcome == REMOVED:
+        last = line.facts.get("last")
+        if isinstance(last, int):
+            at.removed[last] = line.facts.get("chain")
+    if line.n != number:
+        return f"line {line.n} where line {number} belongs: lines were removed, added or moved"
+    if previous is not None and next_chain(previous, body) != chain:
+        return f"line {number} does not continue the chain: it was changed, or is another line"
+    if number in at.heads and chain not in at.heads[number]:
+        return f"line {number} is not the line that the node has written"
+    return None
