@@ -28,6 +28,7 @@ RETRY_EVERY_S: Final = 0.1
 HOPS_MAX: Final = 5
 MOVED: Final = 307
 UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
 DETAIL_CHARS: Final = 200
 
 
@@ -107,9 +108,9 @@ def exchange(
             why_not: str | None = None
             if outcome.location is not None and hops < HOPS_MAX:
                 hops += 1
-                if (yield from _follow(route, outcome.location)):
+                why_not = yield from _follow(route, outcome.location)
+                if why_not is None:
                     continue
-                why_not = route.why_not(outcome.location)
             refused = refusal(outcome, token, why_not)
             error: ClientError = refused
             # A node of a cluster that redirects to an unknown place does not know the leader
@@ -142,21 +143,25 @@ def exchange(
             yield Pause(RETRY_EVERY_S)
 
 
-def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, bool]:
-    """Switch to the leader if it is a member. A known node is asked for the members."""
+def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, str | None]:
+    """Switch to the leader if it is a member. A known node is asked for the members.
+
+    Returns None, or why the redirect is not followed.
+    """
     if route.follow(location):
-        return True
+        return None
     headers = _with_token(READ_FORM.headers(), route.credentials.token_for(route.node))
     outcome = yield Ask(route.node, "GET", CLUSTER, None, headers, 0.0)
-    if not isinstance(outcome, Answer) or outcome.status >= 300:
-        return False
+    answer = outcome if isinstance(outcome, Answer) else Answer(0, b"")
+    if answer.status == FORBIDDEN:
+        return "the token may not list the members of the cluster: give the addresses of all"
     try:
-        status = json.loads(outcome.body)
+        status = json.loads(answer.body) if answer.status < 300 else None
     except ValueError:
-        return False
+        status = None
     if isinstance(status, dict):
         route.learn(status)
-    return route.follow(location)
+    return None if route.follow(location) else route.why_not(location)
 
 
 def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, str]:

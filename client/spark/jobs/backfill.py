@@ -119,6 +119,12 @@ def _committed_rows(options: Options) -> int | None:
 
 
 def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
+    more = _pairs(args.sink_option)
+    if "token" in map(str.lower, more):
+        raise JobError(
+            "--sink-option token: every user of this machine sees the arguments of a command; use "
+            "--token-file or DELAYLOG_TOKEN"
+        )
     found = {**connection_options(args), "txnAppId": named}
     for name, value in (
         ("topic", args.topic),
@@ -127,7 +133,7 @@ def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:
     ):
         if value is not None:
             found[name] = str(value)
-    return {**found, **_pairs(args.sink_option)}
+    return {**found, **more}
 
 
 def map_columns(frame: Any, args: argparse.Namespace) -> Any:

@@ -13,6 +13,7 @@ from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main
 from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
 from pyspark_delaylog.jobs.audit import segment_options
+from pyspark_delaylog.jobs.connecting import connection_options
 from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.main import JOBS, main, make_parser
 from pyspark_delaylog.jobs.report import PLACES_MAX, places_of
@@ -91,3 +92,28 @@ def test_plots_have_few_places_whatever_the_number_of_hours() -> None:
     places, starts, width = places_of([0, 87_659])
     assert len(starts) <= PLACES_MAX
     assert places[87_659] == len(starts) - 1
+
+
+BACKFILL = ["backfill", "a.csv", "--endpoint", "https://h:1", "--topic", "t"]
+
+
+def test_a_job_takes_a_token_and_files_of_tls_by_their_paths() -> None:
+    files = {"token-file": "tokenFile", "ca-file": "caFile", "client-cert": "clientCert"}
+    files["client-key"] = "clientKey"
+    words = [word for flag in files for word in (f"--{flag}", f"/run/{flag}")]
+    args = make_parser().parse_args([*BACKFILL, *words, "--insecure-plain-token"])
+    paths = {option: f"/run/{flag}" for flag, option in files.items()}
+    assert connection_options(args) == {
+        "endpoint": "https://h:1",
+        **paths,
+        "insecurePlainToken": "true",
+    }
+    assert connection_options(make_parser().parse_args(BACKFILL)) == {"endpoint": "https://h:1"}
+
+
+@pytest.mark.parametrize("name", ["token", "Token"])
+def test_a_token_in_the_arguments_of_a_job_is_refused_unseen(name: str) -> None:
+    args = make_parser().parse_args([*BACKFILL, "--sink-option", f"{name}=s3cret"])
+    with pytest.raises(JobError, match="use --token-file or DELAYLOG_TOKEN") as caught:
+        backfill._sink_options(args, "n")
+    assert "s3cret" not in str(caught.value)
