@@ -66,8 +66,12 @@ def build(
     uses: Sequence[x509.ObjectIdentifier] = (),
     days: tuple[float, float] = (-1, 30),
     digest: Any = None,
+    signs: bool | None = None,
 ) -> x509.Certificate:
-    """A certificate that is valid from and until so many days from now."""
+    """A certificate that is valid from and until so many days from now.
+
+    `signs`: whether its keyUsage has digitalSignature; None = it has no keyUsage.
+    """
     now = datetime.datetime.now(datetime.UTC)
     begin, end = (now + datetime.timedelta(days=each) for each in days)
     builder = (
@@ -91,6 +95,16 @@ def build(
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     if uses:
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    if signs is not None:
+        others = dict.fromkeys(
+            (
+                *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+                *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+            ),
+            False,
+        )
+        usage = x509.KeyUsage(digital_signature=signs, **others)
+        builder = builder.add_extension(usage, critical=True)
     return builder.sign(signer, digest or hashes.SHA256())
 
 

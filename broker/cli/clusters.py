@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any, Final
 
-from delaylog.broker.cli.doctor import doctor_command
+from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.local import locked_folder
 from delaylog.broker.cli.remote import client_of, emit, given

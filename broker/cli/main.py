@@ -22,6 +22,7 @@ from delaylog.broker.host.watch.logs import set_up_logs
 
 LOCAL: Final = {
     **dict.fromkeys(("check", "verify", "backup", "restore"), "local"),
+    "doctor": "doctor.of_tls",
     "drill": "drill",
     "init": "tokens",
     "dump": "dump",

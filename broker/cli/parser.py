@@ -11,7 +11,7 @@ import shtab
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.drills.kinds import DRILLS
-from delaylog.broker.host.config import OPTIONS
+from delaylog.broker.host.config import OPTIONS, Option
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.of_access import CALLS_PER_S, MESSAGES_PER_S
 from delaylog.storage.messages.members import Choice, Flag, Int, Member, TextList, TextMap
@@ -32,6 +32,7 @@ def make_parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     _add_access(verbs)
     _add_cluster(verbs)
     _add_folders(verbs)
+    _add_doctor(verbs)
     _add_drill(verbs)
     _add_spark(verbs)
     completion = verbs.add_parser(
@@ -50,15 +51,20 @@ def _add_serve(verbs: Any) -> None:
     )
     _file(serve.add_argument("--config", metavar="FILE", help="TOML file"))
     for option in OPTIONS:
-        default = f"default {option.default}; " if option.default else ""
-        argument = serve.add_argument(
-            f"--{option.name}",
-            dest=option.key,
-            metavar="VALUE",
-            help=f"{option.help} ({default}variable {option.variable})",
-        )
+        argument = _add_setting(serve, option)
         if option.name == "data-dir":
             _folder(argument)
+
+
+def _add_setting(parser: argparse.ArgumentParser, option: Option) -> argparse.Action:
+    """A flag of `serve`."""
+    default = f"default {option.default}; " if option.default else ""
+    return parser.add_argument(
+        f"--{option.name}",
+        dest=option.key,
+        metavar="VALUE",
+        help=f"{option.help} ({default}variable {option.variable})",
+    )
 
 
 def _add_messages(verbs: Any) -> None:
@@ -344,6 +350,25 @@ def _add_folders(verbs: Any) -> None:
     _folder(restore.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
     _folder(restore.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder"))
     _add_json(restore, "report as JSON")
+
+
+def _add_doctor(verbs: Any) -> None:
+    """Verbs that say what a configuration lacks."""
+    doctor = verbs.add_parser("doctor", help="say what a configuration lacks, without a broker")
+    actions = doctor.add_subparsers(dest="action", required=True, metavar="WHAT")
+    tls = actions.add_parser("tls", help="check certificates and keys of the options of serve")
+    _file(tls.add_argument("--config", metavar="FILE", help="TOML file"))
+    for option in OPTIONS:
+        if option.name.startswith("tls-"):
+            _file(_add_setting(tls, option))
+    tls.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name or address at which clients call the broker; may be given again",
+    )
+    _add_json(tls, "report as JSON")
 
 
 def _add_drill(verbs: Any) -> None:

@@ -17,6 +17,7 @@ VERBS = {
         "cancel",
         "check",
         "completion",
+        "doctor",
         "drill",
         "dump",
         "list",

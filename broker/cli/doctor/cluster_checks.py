@@ -1,39 +1,22 @@
 """The checks of `delaylog cluster doctor`, on the answers of all members of a cluster.
 
-Pure functions: doctor.py gathers the answers. A check yields findings; without findings it passes.
-Members of the status that a node of an older release does not send are skipped.
+Pure functions: `of_cluster` gathers the answers. A check yields findings; without findings it
+passes. Members of the status that a node of an older release does not send are skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
+
+from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
 
 LAG_BYTES_WARN: Final = 64 << 20
 """Half a segment of the log: a member that follows the leader lacks far less."""
 REPLACED_WARN: Final = 10
 """Connections of one node that newer ones replaced: a network failure replaces only a few."""
 _STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version", "stale_folder")
-
-
-class Mark(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    check: str
-    mark: Mark
-    text: str
-    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +45,14 @@ class Asked:
         return default if self.status is None else self.status.get(name, default)
 
 
-Found = Iterator[tuple[Mark, str, str]]
-
-
 def examine(asked: Sequence[Asked]) -> list[Finding]:
     """The findings of all checks, in the order in which an operator should read them.
 
     `asked` = all members as one node lists them.
     """
-    report = []
+    report: list[Finding] = []
     for name, holds, check in CHECKS:
-        found = [Finding(name, *each) for each in check(asked)]
-        report += found or [Finding(name, Mark.OK, holds)]
+        report += findings(name, holds, check(asked))
     return report
 
 

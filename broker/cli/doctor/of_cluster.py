@@ -1,6 +1,6 @@
 """`delaylog cluster doctor`: asks every member of a cluster for its status and reports problems.
 
-One node lists the members; each is then asked at the address that clients use. `doctor_checks`
+One node lists the members; each is then asked at the address that clients use. `cluster_checks`
 evaluates the answers.
 """
 
@@ -10,9 +10,9 @@ import argparse
 import asyncio
 from typing import Any, Final
 
-from delaylog.broker.cli.doctor_checks import Asked, Finding, Mark, examine
-from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.remote import connection_of, emit
+from delaylog.broker.cli.doctor.cluster_checks import Asked, examine
+from delaylog.broker.cli.doctor.findings import print_report
+from delaylog.broker.cli.remote import connection_of
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
@@ -36,23 +36,7 @@ async def doctor_command(args: argparse.Namespace) -> int:
         await transport.close()
     asked = await asyncio.gather(*(_ask(route, member) for member in named["members"]))
     report = examine(asked)
-    healthy = all(finding.mark is not Mark.FAIL for finding in report)
-    if args.json:
-        checks = [
-            {"check": each.check, "mark": each.mark, "text": each.text, "advice": each.advice}
-            for each in report
-        ]
-        emit({"cluster": named["cluster"], "healthy": healthy, "checks": checks})
-    else:
-        for finding in report:
-            _print(finding)
-    return DONE if healthy else WRONG
-
-
-def _print(finding: Finding) -> None:
-    print(f"{finding.mark.upper():<6}{finding.check:<15}{finding.text}")
-    if finding.advice:
-        print(f"{'':<21}{finding.advice}")
+    return print_report(report, as_json=args.json, cluster=named["cluster"])
 
 
 def _transport(route: LeaderRoute) -> AsyncTransport:

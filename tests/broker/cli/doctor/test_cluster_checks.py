@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.doctor_checks import (
+from delaylog.broker.cli.doctor.cluster_checks import (
     CHECKS,
     LAG_BYTES_WARN,
     REPLACED_WARN,
     Asked,
-    Mark,
     examine,
 )
+from delaylog.broker.cli.doctor.findings import Mark
 
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 Answers = dict[int, Asked]

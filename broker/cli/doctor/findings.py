@@ -1,0 +1,55 @@
+"""Findings of a doctor, and the report of them for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.remote import emit
+
+
+class Mark(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    mark: Mark
+    text: str
+    advice: str = ""
+
+
+Found: TypeAlias = Iterator[tuple[Mark, str, str]]
+"""What a check yields: mark, text and advice. A check that yields nothing passes."""
+
+
+def findings(check: str, holds: str, found: Iterable[tuple[Mark, str, str]]) -> list[Finding]:
+    """The findings of one check; `holds` is the text if there are none."""
+    return [Finding(check, *each) for each in found] or [Finding(check, Mark.OK, holds)]
+
+
+def print_report(report: Sequence[Finding], *, as_json: bool, **facts: Any) -> int:
+    """Print a report, as JSON with `facts`; returns 1 if a check has failed. Warnings do not."""
+    healthy = all(finding.mark is not Mark.FAIL for finding in report)
+    if as_json:
+        checks = [
+            {"check": each.check, "mark": each.mark, "text": each.text, "advice": each.advice}
+            for each in report
+        ]
+        emit({**facts, "healthy": healthy, "checks": checks})
+    else:
+        for finding in report:
+            print(f"{finding.mark.upper():<6}{finding.check:<15}{finding.text}")
+            if finding.advice:
+                print(f"{'':<21}{finding.advice}")
+    return DONE if healthy else WRONG

@@ -1,0 +1,251 @@
+"""`delaylog doctor tls`: sound files pass, and each fault is found by the check for it.
+
+Method: the command on files with one fault each; certificates are made for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from delaylog.broker.cli.main import main
+from tests.certificates import CLIENT, HOSTS, SERVER, Authority, pem_of, self_signed, write_private
+
+ROOT = Authority("root")
+MIDDLE = Authority("middle", ROOT)
+
+
+class Files:
+    """The files that the command is asked about."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pair = MIDDLE.issue("broker", hosts=HOSTS, uses=[SERVER])
+        self.roots = ROOT.pem
+        self.clients: bytes | None = ROOT.pem
+        self.mode = 0o600
+        self.hosts: Sequence[str] = ("localhost",)
+        self.folder = folder
+
+    def words(self) -> list[str]:
+        """Write them; returns the command's words."""
+        pair = write_private(self.folder / "broker.pem", self.pair)
+        pair.chmod(self.mode)
+        (self.folder / "roots.pem").write_bytes(self.roots)
+        found = ["doctor", "tls", "--tls-cert", str(pair)]
+        found += ["--tls-ca", str(self.folder / "roots.pem")]
+        if self.clients is not None:
+            (self.folder / "clients.pem").write_bytes(self.clients)
+            found += ["--tls-client-ca", str(self.folder / "clients.pem")]
+        return found + [word for host in self.hosts for word in ("--host", host)]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def blocks(pair: bytes) -> list[bytes]:
+    """The key and the certificates of a file."""
+    end = b"-----\n"
+    parts = pair.split(b"-----BEGIN ")[1:]
+    assert all(part.endswith(end) for part in parts)
+    return [b"-----BEGIN " + part for part in parts]
+
+
+def report_of(files: Files, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
+    status = main([*files.words(), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["healthy"] is (status == 0)
+    return status, report["checks"]
+
+
+def test_sound_files(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """With intermediate and client CAs; without client CAs there is one check less."""
+    status, checks = report_of(files, capsys)
+    assert (status, {each["mark"] for each in checks}) == (0, {"ok"})
+    named = ["files", "validity", "chain", "names", "strength", "use", "client CAs"]
+    assert [each["check"] for each in checks] == named
+    files.clients = None
+    assert [each["check"] for each in report_of(files, capsys)[1]] == named[:-1]
+    assert main(files.words()) == 0
+    assert "OK    chain          the chain is complete and in order\n" in capsys.readouterr().out
+
+
+def issued(**how: Any) -> Callable[[Files], None]:
+    """Another certificate of the same CA."""
+
+    def change(files: Files) -> None:
+        files.pair = MIDDLE.issue("broker", **{"hosts": HOSTS, **how})
+
+    return change
+
+
+def open_to_the_group(files: Files) -> None:
+    files.mode = 0o640
+
+
+def another_key(files: Files) -> None:
+    _, *certificates = blocks(files.pair)
+    files.pair = b"".join([pem_of(ec.generate_private_key(ec.SECP256R1())), *certificates])
+
+
+def no_intermediate(files: Files) -> None:
+    files.pair = b"".join(blocks(files.pair)[:2])
+
+
+def wrong_intermediate(files: Files) -> None:
+    other = Authority("middle", Authority("root"))
+    files.pair = b"".join(blocks(files.pair)[:2]) + other.pem
+
+
+def out_of_order(files: Files) -> None:
+    low = Authority("low", MIDDLE)
+    key, leaf, first, second = blocks(low.issue("broker", hosts=HOSTS))
+    files.pair = key + leaf + second + first
+
+
+def expired_intermediate(files: Files) -> None:
+    old = Authority("old", ROOT, days=(-30, -1))
+    files.pair = old.issue("broker", hosts=HOSTS)
+
+
+def signs_itself(files: Files) -> None:
+    files.pair = self_signed()
+
+
+def signed_with_sha1(files: Files) -> None:
+    """By openssl, since `cryptography` signs with SHA-1 no more."""
+    folder = files.folder
+    write_private(folder / "ca.key", pem_of(MIDDLE.key))
+    (folder / "ca.pem").write_bytes(MIDDLE.pem)
+    (folder / "extensions").write_text("subjectAltName=DNS:localhost")
+    new = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=broker"]
+    sign = ["x509", "-req", "-sha1", "-days", "90", "-in", "csr", "-CA", "ca.pem"]
+    for words in (
+        [*new, "-keyout", "key", "-out", "csr"],
+        [*sign, "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions", "-out", "leaf"],
+    ):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    files.pair = b"".join((folder / name).read_bytes() for name in ("key", "leaf")) + MIDDLE.pem
+
+
+def another_host(files: Files) -> None:
+    files.hosts = ("broker.example", "10.0.0.1")
+
+
+def no_client_ca(files: Files) -> None:
+    files.clients = blocks(MIDDLE.issue("client"))[1]
+
+
+def one_is_no_ca(files: Files) -> None:
+    files.clients = ROOT.pem + blocks(MIDDLE.issue("client"))[1]
+
+
+def old_client_ca(files: Files) -> None:
+    files.clients = Authority("clients", days=(-30, -1)).pem
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "mark", "says"),
+    [
+        (open_to_the_group, "files", "fail", "(mode 640); run: chmod 600"),
+        (another_key, "files", "fail", "belongs to another certificate"),
+        (issued(days=(-9, -1)), "validity", "fail", "CN=broker expired on 20"),
+        (issued(days=(1, 9)), "validity", "fail", "CN=broker is not valid before 20"),
+        (issued(days=(-300, 13)), "validity", "warn", "CN=broker expires on 20"),
+        (issued(days=(-0.8, 0.2)), "validity", "warn", "CN=broker expires on 20"),
+        (expired_intermediate, "validity", "fail", "CN=old expired on 20"),
+        (no_intermediate, "chain", "warn", "tls-cert ends before CN=middle, a CA that"),
+        (wrong_intermediate, "chain", "warn", "CN=middle in tls-cert is no issuer of CN=broker"),
+        (wrong_intermediate, "chain", "fail", "tls-cert ends before CN=middle"),
+        (out_of_order, "chain", "warn", "the certificates of tls-cert are not in order"),
+        (signs_itself, "chain", "warn", "CN=broker signs itself"),
+        (issued(hosts=()), "names", "fail", "has no subjectAltName"),
+        (another_host, "names", "fail", "does not name broker.example; it names localhost, 127."),
+        (another_host, "names", "fail", "does not name 10.0.0.1; it names localhost, 127.0.0.1"),
+        (issued(key=rsa.generate_private_key(65_537, 1_024)), "strength", "fail", "RSA with 1024"),
+        (issued(key=ec.generate_private_key(ec.SECP224R1())), "strength", "fail", "EC with 224"),
+        (signed_with_sha1, "strength", "fail", "is signed with SHA1, which clients"),
+        (issued(uses=[CLIENT]), "use", "fail", "its extendedKeyUsage lacks serverAuth"),
+        (issued(signs=False), "use", "fail", "its keyUsage lacks digitalSignature"),
+        (no_client_ca, "client CAs", "fail", "tls-client-ca holds no CA"),
+        (one_is_no_ca, "client CAs", "warn", "CN=client in tls-client-ca is no CA"),
+        (old_client_ca, "client CAs", "fail", "CN=clients expired on 20"),
+    ],
+)
+def test_faults(
+    files: Files,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Files], None],
+    check: str,
+    mark: str,
+    says: str,
+) -> None:
+    change(files)
+    status, checks = report_of(files, capsys)
+    found = [each for each in checks if each["check"] == check and says in each["text"]]
+    assert [each["mark"] for each in found] == [mark], checks
+    assert found[0]["advice"]
+    assert status == any(each["mark"] == "fail" for each in checks)
+
+
+@pytest.mark.parametrize(
+    ("change", "host"),
+    [
+        (issued(days=(-1, 3)), "localhost"),
+        (issued(hosts=["*.example"]), "broker.example"),
+        (issued(hosts=["BROKER.example"]), "Broker.Example."),
+        (issued(hosts=["::1"]), "0:0::1"),
+        (issued(signs=True), "127.0.0.1"),
+    ],
+)
+def test_what_is_no_fault(
+    files: Files, capsys: pytest.CaptureFixture[str], change: Callable[[Files], None], host: str
+) -> None:
+    """A short lifetime of which most is left; wildcards; case; forms of an address."""
+    change(files)
+    files.hosts = (host,)
+    status, checks = report_of(files, capsys)
+    assert (status, {each["mark"] for each in checks}) == (0, {"ok"}), checks
+
+
+def test_files_that_are_no_certificates(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing more can be said of them."""
+    files.pair = b"no PEM"
+    status, checks = report_of(files, capsys)
+    assert (status, [each["check"] for each in checks]) == (1, ["files"])
+    assert "must contain a certificate" in checks[0]["text"]
+
+
+def test_the_configuration_names_files_and_hosts(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = write_private(tmp_path / "pair.pem", files.pair)
+    config = tmp_path / "delaylog.toml"
+    config.write_text(
+        f'http = "10.0.0.9:8711"\nhttp_host = "a.example"\ntls_cert = "{pair}"\nresp = ""\n'
+    )
+    assert main(["doctor", "tls", "--config", str(config)]) == 1
+    said = capsys.readouterr().out
+    assert "does not name a.example" in said
+    assert "does not name 10.0.0.9" in said
+
+
+def test_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "tls"]) == 2
+    assert "there is no TLS to check: give --tls-cert FILE" in capsys.readouterr().err
+
+
+def test_the_package_that_is_missing_is_named(
+    files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert main(files.words()) == 2
+    assert "pip install 'delaylog[tls]'" in capsys.readouterr().err
