@@ -97,6 +97,12 @@ async def put_principal_(ctx: Context) -> Answer:
             )
         put_principal(state, principal, now_ms)
         return await ctx.durable_answer({**_describe(ctx, principal), "token": None})
+    if not state.access.principals and not principal.is_admin:
+        raise Problem(
+            "conflict",
+            "the first principal must have the grant admin: from then on every call needs a token",
+            field="grants",
+        )
     token, secret = _new_token(ctx, values["expires_at_ms"])
     principal = replace(principal, secrets=(secret,))
     put_principal(state, principal, now_ms)

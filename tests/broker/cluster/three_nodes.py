@@ -56,10 +56,11 @@ class ThreeNodes:
         redis: bool = False,
         program: Callable[[int], Sequence[str]] | None = None,
         more: Mapping[int, str] | None = None,
+        token: str = "",
     ) -> None:
         """`limits` = lines of a configuration file for all nodes; `redis` = they take Redis clients
         too; `program` gives what stands for the command on a node; `more` = lines of the cluster
-        file about a node."""
+        file about a node; `token` = the administrator's, which calls carry by default."""
         self.folder = folder
         self._program = program
         ports = free_ports(9)
@@ -88,6 +89,7 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
+        self.token = token
         self._processes: dict[int, Process] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
@@ -115,6 +117,8 @@ class ThreeNodes:
     def launch(self, node: int, words: Sequence[str], out: int, log: int) -> Process:
         """The process of a node; `out` and `log` are the descriptors of its streams."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+        if self.token:
+            environment["DELAYLOG_ADMIN_TOKEN"] = self.token
         with Path(os.devnull).open() as nothing:
             if self._program is not None:
                 return subprocess.Popen(
@@ -195,7 +199,8 @@ class ThreeNodes:
             body = json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.http[node], timeout=CALL_S)
         try:
-            connection.request(method, path, body, headers or {})
+            known = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+            connection.request(method, path, body, known | (headers or {}))
             response = connection.getresponse()
             return Answer(response.status, dict(response.getheaders()), response.read())
         except (OSError, http.client.HTTPException):

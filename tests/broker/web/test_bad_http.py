@@ -341,7 +341,9 @@ def test_every_call_refuses_an_unknown_query(
 ) -> None:
     """Nobody takes a misspelt parameter for one that works; the second time by the kept route."""
     method, path = call
-    path = path.format(topic=topic, id="a", group="g", job="j1", claim="c", transaction="x")
+    path = path.format(
+        topic=topic, id="a", group="g", job="j1", claim="c", transaction="x", principal="p"
+    )
     for _ in range(2):
         assert_problem(broker.call(method, f"{path}?colour=red", b"{}"), 400, "bad_request")
     assert broker.counts(topic) is None

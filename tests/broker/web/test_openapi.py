@@ -128,6 +128,7 @@ def filled(template: str) -> str:
         .replace("{job}", "j1")
         .replace("{claim}", "c")
         .replace("{transaction}", "x")
+        .replace("{principal}", "p")
     )
 
 

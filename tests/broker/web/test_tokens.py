@@ -154,6 +154,20 @@ def test_wrong_settings(
     assert secured.call("GET", "/v1/principals/wrong").status == 404
 
 
+def test_the_first_principal_is_an_administrator(broker: Broker) -> None:
+    """Otherwise nobody could make another one."""
+    path = "/v1/principals/first"
+    refused = broker.call("PUT", path, {"grants": ["send"]})
+    assert refused.status == 409
+    assert "must have the grant admin" in refused.json["detail"]
+    assert broker.call("GET", "/v1/topics").status == 200, "nobody needs a token yet"
+    made = broker.call("PUT", path, {"grants": ["admin"]})
+    assert made.status == 201
+    assert broker.call("GET", "/v1/topics").status == 401
+    headers = {"Authorization": f"Bearer {made.json['token']}"}
+    assert broker.call("GET", "/v1/topics", None, headers).status == 200
+
+
 @pytest.mark.parametrize("name", ["a%20b", "oidc:x", ".x", "a" * 101, "%ff"])
 def test_wrong_names(secured: Secured, name: str) -> None:
     assert secured.call("PUT", f"/v1/principals/{name}", {"grants": []}).status == 400

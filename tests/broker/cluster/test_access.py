@@ -1,0 +1,109 @@
+"""Access control on three real nodes: each knows the principals, and revocations in a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
+from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+
+LOCAL = "/v1/topics?read=local"
+
+
+@pytest.fixture(scope="module")
+def three(start_three: Callable[..., ThreeNodes]) -> Iterator[ThreeNodes]:
+    three = start_three(token=make_token(os.urandom(RANDOM_BYTES)))
+    yield three
+    assert set(three.stop()) == {0}, three.tails()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def make(three: ThreeNodes, name: str, *grants: str) -> str:
+    answer = three.call(three.leader(), "PUT", f"/v1/principals/{name}", {"grants": grants})
+    assert answer.status == 201, answer
+    token: str = answer.json["token"]
+    return token
+
+
+def test_every_node_knows_a_new_token_at_once(three: ThreeNodes) -> None:
+    """Also one that has not applied it yet when the first call comes."""
+    for number in range(5):
+        token = make(three, f"new{number}", "read")
+        for node in three.followers():
+            assert three.call(node, "GET", LOCAL, None, bearer(token)).status == 200
+            redirected = three.call(node, "GET", "/v1/topics", None, bearer(token))
+            assert redirected.status == 307
+
+
+def test_nobody_learns_of_the_leader_without_a_token(three: ThreeNodes) -> None:
+    for node in NODES:
+        for path in ("/v1/topics", LOCAL, "/v1/cluster", "/metrics"):
+            answer = three.call(node, "GET", path, None, bearer("x"))
+            assert answer.status == 401
+            assert "Location" not in answer.headers
+        assert three.call(node, "GET", "/readyz", None, bearer("x")).status == 200
+
+
+def test_a_revocation_is_in_force_everywhere_within_a_second(three: ThreeNodes) -> None:
+    token = make(three, "gone", "read")
+    for node in NODES:
+        three.until(
+            lambda node=node: three.call(node, "GET", LOCAL, None, bearer(token)).status == 200
+        )
+    assert three.call(three.leader(), "DELETE", "/v1/principals/gone").status == 200
+    revoked = time.monotonic()
+    left = set(NODES)
+    while left:
+        left -= {
+            node
+            for node in left
+            if three.call(node, "GET", LOCAL, None, bearer(token)).status == 401
+        }
+        assert time.monotonic() - revoked < 1.0 or not left, left
+
+
+def test_principals_survive_a_failover(three: ThreeNodes) -> None:
+    token = make(three, "kept", "admin:mine")
+    leader = three.leader()
+    three.kill(leader)
+    three.until(three._leader, "no other leader")
+    sent = three.call(
+        three.leader(), "POST", "/v1/topics/mine/messages", {"body": "x"}, bearer(token)
+    )
+    assert sent.status == 200
+    three.start(leader)
+    three.caught_up()
+    assert three.call(leader, "GET", LOCAL, None, bearer(token)).status == 200
+
+
+def test_a_node_without_a_leader_refuses(three: ThreeNodes) -> None:
+    """It may not know of the newest revocation."""
+    leader, (follower, other) = three.leader(), three.followers()
+    for node in (leader, other):
+        three.signal(node, signal.SIGSTOP)
+    try:
+        cut = time.monotonic()
+        refused = three.until(
+            lambda: (
+                answer
+                if (answer := three.call(follower, "GET", LOCAL)).status not in (200, 0)
+                else None
+            )
+        )
+        assert refused.status == 503
+        assert "newest revocations" in refused.json["detail"]
+        assert time.monotonic() - cut < 5
+        assert three.call(follower, "GET", "/healthz").status == 200
+    finally:
+        for node in (leader, other):
+            three.signal(node, signal.SIGCONT)
+    three.leader()
+    three.until(lambda: three.call(follower, "GET", LOCAL).status == 200)
