@@ -26,9 +26,13 @@ class ErrorCode:
     @property
     def word(self) -> str:
         """The first word of the error in the Redis protocol."""
-        return "ERR" if self.status == 400 else self.code.replace("_", "").upper()
+        if self.status == 400:
+            return "ERR"
+        return _REDIS_WORDS.get(self.code) or self.code.replace("_", "").upper()
 
 
+_REDIS_WORDS: Final = {"unauthorized": "NOAUTH", "forbidden": "NOPERM"}
+"""Redis has its own first words for these, by which clients recognise them."""
 CODES: Final = {
     each.code: each
     for each in (

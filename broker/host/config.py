@@ -59,7 +59,6 @@ OPTIONS: Final = (
     Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
     Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
     Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
-    Option("resp-auth", "", "file of user:token lines for the authentication of Redis clients"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option(
@@ -90,8 +89,6 @@ class RespConfig:
 
     host: str
     port: int
-    auth: str | None = None
-    """Path of the file of tokens."""
     after_write: bool = False
     """With `resp-fsync = everysec`, answers wait for the write but not for the fsync."""
     maxmemory: int = 0
@@ -233,11 +230,11 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         value = flag if flag is not None else environ.get(option.variable)
         values[option.key] = str(table.get(option.key, option.default) if value is None else value)
     host, port = parse_address(values["http"], "http")
-    resp = _resp(values)
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
         raise ConfigError("fsync must be always in a cluster: a majority must not lose its frames")
     insecure = _words(values, "insecure", _INSECURE, "no-auth or no-tls")
+    resp = _resp(values, no_auth="no-auth" in insecure)
     tls = _tls(values)
     if tls is None and "no-tls" not in insecure:
         _check_reach(values, host, resp)
@@ -316,19 +313,16 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost"
 
 
-def _resp(values: Mapping[str, str]) -> RespConfig | None:
+def _resp(values: Mapping[str, str], *, no_auth: bool) -> RespConfig | None:
     everysec = _one_of(values["resp_fsync"], "resp-fsync", ("always", "everysec")) == "everysec"
     if not values["resp"]:
-        if values["resp_auth"]:
-            raise ConfigError("resp-auth requires resp HOST:PORT")
         return None
     host, port = parse_address(values["resp"], "resp")
     scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
-    trusted = is_loopback(host) or bool(values["resp_auth"])
+    trusted = is_loopback(host) or not no_auth
     return RespConfig(
         host=host,
         port=port,
-        auth=values["resp_auth"] or None,
         scripts=trusted if scripts == "auto" else scripts == "on",
         after_write=everysec,
         maxmemory=_memory(values["resp_maxmemory"]),

@@ -35,8 +35,11 @@ CATEGORIES: Final = (
     *("keyspace", "read", "write", "set", "sortedset", "list", "hash", "string"),
     *("bitmap", "hyperloglog", "geo", "stream", "pubsub", "admin", "fast", "slow"),
     *("blocking", "dangerous", "connection", "transaction", "scripting"),
+    *("dlsend", "dlreceive", "dlread", "dlchange"),
 )
 """ACL categories, in the order of ACL CAT."""
+DL_CATEGORIES: Final = CATEGORIES[-4:]
+"""Categories of the verbs of the delay log, which have no other category."""
 _CATEGORY_OF: Final = {
     **{group: group for group in ("string", "list", "hash", "set", "stream", "connection")},
     "sorted-set": "sortedset",
@@ -80,6 +83,10 @@ class Command:
         """It needs memory and disk space: refused while there is none."""
         self.noscript = "noscript" in flags
         self.no_auth = "no_auth" in flags
+        self.harmless = self.no_auth or (
+            "connection" in self.categories and "dangerous" not in self.categories
+        )
+        """It concerns only the client's own connection, so every user may run it."""
         self.no_multi = "no_multi" in flags
         self.now = "now" in flags
         self.pubsub = "pubsub" in flags
@@ -101,6 +108,8 @@ def _only_subcommands(run: object, argv: Args) -> Reply:  # noqa: ARG001
 def _categories(group: str, flags: frozenset[str], *, is_container: bool) -> frozenset[str]:
     """Return the ACL categories, as Redis derives them."""
     declared = {flag[1:] for flag in flags if flag[0] == "@"}
+    if not declared.isdisjoint(DL_CATEGORIES):
+        return frozenset(declared)
     has = declared | ({"write", "blocking", "admin"} & flags)
     if not declared - {"admin", "dangerous"} and group in _CATEGORY_OF and not is_container:
         has.add(_CATEGORY_OF[group])

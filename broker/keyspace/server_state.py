@@ -1,4 +1,4 @@
-"""State of the server itself: accounts, settings, counters, and facts that the host provides.
+"""State of the server itself: users, settings, counters, and facts that the host provides.
 
 It is pure: everything that has to be looked up (role, memory, addresses, the leader) comes from
 callables that the host sets. Their defaults serve tests without a host.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from secrets import randbits
 from typing import Final
 
+from delaylog.broker.keyspace.access.users import OneUser, Users
 from delaylog.broker.keyspace.running.session import Session
 
 RATE_MS: Final = 1_000
@@ -25,8 +26,7 @@ Setter = Callable[[bytes], None]
 class ServerState:
     """Shared by all sessions; the host sets the callables."""
 
-    accounts: dict[bytes, bytes] = field(default_factory=dict)
-    """User name -> token; empty = no authentication."""
+    users: Users = field(default_factory=OneUser)
     settings: dict[bytes, bytes] = field(default_factory=dict)
     """Settings changed by CONFIG SET; names as in commands/server/configuration.py."""
     given: dict[bytes, bytes] = field(default_factory=dict)
@@ -38,6 +38,7 @@ class ServerState:
     connections: int = 0
     """Since the start."""
     refused_connections: int = 0
+    failed_logins: int = 0
     forgotten: dict[str, int] = field(default_factory=dict)
     """Counters at the last CONFIG RESETSTAT: INFO subtracts them, metrics do not."""
     started_ms: int = 0
@@ -50,7 +51,7 @@ class ServerState:
     role: Callable[[], bytes] = lambda: b"master"
     """`master` where writes are accepted, otherwise `slave`."""
     on_wrong_password: Callable[[Session], None] = lambda session: None
-    """Called with a client that sent a wrong token."""
+    """Called with a client that sent a wrong secret."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
     """Host and port of the leader's endpoint; None = this node, or unknown (see `role`)."""
     secret_bits: Callable[[int], int] = randbits
@@ -58,11 +59,6 @@ class ServerState:
     address: tuple[bytes, int] = (b"127.0.0.1", 0)
     """The address that the endpoint listens on."""
     _rate_samples: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
-
-    @property
-    def wants_password(self) -> bool:
-        """Whether clients must authenticate."""
-        return bool(self.accounts)
 
     def since_reset(self, name: str, value: int) -> int:
         """Return a counter as INFO shows it."""

@@ -92,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._writer = ReplyWriter(self._transport)
         self.entered = True
         self.session = self._face.enter(self, self._transport)
+        self._parser.authenticated = self.session.authenticated
         self._replies = ReplyCount(
             self.session, self._writer, self._face.replies, self._face.loop, self.finished
         )
@@ -192,6 +193,9 @@ class Connection(asyncio.Protocol):
             self.task = face.loop.create_task(self._wait(seconds))
             return
         executor = face.begin()
+        if self._transport is None:
+            # The client's rights have ended.
+            return
         try:
             self._run(session, executor)
         except Exception as error:
@@ -234,7 +238,7 @@ class Connection(asyncio.Protocol):
                 break
         else:
             self.go_on()
-        if not parser.authenticated:
+        if parser.authenticated is not session.authenticated:
             parser.authenticated = session.authenticated
         if not self._rest and parser.error is not None and not session.closing:
             if parser.error:

@@ -11,6 +11,7 @@ from typing import Final
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.tls.client_certificates import client_identities
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.quiet_log import QuietLog
@@ -23,9 +24,9 @@ from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Execut
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.resp.accounts import FailedLogins
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.facts import address_text, listens, tell
+from delaylog.broker.resp.failed_logins import FailedLogins
 from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import deliveries, sends, stored_messages
 from delaylog.broker.resp.native.host import NativeHost
@@ -34,6 +35,7 @@ from delaylog.broker.resp.reply_bound import ReplyBound
 from delaylog.broker.resp.reply_count import ReplyCount
 from delaylog.broker.resp.restoring import Restoring
 from delaylog.broker.resp.turns import Turns
+from delaylog.broker.resp.users import NodeUsers
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
 
@@ -120,6 +122,7 @@ class RespFace:
         server.on_wrong_password = self._note_wrong_password
         self._unsettled_from: float | None = None
         """Loop time since which no leader is known, or None."""
+        self.users = server.users = NodeUsers(node, self.executor, self.native, self.connections)
         node.on_end_leading = self._led_until_now
         node.on_applied = self._applied
 
@@ -185,7 +188,7 @@ class RespFace:
 
     def new_parser(self) -> CommandParser:
         """Return a parser for a new connection."""
-        return CommandParser(self.limits, authenticated=not self.server.wants_password)
+        return CommandParser(self.limits, authenticated=not self.users.required)
 
     @property
     def open_connections(self) -> int:
@@ -207,7 +210,8 @@ class RespFace:
 
     def enter(self, connection: Client, transport: asyncio.Transport) -> Session:
         """Create the session of a new client."""
-        session = self.executor.connect(self._node.clock.now_ms())
+        identities = tuple(client_identities(transport))
+        session = self.executor.connect(self._node.clock.now_ms(), identities)
         self.server.connections += 1
         session.address = address_text(transport.get_extra_info("peername"))
         session.local_address = address_text(transport.get_extra_info("sockname"))
@@ -288,7 +292,7 @@ class RespFace:
         self._failed.note(session.address.rpartition(b":")[0].decode(), self.loop.time())
 
     def penalty_seconds(self, session: Session) -> float:
-        """Return the delay of a client without a token, after wrong ones from its address."""
+        """Return the delay of a client without a user, after wrong secrets from its address."""
         host = session.address.rpartition(b":")[0].decode()
         return self._failed.left(host, self.loop.time())
 
@@ -348,6 +352,8 @@ class RespFace:
         executor = self.executor
         keyspace = self._node.engine.state.keyspace
         first = self.turns.begin()
+        if first:
+            self.users.look()
         if executor.keyspace is not keyspace:
             executor.exchange(keyspace)
         elif not first:

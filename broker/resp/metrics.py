@@ -45,6 +45,10 @@ class RespMetrics(Collector):
                 "Redis clients refused because there were too many.",
                 server.refused_connections,
             ),
+            "delaylog_resp_failed_logins": (
+                "Wrong tokens and passwords of Redis clients.",
+                server.failed_logins,
+            ),
             "delaylog_resp_expired_keys": (
                 "Expired keys removed since the keyspace was loaded.",
                 executor.keyspace.expired_keys,

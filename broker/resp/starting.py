@@ -6,18 +6,15 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.config import ConfigError, RespConfig
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.server_state import ServerState
-from delaylog.broker.resp.accounts import read_accounts
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 
 
 def make_face(node: ServingNode, config: RespConfig) -> RespFace:
-    """Create the endpoint, which does not listen yet. Raises ConfigError."""
-    accounts = {} if config.auth is None else read_accounts(config.auth)
-    server = ServerState(accounts=accounts, started_ms=node.clock.now_ms())
+    """Create the endpoint, which does not listen yet."""
     return RespFace(
         node,
-        server,
+        ServerState(started_ms=node.clock.now_ms()),
         after_write=config.after_write,
         maxmemory=config.maxmemory,
         scripts=config.scripts,

@@ -18,7 +18,9 @@ from typing import Any
 
 import redis
 
+from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.client.free_ports import free_port
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.redis_reference import reference_programs
 
 ROOT = Path(__file__).parents[2]
@@ -154,10 +156,8 @@ class RedisServer:
         if self._fsync is not None:
             options += ["--resp-fsync", self._fsync]
         if self.password is not None:
-            secret = self.folder / "password"
-            secret.write_text(f"default:{self.password}\n")
-            secret.chmod(0o600)
-            options += ["--resp-auth", str(secret)]
+            # The password of an administrator, whom AUTH finds without a name.
+            leave_digest(OsFileSystem(), str(self.data_dir), self.password)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [

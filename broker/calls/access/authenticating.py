@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller, Limit
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.access.grants import Permissions
 from delaylog.broker.engine.access.principals import Principal
 from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.access.token_form import digest_of
@@ -97,14 +96,18 @@ class Authenticator:
         """Whether a caller that was recognised earlier still has the same rights."""
         if caller is ANYONE:
             return not self.required
-        if caller.expires_ms <= self._node.clock.now_ms():
+        now_ms = self._node.clock.now_ms()
+        if caller.expires_ms <= now_ms:
             return False
         if caller.is_foreign:
             return True
-        principal = self._table.principals.get(caller.name)
-        if principal is None or principal.grants != caller.permissions.grants:
+        principal, old = self._table.principals.get(caller.name), caller.principal
+        if principal is None or old is None or not principal.has_rights_of(old):
             return False
-        return not caller.digest or caller.digest in self._table.by_digest
+        return not caller.digest or any(
+            secret.digest == caller.digest and secret.expires_ms > now_ms
+            for secret in principal.secrets
+        )
 
     def _recognise(self, header: str | None, now_ms: int) -> Caller:
         if header is None or not header.startswith(_BEARER):
@@ -128,9 +131,8 @@ class Authenticator:
         return self._caller(principal, digest, secret.expires_ms)
 
     def _caller(self, principal: Principal, digest: bytes, expires_ms: int) -> Caller:
-        caller = Caller(
-            principal.name, Permissions(principal.grants), digest=digest, expires_ms=expires_ms
-        )
+        caller = Caller(principal.name, principal.permissions, digest=digest, expires_ms=expires_ms)
+        caller.principal = principal
         caller.calls = self._limit(principal.name, "calls", principal.calls_per_s)
         caller.messages = self._limit(principal.name, "messages", principal.messages_per_s)
         return caller

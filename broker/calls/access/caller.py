@@ -11,6 +11,7 @@ from delaylog.storage.calls.call import Right
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
+    from delaylog.broker.engine.access.principals import Principal
     from delaylog.broker.host.waiters import TopicKey
 
 
@@ -29,7 +30,7 @@ class Limit(NamedTuple):
 class Caller:
     """A recognised caller. One object serves all calls with the same credentials."""
 
-    __slots__ = ("calls", "digest", "expires_ms", "messages", "name", "permissions")
+    __slots__ = ("calls", "digest", "expires_ms", "messages", "name", "permissions", "principal")
 
     def __init__(
         self,
@@ -45,6 +46,8 @@ class Caller:
         self.digest = digest
         self.expires_ms = expires_ms
         """When these credentials end."""
+        self.principal: Principal | None = None
+        """The principal when the caller was recognised; None for the caller of an issuer."""
         self.calls: Limit | None = None
         """The principal's limit of calls."""
         self.messages: Limit | None = None

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgpack
 import numpy as np
 
+from delaylog.broker.calls.access.settles import may_settle
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW
@@ -257,15 +258,7 @@ async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> li
 
 
 def _may_settle(ctx: Context, lease: int) -> bool:
-    """Whether the caller may settle messages of a lease: receipts name no group, and can be
-    guessed.
-    """
-    if ctx.caller.may("receive", ctx.topic_key):
-        return True
-    state = ctx.node.engine.state
-    found = state.leases.get(lease)
-    group = None if found is None else state.group(found.topic, found.group)
-    return group is not None and ctx.caller.may("receive", ctx.topic_key, group.name)
+    return may_settle(ctx.caller, ctx.node.engine.state, ctx.topic_key, lease)
 
 
 def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:

@@ -8,8 +8,14 @@ from typing import Any, Final
 import msgpack
 
 from delaylog.broker.engine.access.principals import Principal, Secret
-from delaylog.broker.engine.errors import ConflictError, QuotaRefusal, UnknownError
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    QuotaRefusal,
+    UnknownError,
+)
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.keyspace.access.rules import RuleError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.levels import ACCESS_FRAMES
 
@@ -28,6 +34,7 @@ def the_principal(state: EngineState, name: str) -> Principal:
 def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None:
     """Create a principal, or replace the one of its name."""
     table = state.access
+    principal = replace(principal, redis=_checked_rules(principal.redis))
     if principal.name not in table.principals and len(table.principals) >= PRINCIPALS_MAX:
         raise QuotaRefusal(f"there are {PRINCIPALS_MAX} principals, which is the limit")
     for identity in principal.certificates:
@@ -37,10 +44,28 @@ def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None
                 f"the certificate {identity!a} belongs to principal {owner.name!r}",
                 field="certificates",
             )
+    for secret in principal.secrets:
+        owner = table.by_digest.get(secret.digest)
+        if owner is not None and owner.name != principal.name:
+            raise ConflictError("another principal has this secret: choose another one")
     old = table.principals.get(principal.name)
-    if old is not None and not principal.is_admin:
+    if old is not None and not (principal.is_admin and principal.may_log_in):
         _check_admin_left(state, old)
     _append(state, {"put": principal.pack()}, now_ms)
+
+
+def _checked_rules(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Rules for Redis commands in their short form. Raises BadRequestError."""
+    if not words:
+        return ()
+    # Imported here: a broker without Redis clients starts faster without their commands.
+    from delaylog.broker.keyspace.access.rights import check_rules
+    from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
+
+    try:
+        return check_rules(words).words
+    except RuleError as error:
+        raise BadRequestError(f"the Redis rule {error}", field="redis") from None
 
 
 def rotate(
@@ -70,9 +95,7 @@ def _check_admin_left(state: EngineState, principal: Principal) -> None:
     """Raise ConflictError if no administrator would be left without this principal."""
     others = state.access.principals.values()
     if principal.is_admin and not any(
-        other.is_admin and (other.secrets or other.certificates)
-        for other in others
-        if other.name != principal.name
+        other.is_admin and other.may_log_in for other in others if other.name != principal.name
     ):
         raise ConflictError(
             f"{principal.name!r} is the last administrator: create another one first"

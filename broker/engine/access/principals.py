@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.engine.access.grants import Grant, parse_grant
+from delaylog.broker.engine.access.grants import Grant, Permissions, parse_grant
+from delaylog.broker.engine.access.key_grants import grants_of
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.layout import NEVER_MS
 
@@ -69,6 +70,23 @@ class Principal:
     def is_admin(self) -> bool:
         """Whether it may manage principals."""
         return any("admin" in grant.rights and grant.is_unlimited for grant in self.grants)
+
+    @property
+    def may_log_in(self) -> bool:
+        """Whether a secret or a certificate proves it."""
+        return bool(self.secrets or self.certificates)
+
+    @property
+    def permissions(self) -> Permissions:
+        """The decisions by its grants, and by those that follow from its Redis rules."""
+        return Permissions((*self.grants, *grants_of(self.redis)))
+
+    def has_rights_of(self, other: Principal) -> bool:
+        """Whether another version of this principal has the same rights and limits."""
+        return self is other or all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("grants", "redis", "certificates", "messages_per_s", "calls_per_s")
+        )
 
     def with_secret(self, secret: Secret, previous_until_ms: int) -> Principal:
         """The principal with a new secret. The newest of its others stays valid until then."""

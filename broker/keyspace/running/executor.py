@@ -11,6 +11,7 @@ from typing import Final
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
+from delaylog.broker.keyspace.commands.server.clients import line_of
 from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
@@ -60,16 +61,18 @@ class Executor(SharedState):
         self.script_run.may_wait = False
         self.script_run.in_script = True
         self.make_scripting = lambda: ScriptingHost(self.script_run, self.script_limits)
+        self.describe_client = lambda session: line_of(self.run, session)
         self._next_session = 1
 
     # ------------------------------------------------------------------ sessions
 
-    def connect(self, now_ms: int) -> Session:
-        """Create the session of a new client."""
+    def connect(self, now_ms: int, identities: tuple[str, ...] = ()) -> Session:
+        """Create the session of a new client; `identities` = what its certificate proves."""
         session = Session(self._next_session, self.keyspace.databases[0])
         self._next_session += 1
         session.created_ms = session.used_ms = now_ms
-        session.authenticated = not self.server.wants_password
+        session.identities = identities
+        self.server.users.enter(session)
         session.update_special()
         self.sessions[session.number] = session
         return session
@@ -229,7 +232,7 @@ class Executor(SharedState):
             refusal = self.refusal_of(command)
             if refusal is not None:
                 return self.refused(session, refusal, command)
-        if self.out_of_touch and "stale" not in command.flags:
+        if self.lacks_data(session, command):
             return self.refused(session, ErrorReply(MASTER_DOWN))
         reply = self.run.call(session, command, argv)
         if self.keyspace.ready:
@@ -254,6 +257,10 @@ class Executor(SharedState):
         """Return the reply of a command that is not to run now; None = run it."""
         if not session.authenticated and not command.no_auth:
             return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
+        rights = session.rights
+        if rights is not None and (denied := rights.denied(command, argv)) is not None:
+            self.note_denied(session, *denied)
+            return self.refused(session, ErrorReply(denied.text), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (
                 b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "

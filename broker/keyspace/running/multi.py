@@ -38,7 +38,7 @@ def enqueue(
         return ErrorReply(text)
     if command.write and (refusal := shared.refusal_of(command)) is not None:
         return refusal
-    if shared.out_of_touch and "stale" not in command.flags:
+    if shared.lacks_data(session, command):
         return ErrorReply(MASTER_DOWN)
     size = sum(map(len, argv)) + _QUEUED_BYTES
     session.queued_bytes += size
@@ -65,7 +65,7 @@ def run_queue(run: Run) -> Reply:
         raise CommandError(EXEC_ABORT)
     if changed:
         return NO_ARRAY
-    if shared.out_of_touch and any("stale" not in command.flags for command, _ in queue):
+    if any(shared.lacks_data(session, command) for command, _ in queue):
         raise CommandError(EXEC_ABORTED_BY + MASTER_DOWN)
     refusals = (shared.refusal_of(command) for command, _ in queue if command.write)
     if (refusal := next((each for each in refusals if each is not None), None)) is not None:
@@ -81,7 +81,13 @@ def run_queue(run: Run) -> Reply:
     try:
         for command, argv in queue:
             told = len(out)
-            reply = run.call(session, command, argv)
+            rights = session.rights
+            if rights is not None and (denied := rights.denied(command, argv)) is not None:
+                # The user may have changed since the command was queued.
+                shared.note_denied(session, *denied, context="multi")
+                reply: Reply = ErrorReply(denied.in_exec)
+            else:
+                reply = run.call(session, command, argv)
             if reply is not WRITTEN:
                 encode_into(out, reply, session.resp)
             room -= sum(map(len, out[told:]))

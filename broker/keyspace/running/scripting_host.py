@@ -31,6 +31,8 @@ class ScriptingHost:
         self._run = run
         self._session = Session(0, run.keyspace.databases[0])
         """The session of scripts: SELECT and the protocol version in a script change only this."""
+        self._caller = self._session
+        """The session of the client that the script runs for."""
         self.scripts = self._make_scripts(limits)
         self._functions: FunctionLibraries | None = None
         self._sources: dict[bytes, bytes] | None = None
@@ -38,7 +40,11 @@ class ScriptingHost:
 
     def enter(self, caller: Session) -> Scripts:
         """Prepare to run a script for this client."""
-        self._session.database = caller.database
+        session = self._session
+        session.database = caller.database
+        session.user, session.rights = caller.user, caller.rights
+        session.caller, session.restricted = caller.caller, caller.restricted
+        self._caller = caller
         return self.scripts
 
     def functions(self) -> FunctionLibraries:
@@ -81,6 +87,10 @@ class ScriptingHost:
                 return _WRONG_ARITY
             if command.noscript:
                 return _NOT_ALLOWED
+            rights = session.rights
+            if rights is not None and (denied := rights.denied(command, argv)) is not None:
+                shared.note_denied(self._caller, *denied, context="lua")
+                return ErrorReply(denied.in_script)
             write = command.write
             # PUBLISH is no write, but read-only scripts may not call it.
             if scripts.read_only and (write or "may_replicate" in command.flags):
@@ -132,7 +142,10 @@ class ScriptingHost:
 
     def _check(self, argv: list[bytes]) -> bool | None:
         found = find_command(argv)
-        return None if isinstance(found, ErrorReply) else True
+        if isinstance(found, ErrorReply):
+            return None
+        rights = self._session.rights
+        return rights is None or rights.denied(found, argv) is None
 
 
 def library_name(source: bytes) -> bytes:

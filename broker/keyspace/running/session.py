@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.replies import Reply
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.access.rights import Rights
 
 
 @dataclass(slots=True)
@@ -48,7 +52,15 @@ class Session:
     used_ms: int = 0
     used_word: bytes = b""
     """The last command, for CLIENT LIST."""
+    identities: tuple[str, ...] = ()
+    """What the client's certificate proves."""
     authenticated: bool = True
+    caller: Any = None
+    """The host's own object for the user; None before the client has authenticated."""
+    restricted: Any = None
+    """`caller`, unless it may use every topic without a limit."""
+    rights: Rights | None = None
+    """Which commands and keys it may use; None = all."""
     special: bool = False
     """Commands take the slow path; set by `update_special`."""
     queue: list[tuple[Command, Args]] | None = None
@@ -86,7 +98,10 @@ class Session:
     def update_special(self) -> None:
         """Set `special` after a change of the state that it depends on."""
         self.special = (
-            not self.authenticated or self.queue is not None or (self.resp == 2 and self.subscribed)
+            not self.authenticated
+            or self.rights is not None
+            or self.queue is not None
+            or (self.resp == 2 and self.subscribed)
         )
 
     def kill(self) -> None:

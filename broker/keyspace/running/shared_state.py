@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from delaylog.broker.keyspace.access.acl_log import AclLog, Entry
 from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.errors import SCRIPTS_OFF, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
@@ -64,6 +65,9 @@ class SharedState:
         """Called when a script is first needed; set by the executor."""
         self._scripting: Scripting | None = None
         self.waits = Waits(lambda: self.keyspace.now_ms)
+        self.acl_log = AclLog()
+        self.describe_client: Callable[[Session], bytes] = lambda session: b""
+        """Returns the client's line in CLIENT LIST; set by the executor."""
 
     @property
     def scripting(self) -> Scripting:
@@ -73,6 +77,24 @@ class SharedState:
         if self._scripting is None:
             self._scripting = self.make_scripting()
         return self._scripting
+
+    def lacks_data(self, session: Session, command: Command) -> bool:
+        """Whether a command has to wait for a leader.
+
+        A node without a leader may not know which users were removed, so users may not do more
+        there than look after their own connections.
+        """
+        return self.out_of_touch and (
+            "stale" not in command.flags or (session.caller is not None and not command.harmless)
+        )
+
+    def note_denied(
+        self, session: Session, reason: str, name: bytes, *, context: str = "", user: bytes = b""
+    ) -> None:
+        """Put a refusal into the log of ACL LOG."""
+        context = context or ("toplevel" if session.queue is None else "multi")
+        client, now_ms = self.describe_client(session), self.keyspace.now_ms
+        self.acl_log.note(Entry(reason, context, name, user or session.user, client, now_ms))
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""

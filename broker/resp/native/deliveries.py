@@ -22,6 +22,7 @@ from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
+from delaylog.broker.resp.native.permits import permit, permit_settle
 from delaylog.broker.resp.native.words import (
     misplaced,
     take_list,
@@ -35,7 +36,7 @@ from delaylog.storage.layout import Int64Array, head_sizes
 from delaylog.storage.messages.records import split_records
 from delaylog.storage.messages.rows import bodies_only
 
-_FLAGS: Final = "write noscript no_multi"
+_FLAGS: Final = "write noscript no_multi @dlreceive"
 _Receipts: TypeAlias = tuple[Int64Array, Int64Array]
 """Leases and origin refs."""
 
@@ -89,12 +90,14 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
         at += 1
     if settles and done is None:
         raise misplaced(b"RECEIPTS receipt ...")
+    call = ReceiveCall(**options)
+    permit(run, "receive", key, call.group)
+    by_lease = None if done is None else permit_settle(run, host, key, _by_lease(done))
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
-    call = ReceiveCall(**options)
-    if done is None:
+    if done is None or by_lease is None:
         return host.answer_later(run, _receive(host, key, call, write, owed=owed))
-    return host.answer_later(run, _ack_and_receive(host, key, done, call, write))
+    return host.answer_later(run, _ack_and_receive(host, key, done, by_lease, call, write))
 
 
 async def _receive(
@@ -118,15 +121,16 @@ async def _ack_and_receive(
     host: NativeHost,
     key: TopicKey,
     done: _Receipts,
+    by_lease: list[Receipts],
     call: ReceiveCall,
     write: Callable[[Delivery], bytes],
 ) -> Reply | Wire:
     """Reply [1 or 0 for each receipt, the messages]. The acks are durable before it blocks."""
-    by_lease = _by_lease(done)
     settled = await host.node.turn.settles.settle(key, Settling("ack"), by_lease)
     leases, origins = done
     good = np.ones(len(origins), np.int64)
-    for receipts, each in zip(by_lease, settled, strict=True):
+    # Of receipts that the client may not settle, `by_lease` has not the lease.
+    for receipts, each in zip(_by_lease(done), settled, strict=True):
         good[(leases == receipts.lease) & np.isin(origins, each.gone)] = 0
     delivery = await long_poll(host.node, key, call) or NOTHING
     results = b"".join(b":%d\r\n" % each for each in good.tolist())
@@ -198,7 +202,9 @@ def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
 @translated
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Ack messages."""
-    host_of(run).add_ack(topic_key(argv[1]), _by_lease(take_receipts(argv[2:])), run.session)
+    host, key = host_of(run), topic_key(argv[1])
+    receipts = permit_settle(run, host, key, _by_lease(take_receipts(argv[2:])))
+    host.add_ack(key, receipts, run.session)
     return WRITTEN
 
 
@@ -213,7 +219,7 @@ def dl_nack(run: Run, argv: Args) -> Reply:
             raise misplaced(b"DELAY ms receipt ...")
         delay_ms = take_number(argv[3], b"DELAY", 0, host.node.engine.limits.horizon_ms)
         receipts = argv[4:]
-    return _settle(host, argv[1], receipts, Settling("nack", delay_ms))
+    return _settle(run, argv[1], receipts, Settling("nack", delay_ms))
 
 
 @command("dl.extend", -4, "module", _FLAGS)
@@ -222,12 +228,13 @@ def dl_extend(run: Run, argv: Args) -> Reply:
     """Extend leases to this number of milliseconds from now."""
     host = host_of(run)
     lease_ms = take_number(argv[2], b"lease-ms", 0, host.node.engine.limits.lease_ms_max)
-    return _settle(host, argv[1], argv[3:], Settling("extend", lease_ms=lease_ms))
+    return _settle(run, argv[1], argv[3:], Settling("extend", lease_ms=lease_ms))
 
 
-def _settle(host: NativeHost, name: bytes, texts: list[bytes], wanted: Settling) -> int:
+def _settle(run: Run, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     """Settle messages by receipts; returns the number of receipts that were still valid."""
-    key, receipts = topic_key(name), _by_lease(take_receipts(texts))
+    host, key = host_of(run), topic_key(name)
+    receipts = permit_settle(run, host, key, _by_lease(take_receipts(texts)))
     # Apply earlier sends and acks of this turn first.
     host.flush()
     return sum(each.done for each in host.settle(receipts, key, wanted))

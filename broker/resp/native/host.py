@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.settles import outcomes
@@ -284,6 +285,8 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
         try:
             return call(run, argv)
         except (EngineError, BatchError) as error:
+            if isinstance(error, Problem) and error.code == "forbidden":
+                run.shared.note_denied(run.session, "command", argv[0].lower())
             told = refusal(error)
             assert told is not None, "both are refusals"
             raise told from None

@@ -13,6 +13,7 @@ from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.permits import permit_messages
 from delaylog.broker.resp.native.words import (
     misplaced,
     plain_numbers,
@@ -33,7 +34,7 @@ from delaylog.storage.messages.message_fields import (
     pack_fields,
 )
 
-_FLAGS: Final = "write denyoom noscript no_multi quick"
+_FLAGS: Final = "write denyoom noscript no_multi quick @dlsend"
 
 
 @command("dl.send", -4, "module", _FLAGS)
@@ -44,6 +45,8 @@ def dl_send(run: Run, argv: Args) -> Reply:
     if host.__class__ is not NativeHost:
         host = host_of(run)
     key, body = topic_key(argv[1]), argv[3]
+    if run.session.restricted is not None:
+        permit_messages(run, key, 1)
     limits = host.node.engine.limits
     if len(body) > limits.body_bytes_max:
         raise CommandError(b"TOOLARGE a body has at most %d bytes" % limits.body_bytes_max)
@@ -88,6 +91,7 @@ def dl_msend(run: Run, argv: Args) -> Reply:
     key = topic_key(argv[1])
     dues, bodies = argv[2::2], argv[3::2]
     rows = len(bodies)
+    permit_messages(run, key, rows)
     limits = host.node.engine.limits
     if len(dues) != rows:
         raise CommandError(b"ERR after the topic, give pairs of delay-ms and body")

@@ -15,23 +15,25 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.native.host import NativeHost, host_of, translated
+from delaylog.broker.resp.native.permits import may_see_body, permit
 from delaylog.broker.resp.native.words import take_due, take_text, topic_key
 from delaylog.storage.messages.records import split_record
 
-_READS: Final = "readonly noscript no_multi"
-_WRITES: Final = "write noscript no_multi"
+_READS: Final = "readonly noscript no_multi @dlread"
+_WRITES: Final = "write noscript no_multi @dlchange"
 
 
-def _topic(host: NativeHost, name: bytes) -> Topic | None:
+def _topic(host: NativeHost, key: TopicKey) -> Topic | None:
     host.flush()
-    return host.node.engine.state.topics.get(topic_key(name))
+    return host.node.engine.state.topics.get(key)
 
 
 def _ids(texts: list[bytes]) -> list[str]:
@@ -50,8 +52,9 @@ def _finder(
 @translated
 def dl_get(run: Run, argv: Args) -> Reply:
     """Return a message, or null."""
-    host = host_of(run)
-    topic, state = _topic(host, argv[1]), host.node.engine.state
+    host, key = host_of(run), topic_key(argv[1])
+    permit(run, "read", key, DEFAULT_NAME)
+    topic, state = _topic(host, key), host.node.engine.state
     if topic is None:
         return None
     now_ms = host.node.clock.now_ms()
@@ -62,7 +65,9 @@ def dl_get(run: Run, argv: Args) -> Reply:
     record = state.hours.records(np.array([found.ref], np.int64), rows)
     sent = split_record(record, found.row)
     members = describe(state, found, sent)
-    return _reply(members | {"headers": sent.headers, "body": sent.body})
+    if may_see_body(run, key):
+        members |= {"headers": sent.headers, "body": sent.body}
+    return _reply(members)
 
 
 def _reply(value: object) -> Reply:
@@ -83,13 +88,14 @@ def _reply(value: object) -> Reply:
 @translated
 def dl_cancel(run: Run, argv: Args) -> Reply:
     """Cancel messages that are not delivered; returns their number."""
-    host = host_of(run)
-    return host.answer_later(run, _cancel(host, argv))
+    host, key = host_of(run), topic_key(argv[1])
+    permit(run, "change", key)
+    return host.answer_later(run, _cancel(host, key, argv))
 
 
-async def _cancel(host: NativeHost, argv: Args) -> Reply:
+async def _cancel(host: NativeHost, key: TopicKey, argv: Args) -> Reply:
     await host.node.room_for_changes()
-    topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
+    topic, state, now_ms = _topic(host, key), host.node.engine.state, host.node.clock.now_ms()
     if topic is None:
         return 0
     find = _finder(state, topic, argv[2:], now_ms)
@@ -102,13 +108,14 @@ async def _cancel(host: NativeHost, argv: Args) -> Reply:
 @translated
 def dl_reschedule(run: Run, argv: Args) -> Reply:
     """Change the due time of a message; returns it."""
-    host = host_of(run)
-    return host.answer_later(run, _reschedule(host, argv))
+    host, key = host_of(run), topic_key(argv[1])
+    permit(run, "change", key)
+    return host.answer_later(run, _reschedule(host, key, argv))
 
 
-async def _reschedule(host: NativeHost, argv: Args) -> Reply:
+async def _reschedule(host: NativeHost, key: TopicKey, argv: Args) -> Reply:
     await host.node.room_for_changes()
-    topic, state, now_ms = _topic(host, argv[1]), host.node.engine.state, host.node.clock.now_ms()
+    topic, state, now_ms = _topic(host, key), host.node.engine.state, host.node.clock.now_ms()
     due_ms, relative = take_due(argv[3], state.limits.horizon_ms, now_ms)
     if relative:
         due_ms += now_ms
@@ -130,8 +137,9 @@ async def _reschedule(host: NativeHost, argv: Args) -> Reply:
 @translated
 def dl_stats(run: Run, argv: Args) -> Reply:
     """Count messages by state in the default group; null if the topic does not exist."""
-    host = host_of(run)
-    topic = _topic(host, argv[1])
+    host, key = host_of(run), topic_key(argv[1])
+    permit(run, "read", key, DEFAULT_NAME)
+    topic = _topic(host, key)
     if topic is None:
         return None
     return _reply({"sent": topic.sent, **group_counts(topic.default)})

@@ -219,7 +219,6 @@ OPEN = [
     ({"http": "10.0.0.1:1"}, "http"),
     ({"http": "broker.internal:1"}, "http"),
     ({"resp": "0.0.0.0:1"}, "resp 0.0.0.0:1 is open to other machines without TLS"),
-    ({"resp": "0.0.0.0:1", "resp_auth": "accounts"}, "resp"),
 ]
 
 

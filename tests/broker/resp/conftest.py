@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog.client.free_ports import free_port
-from tests.broker.conftest import Broker
+from tests.broker.conftest import Broker, Secured
 from tests.broker.resp.resp_client import RespClient
 
 
@@ -51,9 +51,15 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
     """Starts brokers with these options; they are gone when the test is."""
     brokers: list[RespBroker] = []
 
-    def start(*options: str, limits: str = "", program: Sequence[str] | None = None) -> RespBroker:
-        folder = tmp_path / f"broker-{len(brokers)}"
-        folder.mkdir()
+    def start(
+        *options: str,
+        limits: str = "",
+        program: Sequence[str] | None = None,
+        folder: Path | None = None,
+    ) -> RespBroker:
+        if folder is None:
+            folder = tmp_path / f"broker-{len(brokers)}"
+            folder.mkdir()
         broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits, program=program)
         brokers.append(broker)
         broker.start()
@@ -62,6 +68,54 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
     yield start
     for broker in brokers:
         broker.kill()
+
+
+class RespSecured(Secured):
+    """A broker that requires authentication, and its Redis clients."""
+
+    broker: RespBroker
+
+    def connect(self, token: str | None = "", **options: Any) -> RespClient:
+        """A client that is logged in: as the administrator by default; None = as nobody."""
+        client = self.broker.connect(**options)
+        if token is not None:
+            assert client.call("AUTH", token or self.admin) == b"OK"
+        return client
+
+    def user(self, *words: str, grants: Sequence[str] = ()) -> RespClient:
+        """A client of a new principal with these rules."""
+        return self.connect(self.token(*grants, redis=words))
+
+
+@pytest.fixture
+def secured_broker(
+    start_broker: Callable[..., RespBroker], tmp_path: Path
+) -> Callable[..., RespSecured]:
+    """Starts a broker that requires authentication."""
+
+    def start(*options: str) -> RespSecured:
+        folder = tmp_path / "secured"
+        folder.mkdir()
+        return RespSecured(start_broker, folder, *options)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RespSecured]:
+    """The module's broker that requires authentication."""
+
+    def start(*options: str, folder: Path) -> RespBroker:
+        broker = RespBroker(folder, "--resp", "RESP", *options)
+        broker.start()
+        return broker
+
+    secured = RespSecured(start, tmp_path_factory.mktemp("secured"))
+    try:
+        yield secured
+        secured.broker.end_well()
+    finally:
+        secured.broker.kill()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.broker.conftest import read_all
-from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.certificates import self_signed, write_private
 from tests.starts.warm import as_text, run_warm
@@ -187,28 +187,6 @@ def test_a_pipeline_of_one_does_not_hold_others_up(resp_broker: RespBroker) -> N
 # --------------------------------------------------------------------------- who may come in
 
 
-def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
-    accounts = tmp_path / "accounts"
-    accounts.write_text("# who may come in\nsecret-of-all\nworker:secret-of-worker\n")
-    accounts.chmod(0o600)
-    broker = start_broker("--resp-auth", str(accounts))
-    client = broker.connect()
-    assert is_error(client.call("GET", "k"), "NOAUTH")
-    assert is_error(client.call("DL.SEND", "t", 0, "x"), "NOAUTH")
-    assert is_error(client.call("AUTH", "wrong"), "WRONGPASS")
-    assert is_error(client.call("HELLO", 3), "NOAUTH")
-    assert client.call("AUTH", "secret-of-all") == b"OK"
-    assert client.call("SET", "k", "v") == b"OK"
-    other = broker.connect()
-    assert is_error(other.call("AUTH", "worker", "secret-of-all"), "WRONGPASS")
-    assert dict(other.call("HELLO", 3, "AUTH", "worker", "secret-of-worker"))[b"proto"] == 3
-    assert other.call("GET", "k") == b"v"
-    hostile = broker.connect()
-    hostile.sock.sendall(b"*100000\r\n")
-    assert is_error(hostile.reply(), "ERR Protocol error: unauthenticated multibulk length")
-    assert "secret" not in broker.log_path.read_text()
-
-
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
@@ -216,20 +194,14 @@ def test_clients_show_their_token(start_broker: Start, tmp_path: Path) -> None:
         (("--resp-scripts", "off"), False),
         (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth,no-tls"), False),
         (("--resp", "0.0.0.0:PORT", "--insecure", "no-auth,no-tls", "--resp-scripts", "on"), True),
-        (("--resp", "0.0.0.0:PORT", "--resp-auth", "AUTH", "--insecure", "no-tls"), True),
+        (("--resp", "0.0.0.0:PORT", "--insecure", "no-tls"), True),
     ],
     ids=["loopback", "off", "open", "open, on", "open with tokens"],
 )
 def test_scripts_are_on_where_clients_are_trusted(
-    start_broker: Start, tmp_path: Path, options: tuple[str, ...], allowed: bool
+    secured_broker: Callable[..., RespSecured], options: tuple[str, ...], allowed: bool
 ) -> None:
-    auth = tmp_path / "auth"
-    auth.write_text("token-of-all\n")
-    auth.chmod(0o600)
-    words = [option.replace("AUTH", str(auth)) for option in options]
-    client = start_broker(*words).connect()
-    if "--resp-auth" in options:
-        assert client.call("AUTH", "token-of-all") == b"OK"
+    client = secured_broker(*options).connect(None if "no-auth,no-tls" in options else "")
     library = "#!lua name=l\nredis.register_function('f', function() return 1 end)"
     for command in (
         ("EVAL", "return 1", 0),
@@ -246,11 +218,7 @@ def test_scripts_are_on_where_clients_are_trusted(
 
 
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
-    (tmp_path / "short").write_text("me:short\n")
-    (tmp_path / "nobody").write_text("# none yet\n")
-    (tmp_path / "open").write_text("token-of-all\n")
-    for name, mode in (("short", 0o600), ("nobody", 0o600), ("open", 0o640)):
-        (tmp_path / name).chmod(mode)
+    write_private(tmp_path / "short", b"me:short\n")
     write_private(tmp_path / "pair", self_signed())
     write_private(tmp_path / "other", self_signed())
     (tmp_path / "shown").write_bytes(self_signed())
@@ -265,14 +233,6 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     )
     for options, error in (
         (["--resp", "nowhere"], "resp must be HOST:PORT"),
-        (["--resp-auth", "file"], "resp-auth requires resp HOST:PORT"),
-        (["--resp", "127.0.0.1:0", "--resp-auth", "absent"], "cannot read resp-auth absent"),
-        (["--resp", "127.0.0.1:0", "--resp-auth", "short"], "short, line 1: write `user:token`"),
-        (["--resp", "127.0.0.1:0", "--resp-auth", "nobody"], "names no user"),
-        (
-            ["--resp", "127.0.0.1:0", "--resp-auth", "open"],
-            "others than its owner may read",
-        ),
         (["--resp", "127.0.0.1:0", "--resp-maxmemory", "much"], "resp-maxmemory must be auto, 0"),
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-scripts", "yes"], "resp-scripts must be one of"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import read_all
-from tests.broker.resp.conftest import RespBroker
+from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.certificates import self_signed, write_private
 from tests.redis_reference import reference
@@ -169,13 +169,9 @@ def test_a_script_that_is_stopped_has_done_nothing(start_broker: Start) -> None:
     assert broker.connect().call("MGET", "k", "new") == [b"again", None]
 
 
-def test_guesses_of_a_token_are_slow_and_noted(start_broker: Start, tmp_path: Path) -> None:
-    accounts = tmp_path / "accounts"
-    accounts.write_text("secret-of-all\n")
-    accounts.chmod(0o600)
-    broker = start_broker("--resp-auth", str(accounts))
-    known = broker.connect()
-    assert known.call("AUTH", "secret-of-all") == b"OK"
+def test_guesses_of_a_token_are_slow_and_noted(secured_broker: Callable[..., RespSecured]) -> None:
+    secured = secured_broker()
+    broker, known = secured.broker, secured.connect()
     began = time.monotonic()
     for guess in range(4):
         # A new connection is no way around it.
@@ -185,7 +181,8 @@ def test_guesses_of_a_token_are_slow_and_noted(start_broker: Start, tmp_path: Pa
     began = time.monotonic()
     assert known.call("PING") == b"PONG"
     assert time.monotonic() - began < 0.4
-    assert broker.connect().call("AUTH", "secret-of-all") == b"OK"
+    assert secured.connect().call("PING") == b"PONG"
+    assert b"delaylog_resp_failed_logins_total 4.0" in secured.call("GET", "/metrics").body
     noted = [line for line in broker.logs() if "wrong token" in line.get("message", "")]
     assert [line["failures"] for line in noted] == [1, 2, 4]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from delaylog.broker.keyspace.access.users import DEFAULT
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.server.connection import check_name
 from delaylog.broker.keyspace.errors import CommandError, syntax
@@ -202,7 +203,7 @@ def _skipme(text: bytes) -> bool:
 
 def _kill_options(run: Run) -> Options:
     def user(name: bytes) -> bytes:
-        if name != b"default" and name not in run.shared.server.accounts:
+        if name != DEFAULT and run.shared.server.users.find(name) is None:
             raise CommandError(b"ERR No such user '%b'" % name)
         return name
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import Final
 
+from delaylog.broker.keyspace.access.users import DEFAULT, WRONG
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.options import Option, Options, read_options
@@ -21,7 +21,6 @@ _NO_PASSWORD: Final = (
     b"ERR AUTH <password> called without any password configured for the default user. "
     b"Are you sure your configuration is correct?"
 )
-_WRONG: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
 
 @command("ping", -1, "connection", "fast sentinel pubsub")
@@ -55,16 +54,19 @@ def select(run: Run, argv: Args) -> Reply:
     return OK
 
 
-def authenticate(run: Run, name: bytes, token: bytes) -> None:
+def _log_in(run: Run, name: bytes, secret: bytes) -> None:
     """Authenticate a client. Raises CommandError."""
     server = run.shared.server
-    known = server.accounts.get(name)
-    if known is None or not compare_digest(known, token):
-        server.on_wrong_password(run.session)
-        raise CommandError(_WRONG)
-    run.session.authenticated = True
-    run.session.user = name
-    run.session.update_special()
+    try:
+        server.users.login(run.session, name, secret)
+    except CommandError as error:
+        if error.text == WRONG:
+            server.failed_logins += 1
+            server.on_wrong_password(run.session)
+            # An unknown name may be a secret that was sent in the wrong place.
+            user = name if server.users.find(name) is not None else b"(unknown)"
+            run.shared.note_denied(run.session, "auth", b"AUTH", user=user)
+        raise
 
 
 @command("auth", -2, "connection", _FLAGS)
@@ -72,13 +74,13 @@ def auth(run: Run, argv: Args) -> Reply:
     """Authenticate this connection: [user] token."""
     if len(argv) > 3:
         raise CommandError(b"ERR syntax error")
-    if not run.shared.server.wants_password:
+    name = argv[1] if len(argv) == 3 else DEFAULT
+    if not run.shared.server.users.required:
         if len(argv) == 2:
             raise CommandError(_NO_PASSWORD)
-        if argv[1] != b"default":
-            raise CommandError(_WRONG)
-        return OK
-    authenticate(run, argv[1] if len(argv) == 3 else b"default", argv[-1])
+        if name == DEFAULT:
+            return OK
+    _log_in(run, name, argv[-1])
     return OK
 
 
@@ -108,8 +110,8 @@ def hello(run: Run, argv: Args) -> Reply:
             raise CommandError(b"NOPROTO unsupported protocol version")
     options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
     login = options.value("login")
-    if login is not None and (run.shared.server.wants_password or login[0] != b"default"):
-        authenticate(run, *login)
+    if login is not None and (run.shared.server.users.required or login[0] != DEFAULT):
+        _log_in(run, *login)
     if not session.authenticated:
         raise CommandError(
             b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
@@ -163,7 +165,8 @@ def reset(run: Run, argv: Args) -> Reply:
     session.database = run.keyspace.databases[0]
     session.resp = 2
     session.name = b""
-    session.user = b"default"
-    session.authenticated = not run.shared.server.wants_password
+    session.user = DEFAULT
+    session.caller = session.restricted = session.rights = None
+    run.shared.server.users.enter(session)
     session.update_special()
     return Status(b"RESET")

@@ -1,0 +1,240 @@
+"""The users of the endpoint: the principals of the broker.
+
+A client authenticates by a token or a password, or by its certificate. What it may do is decided by
+its principal's rules for Redis commands, and for DL.* and ACL by the rights that all faces share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from delaylog.broker.calls.access.caller import ANYONE, Caller
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.commands import put_principal, revoke
+from delaylog.broker.engine.access.principals import Principal
+from delaylog.broker.keyspace.access.rights import Denied, rights_of
+from delaylog.broker.keyspace.access.rules import Rules, parse_rules
+from delaylog.broker.keyspace.access.users import ALL_WORDS, DEFAULT, WRONG
+from delaylog.broker.keyspace.command import Args, Command
+from delaylog.broker.keyspace.errors import MASTER_DOWN, CommandError
+from delaylog.broker.keyspace.replies import OK, Reply
+from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.running.watching import forget_watches
+from delaylog.broker.resp.native.permits import denied_verb
+from delaylog.broker.resp.native.words import refusal
+from delaylog.broker.resp.user_words import changed_by
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.serving_node import ServingNode
+    from delaylog.broker.keyspace.running.executor import Executor
+    from delaylog.broker.keyspace.running.run import Run
+    from delaylog.broker.resp.client import Client
+    from delaylog.broker.resp.native.host import NativeHost
+
+RIGHTS_OF_VERBS: Final = ("send", "receive", "read", "bodies", "change")
+
+
+class NodeUsers:
+    """The principals of a node, as commands see them. All methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        node: ServingNode,
+        executor: Executor,
+        native: NativeHost,
+        connections: Mapping[int, Client],
+    ) -> None:
+        """`connections`: those of the endpoint, by the number of their sessions."""
+        self._node = node
+        self._executor = executor
+        self._native = native
+        self._connections = connections
+        self._authenticator = node.access.authenticator
+        self._seen: tuple[object, int] = (None, -1)
+        """The table of principals, and its version, that all sessions agree with."""
+        node.access.rechecks.append(self.recheck)
+
+    @property
+    def required(self) -> bool:
+        """Whether clients have to authenticate."""
+        return self._authenticator.required
+
+    # ------------------------------------------------------------------ sessions
+
+    def enter(self, session: Session) -> None:
+        """Set what a new client is and may do, and the same after RESET."""
+        session.authenticated = not self.required
+        if session.authenticated or not session.identities:
+            return
+        try:
+            caller = self._authenticator.by_certificate(session.identities)
+        except Problem:
+            # The client may authenticate later, when this node has a leader.
+            return
+        if caller is not None:
+            self._admit(session, caller)
+
+    def login(self, session: Session, name: bytes, secret: bytes) -> None:
+        """Authenticate a client. Raises CommandError, the same one for whatever is wrong.
+
+        The user is found by the secret, so that an unknown name takes the time of a wrong secret.
+        """
+        try:
+            caller = self._authenticator.by_token(secret.decode("utf-8", "replace"))
+        except Problem as problem:
+            if problem.code == "not_ready":
+                raise CommandError(MASTER_DOWN) from None
+            told = refusal(problem)
+            assert told is not None, "a problem is a refusal"
+            raise told from None
+        if caller is None or not self.required or name not in (DEFAULT, caller.name.encode()):
+            raise CommandError(WRONG)
+        if session.caller is not None and session.caller.name != caller.name:
+            # The new user must not go on with what only the old one was allowed to see.
+            self._executor.pubsub.leave(session)
+            if session.watched:
+                forget_watches(session)
+                session.dirty_watch = True
+        self._admit(session, caller)
+
+    def _admit(self, session: Session, caller: Caller) -> None:
+        session.authenticated = True
+        session.user = caller.name.encode()
+        session.caller = caller
+        session.restricted = caller if _is_restricted(caller) else None
+        rights = rights_of(() if caller.principal is None else caller.principal.redis)
+        session.rights = None if rights.is_full else rights
+        session.update_special()
+
+    def look(self) -> None:
+        """Act on changed principals, before the first command of a turn runs."""
+        table = self._node.engine.state.access
+        if self._seen != (table, table.version):
+            self.recheck()
+
+    def recheck(self) -> None:
+        """Close connections of users whose rights have changed or ended."""
+        table = self._node.engine.state.access
+        self._seen = table, table.version
+        required = self.required
+        for connection in list(self._connections.values()):
+            session = connection.session
+            caller = session.caller
+            if caller is not None:
+                if not self._authenticator.is_valid(caller):
+                    self._end(connection)
+            elif session.authenticated and required:
+                session.authenticated = False
+                session.update_special()
+                if session.blocked is not None or session.subscribed or connection.task is not None:
+                    self._end(connection)
+            elif not session.authenticated and not required:
+                session.authenticated = True
+                session.update_special()
+
+    def _end(self, connection: Client) -> None:
+        """Close a connection at once. Its blocked command is not served any more."""
+        self._executor.waits.end(connection.session)
+        connection.abort()
+
+    # ------------------------------------------------------------------ questions
+
+    def names(self) -> list[bytes]:
+        """The names of all users."""
+        named = sorted(name.encode() for name in self._node.engine.state.access.principals)
+        return named if self.required else sorted({DEFAULT, *named})
+
+    def find(self, name: bytes) -> Rules | None:
+        """The rules of a user; None if there is no such user."""
+        principal = self._principal(name)
+        if principal is not None:
+            return rights_of(principal.redis).rules
+        return parse_rules(ALL_WORDS) if name == DEFAULT and not self.required else None
+
+    def denied(self, name: bytes, command: Command, argv: Args) -> Denied | None:
+        """Why a user may not run a command; None = it may. The user exists."""
+        principal = self._principal(name)
+        if principal is None:
+            return None
+        denied = rights_of(principal.redis).denied(command, argv)
+        if denied is not None:
+            return denied
+        if command.name.startswith(b"acl|") and "admin" in command.flags and not principal.is_admin:
+            return Denied("command", command.name)
+        return denied_verb(principal.permissions, command, argv)
+
+    def may_manage(self, session: Session) -> bool:
+        """Whether a client may see and change users."""
+        caller: Caller = session.caller or ANYONE
+        return caller.permissions.may_everywhere("admin")
+
+    def _principal(self, name: bytes) -> Principal | None:
+        return self._node.engine.state.access.principals.get(name.decode("utf-8", "replace"))
+
+    # ------------------------------------------------------------------ changes
+
+    def change(self, run: Run, name: bytes, words: list[bytes]) -> Reply:
+        """Create or change a user by the words of ACL SETUSER. Raises CommandError."""
+
+        def put() -> Reply:
+            state, now_ms = self._node.engine.state, self._node.clock.now_ms()
+            old = self._principal(name)
+            if old is None and not any(map(_manages, state.access.principals.values())):
+                raise CommandError(
+                    b"ERR make an administrator first, with delaylog init: once there is a user, "
+                    b"clients have to authenticate, and nobody could manage users"
+                )
+            put_principal(state, changed_by(name, old, words, now_ms), now_ms)
+            return OK
+
+        return self._logged(run, put)
+
+    def remove(self, run: Run, names: list[bytes]) -> Reply:
+        """Remove users; replies with their number. Raises CommandError."""
+
+        def drop() -> Reply:
+            state, now_ms = self._node.engine.state, self._node.clock.now_ms()
+            principals = state.access.principals
+            known = [each.name for each in map(self._principal, dict.fromkeys(names)) if each]
+            managing = [name for name, each in principals.items() if _manages(each)]
+            if managing and set(managing) <= set(known):
+                raise CommandError(b"CONFLICT no administrator would be left: nothing is removed")
+            for each in known:
+                revoke(state, each, now_ms)
+            return len(known)
+
+        return self._logged(run, drop)
+
+    def _logged(self, run: Run, change: Callable[[], Reply]) -> Reply:
+        """Make a change, and reply when it is durable."""
+        if not run.may_wait:
+            raise CommandError(b"ERR users cannot be changed inside a transaction")
+        node, session = self._node, run.session
+
+        async def work() -> Reply:
+            node.role.check()
+            reply = change()
+            node.appended()
+            ends = session.caller is not None and not self._authenticator.is_valid(session.caller)
+            if ends:
+                # The client has changed its own rights: it is closed after the reply.
+                session.caller, session.authenticated = None, False
+            await node.durable(node.engine.state.position)
+            session.closing = session.closing or ends
+            return reply
+
+        return self._native.answer_later(run, work())
+
+
+def _manages(principal: Principal) -> bool:
+    return principal.is_admin and principal.may_log_in
+
+
+def _is_restricted(caller: Caller) -> bool:
+    """Whether verbs of the delay log have to ask a caller's rights or count against its limits."""
+    return (
+        caller.calls is not None
+        or caller.messages is not None
+        or not all(map(caller.permissions.may_everywhere, RIGHTS_OF_VERBS))
+    )

@@ -1,0 +1,171 @@
+"""Who a Redis client is: by token, password or certificate, and when that ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.broker.resp.conftest import RespBroker, RespSecured
+from tests.broker.resp.resp_client import RespClient, is_error
+from tests.waiting import await_that
+
+Make = Callable[..., RespSecured]
+FULL = ("+@all", "~*", "&*")
+
+
+def is_closed(client: RespClient) -> bool:
+    """Whether the broker has closed the connection, within a second."""
+    client.sock.settimeout(1)
+    with suppress(ConnectionResetError):
+        return client.sock.recv(1) == b""
+    return True
+
+
+def test_nobody_may_do_anything_but_log_in(secured: RespSecured) -> None:
+    client = secured.connect(None)
+    for command in (("GET", "k"), ("DL.SEND", "t", 0, "x"), ("ACL", "WHOAMI"), ("HELLO", 3)):
+        assert is_error(client.call(*command), "NOAUTH"), command
+    assert client.call("QUIT") == b"OK"
+    hostile = secured.connect(None)
+    hostile.sock.sendall(b"*100000\r\n")
+    assert is_error(hostile.reply(), "ERR Protocol error: unauthenticated multibulk length")
+
+
+def test_a_token_proves_its_principal_by_any_login(secured: RespSecured) -> None:
+    token = secured.principal("shop", redis=FULL)
+    for words in (("AUTH", token), ("AUTH", "shop", token), ("AUTH", "default", token)):
+        client = secured.connect(None)
+        assert client.call(*words) == b"OK"
+        assert client.call("ACL", "WHOAMI") == b"shop"
+        client.close()
+    for name in ("shop", "default"):
+        client = secured.connect(None)
+        assert dict(client.call("HELLO", 3, "AUTH", name, token))[b"proto"] == 3
+        assert client.call("SET", "by-hello", name) == b"OK"
+        client.close()
+
+
+def test_what_is_wrong_about_a_login_is_not_told(secured_broker: Make) -> None:
+    secured = secured_broker()
+    token = secured.principal("shop", redis=FULL)
+    revoked = secured.principal("gone", redis=FULL)
+    assert secured.call("DELETE", "/v1/principals/gone").status == 200
+    texts = set()
+    for words in (
+        ("AUTH", "no-such-token"),
+        ("AUTH", "shop", secured.admin),
+        ("AUTH", "admin", token),
+        ("AUTH", "nobody", token),
+        ("AUTH", "gone", revoked),
+        ("AUTH", revoked),
+        ("AUTH", b"\xff\xfe"),
+        ("HELLO", 3, "AUTH", "shop", "x"),
+    ):
+        client = secured.connect(None)
+        texts.add(str(client.call(*words)))
+        assert is_error(client.call("GET", "k"), "NOAUTH")
+        client.close()
+    assert texts == {"WRONGPASS invalid username-password pair or user is disabled."}
+    log = secured.broker.log_path.read_text()
+    assert token not in log
+    assert revoked not in log
+
+
+def test_the_time_of_a_refusal_tells_nothing(secured: RespSecured) -> None:
+    """A wrong secret and an unknown name take the same way: one digest, one look-up."""
+    token = secured.principal("timed", redis=FULL)
+    seconds: dict[str, float] = {}
+    for what, words in (("name", ("nobody", token)), ("secret", ("timed", "x" * len(token)))):
+        client = secured.connect(None)
+        time.sleep(0.6)
+        began = time.monotonic()
+        assert is_error(client.call("AUTH", *words), "WRONGPASS")
+        seconds[what] = time.monotonic() - began
+        client.close()
+    assert max(seconds.values()) < 0.4, seconds
+
+
+def test_authentication_begins_with_the_first_principal(
+    start_broker: Callable[..., RespBroker],
+) -> None:
+    """Clients that are connected already are refused from then on, and those that wait closed."""
+    broker = start_broker()
+    idle, blocked, subscribed = (broker.connect() for _ in range(3))
+    assert idle.call("SET", "k", "v") == b"OK"
+    blocked.send("BLPOP", "queue", 0)
+    subscribed.call("SUBSCRIBE", "news")
+    made = broker.call("PUT", "/v1/principals/root", {"grants": ["admin"], "redis": FULL})
+    assert is_error(idle.call("GET", "k"), "NOAUTH")
+    assert is_closed(blocked)
+    assert is_closed(subscribed)
+    assert idle.call("AUTH", made.json["token"]) == b"OK"
+    assert idle.call("GET", "k") == b"v"
+    broker.end_well()
+
+
+def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecured) -> None:
+    token = secured.principal("leaver", "consumer", redis=FULL)
+    clients = [secured.connect(token) for _ in range(4)]
+    idle, blocked, subscribed, receiving = clients
+    assert idle.call("GET", "k") is None
+    blocked.send("BLPOP", "of-the-leaver", 0)
+    assert subscribed.call("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
+    receiving.send("DL.RECEIVE", "t", 1, "WAIT", 20_000)
+    other = secured.connect()
+    await_that(lambda: b"cmd=blpop" in other.call("CLIENT", "LIST"))
+    assert secured.call("DELETE", "/v1/principals/leaver").status == 200
+    assert all(map(is_closed, clients))
+    assert other.call("RPUSH", "of-the-leaver", "x") == 1
+    assert other.call("LPOP", "of-the-leaver") == b"x"
+    assert other.call("PUBLISH", "news", "x") == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"redis": ["+get", "~*"]},
+        {"grants": ["viewer"]},
+        {"calls_per_s": 5},
+        {"certificates": ["cn:x"]},
+    ],
+    ids=["rules", "grants", "rate", "certificates"],
+)
+def test_a_change_of_rights_closes_connections(
+    secured: RespSecured, change: dict[str, object]
+) -> None:
+    name = f"changed-{next(iter(change))}"
+    client = secured.connect(secured.principal(name, redis=FULL))
+    assert client.call("PING") == b"PONG"
+    before = {"grants": [], "redis": list(FULL)}
+    assert secured.call("PUT", f"/v1/principals/{name}", before | change).status == 200
+    assert is_closed(client)
+
+
+def test_a_rotated_token_ends_with_its_grace(secured: RespSecured) -> None:
+    old = secured.connect(secured.principal("rotated", redis=FULL))
+    answer = secured.call("POST", "/v1/principals/rotated/rotate", {"grace_ms": 300})
+    new = secured.connect(answer.json["token"])
+    assert is_closed(old)
+    assert new.call("PING") == b"PONG"
+
+
+def test_another_user_does_not_keep_what_the_first_one_saw(secured: RespSecured) -> None:
+    client = secured.user(*FULL)
+    client.call("HELLO", 3)
+    client.call("WATCH", "k")
+    client.send("SUBSCRIBE", "secret-news")
+    client.reply()
+    assert client.call("AUTH", secured.token(redis=("+multi", "+exec", "+get", "~k"))) == b"OK"
+    assert secured.connect().call("PUBLISH", "secret-news", "x") == 0
+    assert client.call("MULTI") == b"OK"
+    assert client.call("GET", "k") == b"QUEUED"
+    assert client.call("EXEC") is None
+
+
+def test_reset_ends_a_login(secured: RespSecured) -> None:
+    client = secured.user(*FULL)
+    assert client.call("RESET") == b"RESET"
+    assert is_error(client.call("GET", "k"), "NOAUTH")

@@ -1,0 +1,268 @@
+"""Every command that the endpoint serves, for users who may do little.
+
+The commands come from the live registry, not from the tables that the broker decides by; what each
+verb of the delay log needs is written down here. A refused command changes nothing, and its reply
+is the same whether what it names exists or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delaylog.broker.keyspace.command import Command
+from delaylog.broker.keyspace.registry import COMMANDS
+from delaylog.broker.resp.face import NATIVE_VERBS
+from tests.broker.resp.conftest import RespSecured
+from tests.broker.resp.resp_client import RespClient, is_error
+
+assert NATIVE_VERBS
+RECEIPT = "0" * 32
+VERBS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "dl.send": ("send", (3_600_000, "x")),
+    "dl.msend": ("send", (3_600_000, "x", 3_600_000, "y")),
+    "dl.receive": ("receive", (1,)),
+    "dl.ack": ("receive", (RECEIPT,)),
+    "dl.ackreceive": ("receive", (1, "RECEIPTS", RECEIPT)),
+    "dl.nack": ("receive", (RECEIPT,)),
+    "dl.extend": ("receive", (1, RECEIPT)),
+    "dl.get": ("read", ("known-id",)),
+    "dl.stats": ("read", ()),
+    "dl.cancel": ("change", ("known-id",)),
+    "dl.reschedule": ("change", ("known-id", 3_600_000)),
+}
+"""The right that each verb needs, and words after its topic."""
+ROLES: dict[str, tuple[list[str], tuple[str, ...], set[str]]] = {
+    "nobody": ([], (), set()),
+    "producer": (["producer:mine"], (), {"send"}),
+    "consumer": (["consumer:mine"], (), {"receive"}),
+    "viewer": (["viewer:mine"], (), {"read"}),
+    "changer": (["change:mine"], (), {"change"}),
+    "owner": (["admin:mine"], (), {"send", "receive", "read", "change"}),
+    "sender by rule": ([], ("+@dlsend", "~mine"), {"send"}),
+    "receiver by rule": ([], ("+@dlreceive", "%W~mine"), {"receive"}),
+    "reader by rule": ([], ("+@dlread", "%R~mine"), {"read"}),
+    "changer by rule": ([], ("+@dlchange", "%W~mine"), {"change"}),
+    "reader of no write": ([], ("+@dlsend", "+@dlreceive", "+@dlchange", "%R~mine"), set()),
+    "all but the log": (
+        [],
+        ("+@all", "-@dlsend", "-@dlreceive", "-@dlread", "-@dlchange", "~*", "&*"),
+        set(),
+    ),
+    "keys elsewhere": ([], ("+@all", "~other*", "&*"), set()),
+}
+"""Grants, Redis rules, and the rights on topic `mine` that follow from them."""
+FOREIGN = ("theirs", "else/mine", "absent", "mine2")
+
+
+def verbs() -> Iterator[str]:
+    """The verbs of the delay log, as the endpoint serves them."""
+    for command in COMMANDS.values():
+        if command.group == "module":
+            yield command.name.decode()
+
+
+def state(admin: RespClient) -> list[Any]:
+    """What refused verbs must leave as it is."""
+    seen = [admin.call("DL.STATS", topic) for topic in ("mine", *FOREIGN)]
+    return [*seen, *(admin.call("DL.GET", topic, "known-id") for topic in ("theirs", "else/mine"))]
+
+
+@pytest.fixture(scope="module")
+def admin(secured: RespSecured) -> RespClient:
+    """The administrator, with messages in three topics and a key."""
+    client = secured.connect()
+    for topic in ("mine", "theirs", "else/mine"):
+        client.call("DL.SEND", topic, 3_600_000, "secret-body", "ID", "known-id")
+    client.call("SET", "hidden-key", "hidden-value")
+    return client
+
+
+def test_every_verb_has_a_row() -> None:
+    assert set(verbs()) == VERBS.keys()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_verbs_of_the_delay_log(secured: RespSecured, admin: RespClient, role: str) -> None:
+    grants, rules, rights = ROLES[role]
+    client = secured.user(*rules, grants=grants)
+    before = state(admin)
+    for verb in verbs():
+        right, rest = VERBS[verb]
+        texts = set()
+        for topic in FOREIGN if right in rights else ("mine", *FOREIGN):
+            reply = client.call(verb, topic, *rest)
+            assert is_error(reply, "NOPERM"), (verb, topic, reply)
+            *space, name = topic.split("/")
+            of = f"topic '{name}' of namespace '{space[0] if space else 'default'}'"
+            texts.add((verb, str(reply).replace(of, "…")))
+        assert len(texts) == 1, "the text tells nothing about the topic"
+    assert state(admin) == before
+    for verb in verbs():
+        right, rest = VERBS[verb]
+        if right in rights:
+            reply = client.call(verb, "mine", *rest)
+            assert not is_error(reply, "NOPERM"), (verb, reply)
+    client.close()
+
+
+def test_a_group_is_a_limit(secured: RespSecured, admin: RespClient) -> None:
+    """Receipts name no group, and those of another group settle nothing."""
+    for group in ("ours", "others"):
+        assert secured.call("PUT", f"/v1/topics/grouped/groups/{group}", {}).status in (200, 201)
+    admin.call("DL.MSEND", "grouped", 0, "a", 0, "b")
+    client = secured.user(grants=["consumer:grouped:ours"])
+    assert is_error(client.call("DL.RECEIVE", "grouped", 1), "NOPERM")
+    assert is_error(client.call("DL.RECEIVE", "grouped", 1, "GROUP", "others"), "NOPERM")
+    mine = client.call("DL.RECEIVE", "grouped", 1, "GROUP", "ours", "WAIT", 5_000)
+    theirs = admin.call("DL.RECEIVE", "grouped", 1, "GROUP", "others", "WAIT", 5_000)
+    own, other = mine[0][1], theirs[0][1]
+    assert client.call("DL.EXTEND", "grouped", 60_000, own, other) == 1
+    assert client.call("DL.NACK", "grouped", other) == 0
+    assert client.call("DL.ACK", "grouped", other) == 0
+    taken = client.call("DL.ACKRECEIVE", "grouped", 1, "GROUP", "ours", "RECEIPTS", other, own)
+    assert taken[0] == [0, 1]
+    assert admin.call("DL.ACK", "grouped", other) == 1
+
+
+def test_bodies_are_a_right_of_their_own(secured: RespSecured, admin: RespClient) -> None:
+    for grants, seen in ((["viewer:theirs"], False), (["read,bodies:theirs"], True)):
+        client = secured.user(grants=grants)
+        assert (b"secret-body" in client.call("DL.GET", "theirs", "known-id")) is seen
+    assert b"secret-body" in secured.user("+@dlread", "~*").call("DL.GET", "else/mine", "known-id")
+
+
+def test_rules_for_verbs_hold_for_http_too(secured: RespSecured, admin: RespClient) -> None:
+    token = secured.token(redis=("+@dlsend", "~orders*", "~billing/*"))
+    body = {"body": "x", "delay_ms": 3_600_000}
+    for path, status in (
+        ("/v1/topics/orders-1/messages", 200),
+        ("/v1/ns/billing/topics/any/messages", 200),
+        ("/v1/topics/mine/messages", 403),
+        ("/v1/ns/orders-1/topics/mine/messages", 403),
+    ):
+        assert secured.call("POST", path, body, token=token).status == status, path
+    assert secured.call("GET", "/v1/topics/orders-1", token=token).status == 403
+
+
+def test_limits_of_a_principal(secured: RespSecured, admin: RespClient) -> None:
+    sender = secured.connect(secured.token("producer", messages_per_s=3))
+    assert not is_error(sender.call("DL.MSEND", "limited", 0, "a", 0, "b", 0, "c"), "QUOTA")
+    assert is_error(sender.call("DL.SEND", "limited", 0, "d"), "QUOTA the principal's limit")
+    caller = secured.connect(secured.token("viewer", calls_per_s=2))
+    replies = [caller.call("DL.STATS", "limited") for _ in range(4)]
+    assert is_error(replies[-1], "QUOTA the principal's limit of 2 calls")
+
+
+# --------------------------------------------------------------------------- other commands
+
+WORDS = {
+    name: words.split(",")
+    for names, words in (
+        ("eval eval_ro", "return 1,1,hidden-key"),
+        ("evalsha evalsha_ro", f"{'0' * 40},1,hidden-key"),
+        ("fcall fcall_ro", "f,1,hidden-key"),
+        ("zunion zinter zdiff zintercard sintercard", "1,hidden-key"),
+        ("zunionstore zinterstore zdiffstore", "hidden-key,1,hidden-key"),
+        ("lmpop", "1,hidden-key,left"),
+        ("zmpop", "1,hidden-key,min"),
+        ("blmpop", "0,1,hidden-key,left"),
+        ("bzmpop", "0,1,hidden-key,min"),
+        ("xread", "streams,hidden-key,0"),
+        ("xreadgroup", "group,g,c,streams,hidden-key,>"),
+    )
+    for name in names.split()
+}
+"""Words of commands whose keys are counted by a number or follow a word."""
+LOW: dict[str, tuple[str, ...]] = {
+    "no rules": (),
+    "only reads": ("+@read", "+@slow", "+@fast", "-@write", "-@admin", "-@dangerous", "-@pubsub"),
+    "other keys": ("+@all", "-@admin", "-@dangerous", "-@dlsend", "~foreign:*"),
+}
+OF_EVERYONE = {"acl|whoami", "acl|cat", "acl|genpass", "acl|help", "sentinel"}
+"""What the broker allows to every user, besides commands of the connection."""
+SHOW_NAMES = {"scan", "randomkey", "dbsize", "pubsub|channels", "pubsub|numpat", "pubsub|numsub"}
+"""As in Redis, these are about all keys or channels, and need the command only."""
+
+
+def others() -> Iterator[Command]:
+    """Every command but those of the delay log; a container is called by its subcommands."""
+    for command in COMMANDS.values():
+        if command.group != "module":
+            if not command.subcommands or command.arity == -1:
+                yield command
+            yield from command.subcommands.values()
+
+
+def call_of(command: Command) -> list[str]:
+    """A call of a command, on a key that the user may not use."""
+    words = command.name.decode().split("|")
+    if words[-1] in WORDS:
+        return [*words, *WORDS[words[-1]]]
+    count = abs(command.arity)
+    first, last, step = command.positions
+    argv = [*words, *["1"] * (count - len(words))]
+    if first:
+        while len(argv) <= first:
+            argv.append("1")
+        for at in range(first, (len(argv) + last if last < 0 else last) + 1, step):
+            argv[at:] = argv[at:] or ["1"]
+            argv[at] = "hidden-key"
+    return argv
+
+
+@pytest.mark.parametrize("kind", LOW)
+def test_other_commands(secured: RespSecured, admin: RespClient, kind: str) -> None:
+    rules = LOW[kind]
+    token = secured.token(redis=rules)
+    before = keyspace(secured, admin)
+    refused = 0
+    for command in others():
+        name = command.name.decode()
+        client = secured.connect(token)
+        if name in ("quit", "reset"):
+            client.close()
+            continue
+        client.send(*call_of(command))
+        reply = client.reply()
+        client.close()
+        if is_for_all(command):
+            assert not is_error(reply, "NOPERM"), (name, reply)
+        else:
+            has_keys = command.positions[0] or name in WORDS
+            if has_keys or kind == "no rules" or (kind == "only reads" and command.write):
+                assert is_refused(reply), (name, reply)
+        refused += is_refused(reply)
+        if name not in SHOW_NAMES:
+            assert "hidden" not in str(reply), (name, reply)
+    assert refused > (180 if kind == "no rules" else 100)
+    assert keyspace(secured, admin) == before
+
+
+def is_refused(reply: Any) -> bool:
+    """Whether a command was refused for want of a right; EXEC says so in its own way."""
+    return is_error(reply, "NOPERM") or is_error(
+        reply, "EXECABORT Transaction discarded because of: N"
+    )
+
+
+def is_for_all(command: Command) -> bool:
+    """Whether every user may run a command."""
+    own = "connection" in command.categories and "dangerous" not in command.categories
+    name = command.name.decode()
+    return own or "no_auth" in command.flags or bool(OF_EVERYONE & {name, name.partition("|")[0]})
+
+
+def keyspace(secured: RespSecured, admin: RespClient) -> list[Any]:
+    """What refused commands must leave as it is."""
+    return [
+        admin.call("GET", "hidden-key"),
+        admin.call("PTTL", "hidden-key"),
+        admin.call("DBSIZE"),
+        admin.call("CONFIG", "GET", "*"),
+        admin.call("FUNCTION", "LIST"),
+        admin.call("ACL", "LIST"),
+        admin.call("PUBSUB", "CHANNELS"),
+    ]
