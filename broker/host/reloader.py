@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -22,7 +22,8 @@ LOOK_SECONDS: Final = 1.0
 that a certificate is not read while its key is still being replaced.
 """
 
-Read: TypeAlias = Callable[[], Callable[[], None]]
+Use: TypeAlias = Callable[[], Awaitable[None]]
+Read: TypeAlias = Callable[[], Use]
 Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 log = logging.getLogger("delaylog.reload")
@@ -59,7 +60,7 @@ class Reloader:
         """Add a source whose files have just been read for the first time.
 
         `read` is called on a thread, raises ConfigError, and returns the function that puts what
-        it has read into use, which is called on the loop.
+        it has read into use, which is awaited on the loop.
         """
         signature = _signature(files)
         self._sources.append(_Source(name, tuple(files), read, signature, signature))
@@ -113,7 +114,7 @@ class Reloader:
             self.counts[source.name, "failed"] += 1
             log.error("%s stays as it was: %s", source.name, error, exc_info=bug)
             return f"{source.name} stays as it was: {error}"
-        use()
+        await use()
         self.counts[source.name, "ok"] += 1
         log.info("%s was read again", source.name)
         return None

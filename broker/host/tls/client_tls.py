@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 
+from delaylog.broker.host.reloader import Use
 from delaylog.broker.host.tls.pem import trust
 
 
@@ -21,11 +21,11 @@ class ClientTls:
         """The files that it is read from."""
         return (self._path,)
 
-    def read(self) -> Callable[[], None]:
+    def read(self) -> Use:
         """Read the file again, on any thread; returns the function that puts it into use."""
         context = self._load()
 
-        def use() -> None:
+        async def use() -> None:
             self.context = context
 
         return use

@@ -21,3 +21,5 @@ def apply_policy(context: ssl.SSLContext, policy: str) -> None:
     """Set the minimum version and the ciphers of a context."""
     context.minimum_version = POLICIES[policy]
     context.set_ciphers(_CIPHERS)
+    # OpenSSL 1.1 lets a client of TLS 1.2 repeat the costly handshake as often as it likes.
+    context.options |= ssl.OP_NO_RENEGOTIATION

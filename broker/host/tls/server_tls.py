@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from delaylog.broker.host.config import ConfigError, TlsConfig
 from delaylog.broker.host.private_files import private_file_fault
+from delaylog.broker.host.reloader import Use
 from delaylog.broker.host.tls.pem import read_file, trust
 from delaylog.broker.host.tls.policies import apply_policy
 
@@ -46,8 +47,8 @@ class ServerTls:
         """Read the files. Raises ConfigError."""
         self._config = config
         self._loaded = self._load()
-        self.on_exchange: list[Callable[[], None]] = []
-        """Called after another context has come into use."""
+        self.on_exchange: list[Callable[[], Awaitable[None]]] = []
+        """Awaited after another context has come into use, if a client CA was removed."""
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -60,17 +61,19 @@ class ServerTls:
         config = self._config
         return tuple(path for path in (config.cert, config.key, config.client_ca) if path)
 
-    def read(self) -> Callable[[], None]:
+    def read(self) -> Use:
         """Read the files again, on any thread. Raises ConfigError.
 
         Returns the function that puts them into use, for the loop's thread.
         """
         loaded = self._load()
 
-        def use() -> None:
+        async def use() -> None:
+            removed = self._loaded.client_cas - loaded.client_cas
             self._loaded = loaded
-            for call in self.on_exchange:
-                call()
+            if removed:
+                for call in self.on_exchange:
+                    await call()
 
         return use
 
@@ -83,12 +86,12 @@ class ServerTls:
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is None or not transport.get_extra_info("peercert"):
             return True
-        chain = _verified_chain(ssl_object)
-        if not chain:
+        ca = _verifying_ca(ssl_object)
+        if ca is None:
             # A resumed session has no chain. Its context has verified it, since contexts share no
             # sessions.
             return ssl_object.context is self.context
-        return chain[-1] in self._loaded.client_cas
+        return ca in self._loaded.client_cas
 
     # ------------------------------------------------------------------ reading
 
@@ -138,10 +141,10 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
         raise ConfigError(f"cannot read tls-cert {config.cert}: {error.strerror}") from None
 
 
-def _verified_chain(ssl_object: ssl.SSLObject) -> list[bytes]:
-    """The chain of the client's certificate up to the CA, in DER; empty for a resumed session.
+def _verifying_ca(ssl_object: ssl.SSLObject) -> bytes | None:
+    """The CA at the end of the chain of a client's certificate, in DER; None for a resumed session.
 
-    `ssl` has a public function for it from Python 3.13 on.
+    `ssl` has a public function for the chain from Python 3.13 on.
     """
-    inner = cast("Any", ssl_object)._sslobj
-    return [each.public_bytes(_DER) for each in inner.get_verified_chain() or ()]
+    chain = cast("Any", ssl_object)._sslobj.get_verified_chain()
+    return chain[-1].public_bytes(_DER) if chain else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from delaylog.broker.host import reloader as reloading
 from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.reloader import Reloader, ReloadError
+from delaylog.broker.host.reloader import Reloader, ReloadError, Use
 from tests.waiting import until
 
 
@@ -29,7 +28,7 @@ class Source:
         self.used = "first"
         self.reads = 0
 
-    def read(self) -> Callable[[], None]:
+    def read(self) -> Use:
         self.reads += 1
         try:
             text = self.path.read_text()
@@ -40,7 +39,7 @@ class Source:
         if text == "bug":
             raise RuntimeError("a bug")
 
-        def use() -> None:
+        async def use() -> None:
             self.used = text
 
         return use

@@ -175,12 +175,12 @@ def test_a_leader_over_tls(tmp_path: Path) -> None:
                 with pytest.raises(NotLeadingError, match=r"does not trust .*: see tls-ca"):
                     await proxy.carry(ctx, url)
             path.write_bytes(mine.pem)
-            tls.read()()
+            await tls.read()()
             assert (await proxies[0].carry(ctx, url)).body == b"from the leader"
             with pytest.raises(NotLeadingError, match=r"does not trust .*mismatch"):
                 await proxies[0].carry(ctx, wrong_url)
             path.write_bytes(other.pem)
-            tls.read()()
+            await tls.read()()
             with pytest.raises(NotLeadingError, match="does not trust"):
                 await proxies[0].carry(ctx, url)
         for proxy in proxies:
