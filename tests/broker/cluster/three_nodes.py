@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import signal
+import ssl
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -90,6 +91,8 @@ class ThreeNodes:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
         self.token = token
+        self.tls: ssl.SSLContext | None = None
+        """Trusts the nodes' certificates, if their cluster file has https URLs."""
         self._processes: dict[int, Process] = {}
         self._outs: dict[int, IO[str]] = {}
         self._starts = itertools.count()
@@ -197,7 +200,7 @@ class ThreeNodes:
         """One request to a node. Members become JSON, bytes go as they are."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.http[node], timeout=CALL_S)
+        connection = self._connection(node)
         try:
             known = {"Authorization": f"Bearer {self.token}"} if self.token else {}
             connection.request(method, path, body, known | (headers or {}))
@@ -207,6 +210,12 @@ class ThreeNodes:
             return Answer(0, {}, b"")
         finally:
             connection.close()
+
+    def _connection(self, node: int) -> http.client.HTTPConnection:
+        at = ("127.0.0.1", self.http[node])
+        if self.tls is None:
+            return http.client.HTTPConnection(*at, timeout=CALL_S)
+        return http.client.HTTPSConnection(*at, timeout=CALL_S, context=self.tls)
 
     def status(self, node: int) -> Any:
         """What a node knows of the cluster; {} while it is not reached."""
