@@ -24,6 +24,10 @@ HANDSHAKE_SECONDS: Final = 5.0
 """A connection whose handshake takes longer is closed. The same holds for the end of TLS, in which
 the client answers the broker's farewell.
 """
+HANDSHAKES_MAX: Final = 256
+"""Limit of handshakes under way; a further one closes the oldest. A handshake takes a millisecond
+of the loop. Clients that connect, wait, and begin at the same moment must not stop it for seconds.
+"""
 _LOOKS_A_SLICE: Final = 32
 """Certificates of clients that are looked at between two turns of the loop; each takes some 30 us.
 """
@@ -55,7 +59,8 @@ class TlsListener:
         self._is_full = is_full
         self._transports = transports
         self._listening: list[tuple[socket.socket, asyncio.Task[None]]] = []
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        """The connections that are in their handshake, oldest first."""
         self._log = QuietLog(log)
         tls.on_exchange.append(self._close_distrusted)
 
@@ -101,8 +106,13 @@ class TlsListener:
         if self._is_full():
             sock.close()
             return
+        while len(self._handshakes) >= HANDSHAKES_MAX:
+            self._log.tell("crowd", "%s is closed: too many have begun no TLS yet", self._client)
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._shake_hands(sock))
-        self._handshakes.add(task)
+        self._handshakes[task] = None
         task.add_done_callback(partial(self._shaken, sock))
 
     async def _shake_hands(self, sock: socket.socket) -> None:
@@ -119,7 +129,7 @@ class TlsListener:
             transport.abort()
 
     def _shaken(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
-        self._handshakes.discard(task)
+        self._handshakes.pop(task, None)
         if task.cancelled():
             sock.close()
         elif (error := task.exception()) is not None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -17,7 +19,7 @@ import pytest
 from delaylog.broker.host.tls import listener as tls_listener
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
-from tests.broker.host.tls.listening import LOOPS, Files, Listening, serve
+from tests.broker.host.tls.listening import LOOPS, Files, Listening, ask, serve
 from tests.waiting import until
 
 V4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
@@ -145,6 +147,43 @@ def test_connections_in_their_handshake_are_counted_and_end(
 
     serve(loop, main)
     assert not caplog.messages
+
+
+def sockets() -> int:
+    """The number of open sockets of this process."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return count
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_too_many_handshakes_close_the_oldest(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients that do begin are served meanwhile, and no descriptor is lost."""
+    monkeypatch.setattr(tls_listener, "HANDSHAKES_MAX", 3)
+    files = Files(tmp_path)
+
+    async def main() -> None:
+        async with Listening(files.config()) as listening:
+            before = sockets()
+            idle = [await asyncio.to_thread(listening.connect) for _ in range(6)]
+            for sock in idle[:3]:
+                assert await asyncio.to_thread(sock.recv, 1) == b""
+            for _ in range(5):
+                with await asyncio.to_thread(listening.dial, files.client()) as client:
+                    assert await asyncio.to_thread(ask, client) == []
+            # The first of them closed one more.
+            assert listening.listener.handshakes == 2
+            for sock in idle:
+                sock.close()
+            await until(lambda: not (listening.listener.handshakes or listening.open))
+            await until(lambda: sockets() == before)
+
+    serve(loop, main)
+    assert caplog.messages == ["a client is closed: too many have begun no TLS yet"]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
