@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
+_NO_FACTS: Final[dict[str, str]] = {}
 _NO_MEMORY: Final = "Not enough memory"
 """How orjson's message begins when memory runs out: it raises JSONDecodeError, as for bad JSON."""
 
@@ -41,8 +42,12 @@ class Context(ABC):
         "call",
         "caller",
         "changes",
+        "count",
+        "facts",
         "headers",
+        "name",
         "node",
+        "origin",
         "params",
         "query_text",
         "reads",
@@ -56,9 +61,17 @@ class Context(ABC):
         self.caller: Caller = ANYONE
         """Who makes the call; a carrier that authenticates sets it."""
         self.call: ApiCall | None = None
+        self.name = ""
+        """Name of the call, also of one that is not in the table; empty while it is not known."""
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
         self._kind: str | None = None
+        self.origin: Any = None
+        """The carrier's connection, if it has one."""
+        self.count: int | None = None
+        """How many messages or ids the call concerns, for the audit log."""
+        self.facts = _NO_FACTS
+        """What an administrative call changes, for the audit log; never a secret."""
         self.reads = False
         """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False
@@ -72,6 +85,7 @@ class Context(ABC):
     def about(self, call: ApiCall, topic_key: TopicKey, params: dict[str, str]) -> None:
         """Set the call, its topic and its parameters, as the route found them."""
         self.call, self.topic_key, self.params = call, topic_key, params
+        self.name = call.name
 
     @property
     def content_type(self) -> str:

@@ -23,6 +23,8 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.audit.audit_log import AuditLog
+from delaylog.broker.host.audit.files import FOLDER, AuditFiles
+from delaylog.broker.host.audit.lines import AuditHead
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
@@ -187,9 +189,18 @@ async def _serve(config: Config) -> int:
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
     index = 0 if place is None else place.member.config.node
-    audit = AuditLog(OsFileSystem(), config.data_dir, index, config.audit, REAL)
+    lines, chain = node.engine.state.access.audit_heads.get(index, (0, b""))
+    audit_files = AuditFiles(
+        OsFileSystem(),
+        f"{config.data_dir}/{FOLDER}",
+        index,
+        config.audit,
+        AuditHead(index, lines, chain.hex()) if lines else None,
+    )
+    audit = AuditLog(audit_files, config.audit, REAL)
     metrics.registry.register(AuditMetrics(audit))
-    face = HttpFace(node, metrics, camellia, _checks(config, place))
+    node.access.audit_head = audit.head
+    face = HttpFace(node, metrics, camellia, _checks(config, place), audit)
     resp: RespFace | None = None
     if config.resp is not None:
         # A broker without Redis clients starts faster without importing their commands.
@@ -249,6 +260,7 @@ async def _serve(config: Config) -> int:
             await resp.stop()
         if place is not None:
             await place.member.stop()
+        node.access.record_audit_head()
         await node.stop()
         await audit.stop()
         if place is not None:

@@ -7,10 +7,10 @@ off at the end of a line without a trace.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from delaylog.broker.host.audit.files import (
     BATCH_BYTES,
@@ -52,6 +52,13 @@ class _Chain:
     """By the last line of files that the log has removed: its chain."""
 
 
+def heads_in(members: Mapping[str, Any]) -> list[AuditHead]:
+    """The ends of audit logs in an ACCESS frame, or in the `access` member of a checkpoint."""
+    audit = members.get("audit", {})
+    named = [audit] if isinstance(audit, list) else [[node, *end] for node, end in audit.items()]
+    return [AuditHead(node, lines, chain.hex()) for node, lines, chain in named]
+
+
 def verify_audit(
     fs: FileSystem, folder: str, report: Report, heads: Sequence[AuditHead] = ()
 ) -> Generator[None, None, None]:
@@ -82,10 +89,17 @@ def verify_audit(
                 at.n, at.chain = first - 1, previous if isinstance(previous, str) else None
             yield from _file(file, name, at, report, last=first == firsts[-1])
     known = before in at.removed and at.removed[before] == stated
-    if before and (not known or stated not in named.get(before, {stated})):
+    if before and not known and stated in named.get(before, ()):
+        what = f"lines up to {before} are not here: the folder was restored, or they were deleted"
+        report.note(FOLDER, 0, what)
+    elif before and (not known or stated not in named.get(before, {stated})):
         what = f"lines up to {before} are missing, and no line says that the node removed them"
         report.damaged(FOLDER, 0, what)
     newest = max(named, default=0)
+    if newest and not firsts:
+        what = f"lines up to {newest} are not here: the folder was restored, or they were deleted"
+        report.note(FOLDER, 0, what)
+        return
     if newest > at.n:
         what = f"it ends with line {at.n}, but the node has written line {newest}: lines were cut"
         report.damaged(FOLDER, 0, what)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from delaylog.broker.calls.access.first_admin import FILE as FIRST_ADMIN
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.cluster.members.folder_owner import META, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
@@ -18,7 +18,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.audit.lines import AuditHead
-from delaylog.broker.verify.audit import verify_audit
+from delaylog.broker.verify.audit import heads_in, verify_audit
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -54,20 +54,17 @@ from delaylog.storage.log.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {"backup.json", META, "vote", KEYSPACE, AUDIT}
+    | {"backup.json", META, "vote", KEYSPACE, AUDIT, FIRST_ADMIN}
 )
 
 
 def verify_folder(
-    fs: FileSystem,
-    folder: str,
-    report: Report | None = None,
-    audit_heads: Mapping[int, Sequence[AuditHead]] = MappingProxyType({}),
+    fs: FileSystem, folder: str, report: Report | None = None
 ) -> Generator[str, None, Report]:
     """Check every checksum, chain, count and pointer.
 
     Yields the name of the part being checked, and returns the report. A caller that passes a report
-    can read it while the check runs. `audit_heads` = what the nodes have written, by node.
+    can read it while the check runs.
     """
     report = report or Report()
     for name in fs.listdir(folder):
@@ -89,7 +86,8 @@ def verify_folder(
     yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
-    yield from _labelled(AUDIT, verify_audit(fs, folder, report, audit_heads.get(node, ())))
+    heads = [head for head in (*newest.audit, *log.audit) if head.node == node]
+    yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads))
     return report
 
 
@@ -163,6 +161,8 @@ class _Newest:
     """Key of the hashes of ids."""
     far: Mapping[str, Any] | None = None
     """The far hours of the newest checkpoint."""
+    audit: list[AuditHead] = field(default_factory=list)
+    """The ends of audit logs that it names."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
@@ -195,6 +195,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             staged,
             members.get("id_key", b""),
             members.get("far"),
+            heads_in(members.get("access", {})),
         )
     return positions, newest
 

@@ -19,12 +19,14 @@ from delaylog.broker.calls.context import JSON, BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.web.answering import response_of, response_to
+from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
@@ -62,9 +64,15 @@ class HttpFace:
     """Serves one node."""
 
     def __init__(
-        self, node: ServingNode, metrics: Metrics, camellia: CamelliaFace, checks: RequestChecks
+        self,
+        node: ServingNode,
+        metrics: Metrics,
+        camellia: CamelliaFace,
+        checks: RequestChecks,
+        audit: AuditLog,
     ) -> None:
         self._node = node
+        self._audit = CallAudit(audit, node.machine.random())
         self._callers = Callers(node, node.access.authenticator, node.access.sessions)
         node.access.rechecks.append(self.recheck_callers)
         self._checks = checks
@@ -189,7 +197,7 @@ class HttpFace:
             response.force_close()
             return response
         ctx.budget = self._budget
-        connection = cast("Connection", request.protocol)
+        ctx.origin = connection = cast("Connection", request.protocol)
         try:
             if path not in PUBLIC:
                 ctx.caller = await self._callers.find(
@@ -212,7 +220,7 @@ class HttpFace:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            response = response_of(self._refusal(error, path))
+            response = response_of(self._refusal(error, ctx, path))
             if not request.content.is_eof():
                 response.force_close()
             return response
@@ -227,13 +235,14 @@ class HttpFace:
         self._metrics.fast_requests += 1
         ctx = BufferedContext(self._node, head.headers or {}, "", body)
         ctx.about(route.call, route.topic_key, route.params)
+        ctx.origin = connection
         try:
             ctx.caller = await self._callers.find(ctx.headers, connection, route.call.method, "")
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
             return answer
         except Exception as error:
-            return self._refusal(error, head.path)
+            return self._refusal(error, ctx, head.path)
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> Answer | Stream:
         """Carry out a call on this node, or redirect it to the leader."""
@@ -251,6 +260,8 @@ class HttpFace:
         if ctx.query_text and (call is None or not call.query):
             # Refuses unknown parameters: a filter with a typo must not be ignored.
             ctx.query_values()
+        if call is not None:
+            return await self._audit.carry(ctx, call.right, handler)
         return await handler(ctx)
 
     async def _carry_camellia(
@@ -261,9 +272,13 @@ class HttpFace:
             await role.until_settled(SETTLE_SECONDS)
         if not role.leading and not path.startswith(CAMELLIA_LOCAL):
             return await self._camellia.carry(ctx, path)
-        return await handler(ctx)
+        right = self._camellia.right_of(path)
+        if right is None:
+            return await handler(ctx)
+        ctx.name = path.rpartition("/")[2]
+        return await self._audit.carry(ctx, right, handler, face="camellia")
 
-    def _refusal(self, error: Exception, path: str) -> Answer:
+    def _refusal(self, error: Exception, ctx: Context, path: str) -> Answer:
         """The answer to a failed call. Re-raises lost connections and errors that are our bugs."""
         problem = problem_of(error)
         if problem is None:
@@ -281,6 +296,7 @@ class HttpFace:
                 log.error("unexpected error", exc_info=error, extra={"path": path})
                 raise error
         self._metrics.problems.labels(problem.code).inc()
+        self._audit.note_refusal(ctx, problem.code, path)
         return problem_answer(problem)
 
     async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:

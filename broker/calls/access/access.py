@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from delaylog.broker.calls.access.authenticating import Authenticator
 from delaylog.broker.calls.access.first_admin import adopt, clear
 from delaylog.broker.calls.access.sessions import Sessions
-from delaylog.broker.engine.access.commands import note_used
+from delaylog.broker.engine.access.commands import note_audit_head, note_used
 from delaylog.broker.engine.errors import EngineError
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
+    from delaylog.broker.host.audit.lines import AuditHead
     from delaylog.broker.host.node import Node
 
 LOOK_SECONDS: Final = 0.25
@@ -42,6 +43,9 @@ class Access:
         self._seen: tuple[object, int] = (None, -1)
         self._first_expiry_ms = NEVER_MS
         self._recorded_ms = 0
+        self._checkpoint = -1
+        self.audit_head: Callable[[], AuditHead | None] = lambda: None
+        """The end of this node's audit log."""
         self._adopted_at: int | None = None
         """Log position up to which the first administrator is written, in this leadership."""
         self._cleared = False
@@ -85,6 +89,22 @@ class Access:
         if now_ms - self._recorded_ms >= USED_MS:
             self._recorded_ms = now_ms
             self._record_used(now_ms)
+        checkpoint = self._node.engine.upkeep.checkpoint_position
+        if checkpoint != self._checkpoint:
+            self._checkpoint = checkpoint
+            self.record_audit_head()
+
+    def record_audit_head(self) -> None:
+        """Write to the log how far this node's audit log has come, if the node leads."""
+        node, head = self._node, self.audit_head()
+        if head is not None and node.role.leading and node.role.may_dispatch():
+            state, now_ms = node.engine.state, node.clock.now_ms()
+            try:
+                note_audit_head(state, head.node, head.n, bytes.fromhex(head.chain), now_ms)
+            except EngineError as error:
+                log.warning("the end of the audit log is not recorded: %s", error)
+                return
+            node.appended()
 
     def _adopt_first_admin(self) -> None:
         """Write the first administrator to the log, once in each leadership."""

@@ -31,6 +31,7 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
+    ctx.count = batch.n
     ctx.caller.take_messages(batch.n, node.clock.now_ms())
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:

@@ -67,6 +67,7 @@ async def control_many(ctx: Context) -> Answer:
         raise Problem("bad_request", "a rate requires a filter", field="rate")
     await ctx.node.room_for_changes()
     topic, now_ms = the_topic(ctx), ctx.node.clock.now_ms()
+    ctx.count = len(ids)
     state = ctx.node.engine.state
     grouped = change(
         ctx.node,
@@ -120,6 +121,7 @@ async def _begin(ctx: Context, order: JobSpec) -> Answer:
     state, topic = node.engine.state, the_topic(ctx)
     job = begin_job(state, topic, order, node.clock.now_ms())
     members = job_members(state, job)
+    ctx.facts = {"job": members["job"]}
     await node.durable(state.position)
     node.kick_jobs()
     return ctx.answer(members, status=202)
@@ -137,6 +139,7 @@ async def _bulk(ctx: Context) -> Answer:
     due = _due(ctx, fields, n)
     _check_time(action, due)
     await node.room_for_changes()
+    ctx.count = n
     rows, order = n, np.arange(n)
     if refs is not None and _many_are_far(ctx, refs):
         # Sort the refs, since messages of one hour are stored together. If a ref occurs twice, one

@@ -81,7 +81,7 @@ async def purge_topic(ctx: Context) -> Answer:
         raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
     node = ctx.node
     state = node.engine.state
-    count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
+    count = ctx.count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)
     return await ctx.durable_answer({"result": "done", "purged": count})
 
 

@@ -65,9 +65,11 @@ async def send_messages(ctx: Context) -> Answer:
             parse_message(item, limits=limits, now_ms=now_ms, item=at)
             for at, item in enumerate(members)
         ]
-        ctx.caller.take_messages(len(singles), now_ms)
+        ctx.count = len(singles)
+        ctx.caller.take_messages(ctx.count, now_ms)
         return await _send_many(ctx, singles, acks)
     single = parse_message(members, limits=limits, now_ms=now_ms)
+    ctx.count = 1
     ctx.caller.take_messages(1, now_ms)
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
@@ -138,6 +140,7 @@ async def receive_messages(ctx: Context) -> Answer:
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
     found = await long_poll(ctx.node, ctx.topic_key, call) or NOTHING
+    ctx.count = found.count
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))
@@ -237,6 +240,7 @@ def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
 
 async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> list[str]:
     """The result of each message, once the log is durable."""
+    ctx.count = len(named)
     results = ["unknown" if each is None else "gone" for each in named]
     by_lease: dict[int, dict[int, int]] = {}
     for at, each in enumerate(named):

@@ -106,6 +106,7 @@ async def stage_part(ctx: Context) -> Answer:
     content = commands.Content(key, batch)
     state = node.engine.state
     now_ms = node.clock.now_ms()
+    ctx.count = batch.n
     ctx.caller.take_messages(batch.n, now_ms)
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):

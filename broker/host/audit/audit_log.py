@@ -14,12 +14,11 @@ from collections import deque
 from dataclasses import replace
 from typing import Final
 
-from delaylog.broker.host.audit.files import FOLDER, AuditFiles
+from delaylog.broker.host.audit.files import AuditFiles
 from delaylog.broker.host.audit.lines import AUDIT, BEGUN, LOST, AuditHead, AuditLine, time_text
 from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.broker.host.machine import Machine
 from delaylog.storage.errors import DiskFullError, StorageError
-from delaylog.storage.files.file_system import FileSystem
 
 SYNC_SECONDS: Final = 0.5
 """Collected lines are durable after this time and a sync."""
@@ -54,9 +53,7 @@ class AuditError(Exception):
 class AuditLog:
     """Records calls. All methods belong to the loop's thread."""
 
-    def __init__(
-        self, fs: FileSystem, data_dir: str, node: int, settings: AuditSettings, machine: Machine
-    ) -> None:
+    def __init__(self, files: AuditFiles, settings: AuditSettings, machine: Machine) -> None:
         self.settings = settings
         self.lines = 0
         """Lines that are durable."""
@@ -65,7 +62,7 @@ class AuditLog:
         self.failures = 0
         self.failing: Exception | None = None
         """Why the newest write failed; None if it did not."""
-        self._files = AuditFiles(fs, f"{data_dir}/{FOLDER}", node, settings)
+        self._files = files
         self._machine = machine
         self._worker = machine.worker("delaylog-audit")
         self._pending: list[AuditLine] = []

@@ -99,7 +99,17 @@ def _last_line(file: File) -> tuple[int, AuditLine, str] | None:
 class AuditFiles:
     """Appends lines. Every method may raise StorageError or OSError, and can be called again."""
 
-    def __init__(self, fs: FileSystem, folder: str, node: int, settings: AuditSettings) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        node: int,
+        settings: AuditSettings,
+        after: AuditHead | None = None,
+    ) -> None:
+        """`after` = the end that the log of messages names: a folder without files, which was
+        restored from a backup, continues there.
+        """
         self._fs = fs
         self._folder = folder
         self._node = node
@@ -113,7 +123,7 @@ class AuditFiles:
         self._tidy = False
         self._own: list[AuditLine] = []
         """Lines about the log itself, which are written before all others."""
-        self._end = AuditHead(node, 0, FIRST_CHAIN)
+        self._end = after or AuditHead(node, 0, FIRST_CHAIN)
 
     @property
     def head(self) -> AuditHead | None:

@@ -117,9 +117,15 @@ class CamelliaFace:
             caller.check_somewhere(right)
         return lambda ctx: handler(self, ctx)
 
+    def right_of(self, path: str) -> Right | None:
+        """The right that a call needs; None if every caller, or nobody, may make it."""
+        call = CALLS.get(path.removeprefix(BASE))
+        return PLAIN[path][1] if call is None else call.right
+
     async def _answer(self, ctx: HttpContext, call: Call) -> Answer:
         values = await read_params(ctx, call.params)
         if _TOPIC in call.params:
+            ctx.topic_key = DEFAULT_NAMESPACE, values["topic"]
             group = DEFAULT_NAME if call.right == "receive" else None
             ctx.caller.check(call.right, (DEFAULT_NAMESPACE, values["topic"]), group)
         else:
@@ -144,6 +150,7 @@ class CamelliaFace:
                 answer["code"] = 500
             else:
                 _refuse(answer, problem)
+                ctx.facts = {"refused": problem.code}
         return _answered(answer, call)
 
     async def carry(self, ctx: HttpContext, path: str) -> Answer:

@@ -13,7 +13,8 @@ from delaylog.storage.calls.table import ALL
 from delaylog.storage.errors import MemberError
 
 URL = "http://10.0.0.2:8711"
-LOCAL = ("getCluster", "handOver", "changeMembers", "reload")
+SESSIONS = ("getSession", "openSession", "closeSession", "makeTicket")
+LOCAL = ("getCluster", "handOver", "changeMembers", "reload", *SESSIONS)
 
 
 class Place:

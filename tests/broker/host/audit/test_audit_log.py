@@ -20,8 +20,8 @@ from delaylog.broker.host.audit.audit_log import (
     REFUSALS_MAX,
     SYNC_SECONDS,
     AuditError,
-    AuditLog,
 )
+from delaylog.broker.host.audit.files import AuditFiles
 from delaylog.broker.host.audit.lines import AuditLine
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.audit.settings import AuditSettings
@@ -74,6 +74,11 @@ class StillMachine(RealMachine):
         return self.threads
 
 
+def opened(disk: FakeDisk, machine: RealMachine, settings: AuditSettings) -> AuditLog:
+    """The audit log of node 2."""
+    return AuditLog(AuditFiles(disk, "data/audit", 2, settings), settings, machine)
+
+
 class World:
     """A log that has started, and its disk."""
 
@@ -82,7 +87,7 @@ class World:
         self.disk.mkdir("data")
         self.disk.sync_all()
         self.machine = StillMachine()
-        self.audit = AuditLog(self.disk, "data", 2, AuditSettings(mode=mode), self.machine)
+        self.audit = opened(self.disk, self.machine, AuditSettings(mode=mode))
 
     async def __aenter__(self) -> World:
         self.audit.start()
@@ -135,7 +140,7 @@ async def test_an_administrative_call_waits_until_its_line_is_durable(world: Wor
     head = world.audit.head()
     assert head is not None
     assert verified(world.disk, [head]).damage == []
-    world.audit = AuditLog(world.disk, "data", 2, AuditSettings(), world.machine)
+    world.audit = opened(world.disk, world.machine, AuditSettings())
 
 
 async def test_lines_of_one_turn_share_a_sync(world: World) -> None:

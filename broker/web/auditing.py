@@ -1,0 +1,108 @@
+"""Writes calls over HTTP to the audit log: which ones its settings say, and every refused caller.
+
+An administrative call is carried out only after its line is durable, and its answer names the
+request id of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from delaylog.broker.calls.access.caller import ANYONE
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.problems import Problem, problem_of
+from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
+from delaylog.broker.host.audit.lines import DONE, AuditLine
+from delaylog.broker.host.audit.request_ids import HEADER, accepted_request_id, make_request_id
+from delaylog.broker.host.audit.settings import ADMINISTRATIVE
+from delaylog.storage.calls.call import Right
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from delaylog.broker.web.connection import Connection
+
+REFUSED = frozenset({"unauthorized", "forbidden"})
+FAILED = "failed"
+"""Outcome of a call that ended with an unexpected error, or whose client left."""
+
+
+class CallAudit:
+    """The audit of one HTTP face."""
+
+    def __init__(self, log: AuditLog, random: Random) -> None:
+        self._log = log
+        self._random = random
+
+    async def carry(
+        self,
+        ctx: Context,
+        right: Right,
+        handler: Callable[[Context], Awaitable[Answer | Stream]],
+        *,
+        face: str = "http",
+    ) -> Answer | Stream:
+        """Carry out a call and record it. Raises a Problem if its line cannot be written."""
+        if not self._log.settings.records(right):
+            return await handler(ctx)
+        request_id = self._request_id(ctx)
+        administrative = right in ADMINISTRATIVE
+        if administrative:
+            try:
+                await self._log.begin(_line(ctx, right, face, request_id))
+            except AuditError as error:
+                raise Problem("disk_full" if error.full else "not_ready", str(error)) from None
+        outcome = FAILED
+        try:
+            answer = await handler(ctx)
+            outcome = DONE
+        except Exception as error:
+            problem = problem_of(error)
+            outcome = FAILED if problem is None else problem.code
+            raise
+        finally:
+            if outcome not in REFUSED:
+                self._log.record(_line(ctx, right, face, request_id, outcome))
+        if administrative and isinstance(answer, Answer):
+            answer.headers = {**answer.headers, HEADER: request_id}
+        return answer
+
+    def note_refusal(self, ctx: Context, code: str, path: str) -> None:
+        """Record a caller that was not recognised, or lacked the right."""
+        if code in REFUSED:
+            line = _line(ctx, None if ctx.call is None else ctx.call.right, "http", None, code)
+            line.call = line.call or path
+            line.request_id = accepted_request_id(ctx.headers.get(HEADER))
+            self._log.refused(line)
+
+    def _request_id(self, ctx: Context) -> str:
+        return accepted_request_id(ctx.headers.get(HEADER)) or make_request_id(self._random)
+
+
+def _line(
+    ctx: Context, right: Right | None, face: str, request_id: str | None, outcome: str = ""
+) -> AuditLine:
+    namespace, topic = ctx.topic_key
+    params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
+    return AuditLine(
+        principal=None if ctx.caller is ANYONE else ctx.caller.name,
+        address=_address(ctx.origin),
+        face=face,
+        call=ctx.name,
+        right=right,
+        namespace=namespace if topic else None,
+        topic=topic or None,
+        group=ctx.params.get("group"),
+        count=ctx.count,
+        outcome=outcome,
+        request_id=request_id,
+        facts=params | ctx.facts,
+    )
+
+
+def _address(connection: Connection | None) -> str | None:
+    transport = None if connection is None else connection.transport
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return str(peer[0]) if peer else None

@@ -1,0 +1,167 @@
+"""The audit log of a real broker: who called what, refusals, and what an intruder leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cli.main import main
+from tests.broker.conftest import Broker, Secured
+from tests.waiting import await_that
+
+
+def lines(broker: Broker) -> list[dict[str, Any]]:
+    files = sorted((broker.data_dir / "audit").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def calls(broker: Broker, name: str, count: int) -> list[dict[str, Any]]:
+    """The lines of a call, once there are so many."""
+
+    def found() -> list[dict[str, Any]]:
+        return [line for line in lines(broker) if line["call"] == name]
+
+    await_that(lambda: len(found()) >= count, lambda: f"{name}: {found()}", seconds=10)
+    assert len(found()) == count
+    return found()
+
+
+def test_an_administrative_call(secured: Secured) -> None:
+    """Its line is on disk before it is carried out, and its answer names the request."""
+    headers = {"X-Request-Id": "mine-1"}
+    made = secured.call("PUT", "/v1/topics/audited", {"order": "priority"}, headers=headers)
+    assert made.headers["X-Request-Id"] == "mine-1"
+    begun, done = calls(secured.broker, "putTopic", 2)
+    assert begun["outcome"] == "begun"
+    assert done["outcome"] == "done"
+    for line in (begun, done):
+        assert line["principal"] == "admin"
+        assert line["address"] == "127.0.0.1"
+        assert line["face"] == "http"
+        assert line["right"] == "admin"
+        assert (line["namespace"], line["topic"]) == ("default", "audited")
+        assert line["request_id"] == "mine-1"
+    token = secured.principal("seen", "send:a", "receive:b")
+    (begun, done) = calls(secured.broker, "putPrincipal", 2)
+    assert done["facts"] == {"principal": "seen", "grants": "send:a receive:b"}
+    assert len(done["request_id"]) == 32
+    assert token not in json.dumps(lines(secured.broker))
+
+
+def test_changing_calls_and_no_others(secured: Secured) -> None:
+    secured.call("POST", "/v1/topics/changed/messages", {"id": "one", "body": "secret-body"})
+    cancelled = {"ids": ["one", "none"]}
+    secured.call("POST", "/v1/topics/changed/messages:cancel", cancelled)
+    (line,) = calls(secured.broker, "cancelMany", 1)
+    assert (line["outcome"], line["count"]) == ("done", 2)
+    secured.call("DELETE", "/v1/topics/changed/messages/none")
+    (line,) = calls(secured.broker, "cancel", 1)
+    assert (line["outcome"], line["facts"]["id"]) == ("unknown", "none")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    path = "/camellia/delayQueue/deleteMsg"
+    assert secured.call("POST", path, b"topic=changed&msgId=x", headers=form).status == 200
+    (line,) = calls(secured.broker, "deleteMsg", 1)
+    assert (line["face"], line["topic"]) == ("camellia", "changed")
+    everything = json.dumps(lines(secured.broker))
+    assert '"send"' not in everything, "a data call"
+    assert "secret-body" not in everything
+
+
+def test_refusals(secured: Secured) -> None:
+    token = secured.principal("nosy", "send:mine")
+    for _ in range(3):
+        assert secured.call("POST", "/v1/topics/theirs/purge", {}, token).status == 403
+    (line,) = calls(secured.broker, "purge", 1)
+    assert (line["principal"], line["outcome"]) == ("nosy", "forbidden")
+    assert secured.call("GET", "/v1/nothing", None, None).status == 401
+    (line,) = calls(secured.broker, "/v1/nothing", 1)
+    assert (line["principal"], line["outcome"]) == (None, "unauthorized")
+
+
+def test_all_calls(secured_broker: Callable[..., Secured]) -> None:
+    secured = secured_broker("--audit", "all")
+    secured.call("POST", "/v1/topics/a/messages", [{"body": "x"}] * 3)
+    secured.call("POST", "/v1/topics/a/receive", {"max": 10, "wait_ms": 2_000})
+    (sent,), (received,) = calls(secured.broker, "send", 1), calls(secured.broker, "receive", 1)
+    assert (sent["count"], sent["right"]) == (3, "send")
+    assert received["count"] == 3
+
+
+def test_no_administration_without_an_audit(
+    secured_broker: Callable[..., Secured], start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    """If the log cannot be written, data calls go on; administrative ones are refused."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "audit").write_text("in the way")
+    broker = start_broker(folder=tmp_path)
+    refused = broker.call("PUT", "/v1/topics/a", {})
+    assert refused.status == 503
+    assert "audit log cannot be written" in refused.json["detail"]
+    assert broker.call("GET", "/v1/topics/a").status == 404, "nothing was done"
+    assert broker.call("POST", "/v1/topics/b/messages", {"body": "x"}).status == 200
+    (data / "audit").unlink()
+    await_that(
+        lambda: broker.call("PUT", "/v1/topics/a", {}).status == 201,
+        lambda: "administration does not come back",
+        seconds=10,
+    )
+
+
+@pytest.fixture
+def stopped(start_broker: Callable[..., Broker]) -> Broker:
+    """A broker that has stopped, whose audit log has a few lines and a head in the log."""
+    broker = start_broker()
+    for number in range(5):
+        assert broker.call("PUT", f"/v1/topics/t{number}", {}).status == 201
+    assert broker.stop() == 0
+    return broker
+
+
+def verify(broker: Broker, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    status = main(["verify", str(broker.data_dir)])
+    return status, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["remove", "change", "cut", "swap"])
+def test_an_intruder_is_found(
+    stopped: Broker, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    status, text = verify(stopped, capsys)
+    assert status == 0, text
+    (file,) = (stopped.data_dir / "audit").glob("*.jsonl")
+    found = file.read_text().splitlines(keepends=True)
+    if how == "remove":
+        del found[3]
+    elif how == "change":
+        found[3] = found[3].replace("t0", "t9")
+    elif how == "cut":
+        del found[-2:]
+    else:
+        found[3], found[4] = found[4], found[3]
+    file.write_text("".join(found))
+    status, text = verify(stopped, capsys)
+    assert status == 1
+    assert "audit" in text
+
+
+def test_a_folder_without_its_audit_log(
+    stopped: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a restore, or a deletion: numbers go on, and `verify` says that lines are missing."""
+    (file,) = (stopped.data_dir / "audit").glob("*.jsonl")
+    file.unlink()
+    status, text = verify(stopped, capsys)
+    assert status == 0
+    assert "the folder was restored, or they were deleted" in text
+    stopped.start()
+    assert stopped.call("PUT", "/v1/topics/later", {}).status == 201
+    assert lines(stopped)[0]["n"] > 10
+    assert stopped.stop() == 0
+    status, text = verify(stopped, capsys)
+    assert status == 0
+    assert "the folder was restored, or they were deleted" in text
