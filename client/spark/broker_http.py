@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import requests
 from requests.auth import AuthBase
 
-from pyspark_delaylog.credentials import Credentials
+from pyspark_delaylog.credentials import Credentials, is_loopback
 from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
@@ -199,6 +199,8 @@ class BrokerHttp:
             verify=files["ca_file"],
             cert=cert if cert is None or key is None else (cert, key),
             timeout=self._timeout_s,
+            # A proxy of the environment would get the token, and has another loopback.
+            proxies={"no_proxy": "*"} if is_loopback(url) else None,
             allow_redirects=False,
         )
 

@@ -114,7 +114,7 @@ class Credentials:
             return True
         found = self._may_receive.get(url)
         if found is None:
-            found = self._may_receive[url] = _is_protected(url)
+            found = self._may_receive[url] = _is_https(url) or is_loopback(url)
         return found
 
     def check(self, url: str) -> None:
@@ -158,6 +158,15 @@ def check_no_user(url: str) -> None:
             "an address holds no user or password: give the address alone, and the token as token "
             "or in a token file"
         )
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def checked_token(token: object, where: str = "the token") -> str:
@@ -236,21 +245,6 @@ def _check_private(path: str, found: os.stat_result, what: str) -> None:
             f"{what} {path}: others than its owner may read or change it (mode {mode:o}); run: "
             f"chmod 600 {path}"
         )
-
-
-def _is_protected(url: str) -> bool:
-    """Whether nobody on the way can read what is sent there: TLS, or this machine."""
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return False
-    if parts.scheme == "https" or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_https(url: str) -> bool:

@@ -163,7 +163,7 @@ def test_plain_http_to_another_machine_may_be_accepted(
     secret: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loopback address plays the other machine."""
-    monkeypatch.setattr("delaylog.client.wire.credentials._is_protected", lambda url: False)
+    monkeypatch.setattr("delaylog.client.wire.credentials.is_loopback", lambda url: False)
     words = ["topics", "--url", "http://127.0.0.1:9", "--token-file", str(secret)]
     assert main(words) == 2
     assert "insecure_plain_token" in capsys.readouterr().err

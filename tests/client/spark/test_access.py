@@ -96,6 +96,19 @@ def test_a_rotated_file_is_read_again_once(
     assert len(broker.calls) == 4
 
 
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_a_proxy_gets_no_token_for_this_machine(
+    broker: FakeBroker, options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for each in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(each, raising=False)
+    with FakeBroker() as proxy:
+        monkeypatch.setenv(name, proxy.url)
+        BrokerHttp(options_of(token=SECRET)).json(*CLOCK)
+        assert proxy.calls == []
+    assert shown(broker) == [f"Bearer {SECRET}"]
+
+
 @pytest.mark.parametrize(("status", "code"), [(401, "unauthorized"), (403, "forbidden")])
 def test_a_refusal_names_the_right_and_is_not_repeated(
     broker: FakeBroker, options_of: OptionsOf, status: int, code: str
