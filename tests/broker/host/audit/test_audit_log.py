@@ -20,6 +20,7 @@ from delaylog.broker.host.audit.audit_log import (
     REFUSALS_MAX,
     SYNC_SECONDS,
     AuditError,
+    AuditLog,
 )
 from delaylog.broker.host.audit.files import AuditFiles
 from delaylog.broker.host.audit.lines import AuditLine
