@@ -84,14 +84,11 @@ class ServerTls:
         since. So the CA at the end of the verified chain must be among the present ones.
         """
         ssl_object = transport.get_extra_info("ssl_object")
-        if ssl_object is None or not transport.get_extra_info("peercert"):
+        if ssl_object is None or ssl_object.context is self.context:
             return True
-        ca = _verifying_ca(ssl_object)
-        if ca is None:
-            # A resumed session has no chain. Its context has verified it, since contexts share no
-            # sessions.
-            return ssl_object.context is self.context
-        return ca in self._loaded.client_cas
+        if not transport.get_extra_info("peercert"):
+            return True
+        return _verifying_ca(ssl_object) in self._loaded.client_cas
 
     # ------------------------------------------------------------------ reading
 
@@ -142,9 +139,10 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
 
 
 def _verifying_ca(ssl_object: ssl.SSLObject) -> bytes | None:
-    """The CA at the end of the chain of a client's certificate, in DER; None for a resumed session.
+    """The CA at the end of the chain of a client's certificate, in DER.
 
-    `ssl` has a public function for the chain from Python 3.13 on.
+    None for a resumed session, which has no chain and was verified by its context only. From Python
+    3.13 on `ssl` has a public function for the chain.
     """
     chain = cast("Any", ssl_object)._sslobj.get_verified_chain()
     return chain[-1].public_bytes(_DER) if chain else None
