@@ -5,26 +5,12 @@ Each option is declared here once, for the asyncio clients and the threaded ones
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypedDict
 
 from delaylog.client.sending.outbox import SendLimits
-from delaylog.client.wire.credentials import Credentials
-
-
-class CredentialOptions(TypedDict, total=False):
-    """The options that `Credentials` takes."""
-
-    token: str | None
-    token_file: str | os.PathLike[str] | None
-    tls: ssl.SSLContext | None
-    ca_file: str | os.PathLike[str] | None
-    client_cert: str | os.PathLike[str] | None
-    client_key: str | os.PathLike[str] | None
-    insecure_plain_token: bool
+from delaylog.client.wire.credentials import CredentialOptions, Credentials
 
 
 class TransportOptions(TypedDict, total=False):

@@ -13,7 +13,7 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 TOKEN: Final = "DELAYLOG_TOKEN"
@@ -31,6 +31,18 @@ class CredentialsError(ValueError):
     """A token, a TLS file or an address cannot be used. Nothing was sent."""
 
 
+class CredentialOptions(TypedDict, total=False):
+    """The options that `Credentials` takes."""
+
+    token: str | None
+    token_file: str | os.PathLike[str] | None
+    tls: ssl.SSLContext | None
+    ca_file: str | os.PathLike[str] | None
+    client_cert: str | os.PathLike[str] | None
+    client_key: str | os.PathLike[str] | None
+    insecure_plain_token: bool
+
+
 class Headers(dict[str, str]):
     """Headers whose repr hides their values, so that logs and tracebacks may show it."""
 
@@ -46,49 +58,52 @@ class Credentials:
     """
 
     def __init__(
-        self,
-        *,
-        token: str | None = None,
-        token_file: str | os.PathLike[str] | None = None,
-        tls: ssl.SSLContext | None = None,
-        ca_file: str | os.PathLike[str] | None = None,
-        client_cert: str | os.PathLike[str] | None = None,
-        client_key: str | os.PathLike[str] | None = None,
-        insecure_plain_token: bool = False,
-        environ: Mapping[str, str] = os.environ,
+        self, environ: Mapping[str, str] = os.environ, **given: Unpack[CredentialOptions]
     ) -> None:
         """Raises CredentialsError for values that cannot be used, TypeError for wrong types."""
-        self._file: str | None = None
-        self._insecure = _flag("insecure_plain_token", insecure_plain_token)
+        for name in given.keys() - CredentialOptions.__annotations__.keys():
+            raise TypeError(f"a client has no option {name!r}")
+        self._insecure = given.get("insecure_plain_token", False)
+        if not isinstance(self._insecure, bool):
+            kind = type(self._insecure).__name__
+            raise TypeError(f"insecure_plain_token is True or False, not {kind}")
         self._may_receive: dict[str, bool] = {}
-        given_file = _path("token_file", token_file)
-        if token is not None:
-            self._token: str | None = checked_token(token)
-        elif given_file is None and environ.get(TOKEN):
-            self._token = checked_token(environ[TOKEN], f"the variable {TOKEN}")
-        else:
-            self._file = given_file or environ.get(TOKEN_FILE) or None
-            self._token = None if self._file is None else read_token_file(self._file)
-        files = {
-            "ca_file": _path("ca_file", ca_file),
-            "client_cert": _path("client_cert", client_cert),
-            "client_key": _path("client_key", client_key),
+        self._file: str | None = None
+        self._token = self._find_token(environ, given.get("token"), given.get("token_file"))
+        self.files = {
+            "ca_file": _path("ca_file", given.get("ca_file")),
+            "client_cert": _path("client_cert", given.get("client_cert")),
+            "client_key": _path("client_key", given.get("client_key")),
         }
+        """The paths of the files of TLS, for libraries that read them themselves."""
+        self.tls = self._find_tls(environ, given.get("tls"))
+
+    def _find_token(
+        self, environ: Mapping[str, str], token: object, token_file: object
+    ) -> str | None:
+        path = _path("token_file", token_file)
+        if token is not None:
+            return checked_token(token)
+        if path is None and environ.get(TOKEN):
+            return checked_token(environ[TOKEN], f"the variable {TOKEN}")
+        self._file = path if path is not None else environ.get(TOKEN_FILE) or None
+        return None if self._file is None else read_token_file(self._file)
+
+    def _find_tls(self, environ: Mapping[str, str], tls: object) -> ssl.SSLContext | None:
+        files = self.files
         if tls is not None:
             # False would mean "do not verify certificates" to some libraries.
             if not isinstance(tls, ssl.SSLContext):
                 raise TypeError(f"tls is an ssl.SSLContext or None, not {type(tls).__name__}")
             if both := [name for name, path in files.items() if path is not None]:
                 raise CredentialsError(f"give tls or {' and '.join(both)}, not both")
-            self.tls: ssl.SSLContext | None = tls
-        else:
-            files["ca_file"] = files["ca_file"] or environ.get(CA_FILE) or None
-            if files["client_cert"] is None and files["client_key"] is None:
-                files["client_cert"] = environ.get(CLIENT_CERT) or None
-                files["client_key"] = environ.get(CLIENT_KEY) or None
-            self.tls = make_tls(**files)
-        self.files = files
-        """The paths of `ca_file`, `client_cert` and `client_key`, for libraries that read them."""
+            return tls
+        if files["ca_file"] is None:
+            files["ca_file"] = environ.get(CA_FILE) or None
+        if files["client_cert"] is None and files["client_key"] is None:
+            files["client_cert"] = environ.get(CLIENT_CERT) or None
+            files["client_key"] = environ.get(CLIENT_KEY) or None
+        return make_tls(**files)
 
     def __repr__(self) -> str:
         return f"Credentials({'token' if self._token is not None else 'no token'})"
@@ -255,9 +270,3 @@ def _path(name: str, value: object) -> str | None:
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} is a path or None, not {type(value).__name__}")
     return os.fspath(value)
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} is True or False, not {type(value).__name__}")
-    return value

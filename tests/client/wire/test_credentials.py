@@ -53,6 +53,8 @@ def test_the_first_source_counts(tmp_path: Path) -> None:
     assert found(environ | {"DELAYLOG_TOKEN": ""}) == "named"
     assert found({"DELAYLOG_TOKEN": "", "DELAYLOG_TOKEN_FILE": ""}) is None
     assert found({}) is None
+    with pytest.raises(CredentialsError, match="token file : No such file"):
+        found(environ, token_file="")
 
 
 def test_the_environment_is_asked_by_itself(
@@ -133,6 +135,8 @@ def test_a_token_that_no_header_carries_is_refused_unseen(token: str) -> None:
         ({"token_file": 3}, "token_file is a path or None, not int"),
         ({"ca_file": 3}, "ca_file is a path or None, not int"),
         ({"tls": False}, "tls is an ssl.SSLContext or None, not bool"),
+        ({"insecure_plain_token": None}, "insecure_plain_token is True or False, not NoneType"),
+        ({"passwort": "x"}, "a client has no option 'passwort'"),
         ({"insecure_plain_token": 1}, "insecure_plain_token is True or False, not int"),
     ],
 )
