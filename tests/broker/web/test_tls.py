@@ -8,6 +8,10 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -154,6 +158,45 @@ def test_a_certificate_names_a_principal(
     assert secured.call("GET", "/v1/topics", token=None).status == 403
 
 
+def test_an_exchange_under_load(start_broker: Start, files: Files) -> None:
+    """Clients send all the time, on kept and on new connections, while everything is exchanged."""
+    stays, goes = Authority("stays"), Authority("goes")
+    files.trust(stays, goes)
+    broker = serving(start_broker, files, "--tls-client-ca", str(files.folder / "clients.pem"))
+    contexts = [files.client(stays) for _ in range(2)]
+    broker.tls = contexts[0]
+    ended, sent = Event(), [0, 0]
+
+    def send(which: int) -> None:
+        sock = contexts[which].wrap_socket(broker.connect(), server_hostname="localhost")
+        with sock as kept:
+            while not ended.is_set():
+                assert ok(kept)
+                answer = broker.call("POST", f"/v1/topics/t{which}/messages", {"body": "x"})
+                assert answer.status == 200
+                sent[which] += 1
+
+    with ThreadPoolExecutor(2) as pool:
+        load = [pool.submit(send, which) for which in (0, 1)]
+        try:
+            for turn in range(4):
+                done = min(sent)
+                files.renew(f"broker {turn}")
+                files.trust(*((stays,) if turn % 2 == 0 else (stays, goes)))
+                assert broker.call("POST", "/v1/reload").status == 200
+                assert subject(broker, files) == f"broker {turn}"
+                await_that(lambda done=done: min(sent) > done + 5)
+        finally:
+            ended.set()
+        for each in load:
+            each.result()
+    for which, count in enumerate(sent):
+        counts = broker.counts(f"t{which}")
+        assert counts is not None
+        assert counts["ready"] == count
+    broker.end_well()
+
+
 def ok(sock: ssl.SSLSocket) -> bool:
     """Whether a connection is served."""
     try:
@@ -179,6 +222,51 @@ def test_connections_in_their_handshake_count(start_broker: Start, files: Files)
         assert read_all(sock) == b""
         sock.close()
     assert time.monotonic() - began < HANDSHAKE_SECONDS + 2
+    assert broker.call("GET", "/healthz").status == 200
+    broker.end_well()
+
+
+def hello(context: ssl.SSLContext) -> bytes:
+    """The first message of a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def test_garbage_in_handshakes(start_broker: Start, files: Files) -> None:
+    """Changed, cut and repeated messages, and ends at any point, are no more than closed.
+
+    The seed is fixed; a hundred connections at a time.
+    """
+    files.trust(Authority("clients"))
+    port, random = free_port(), Random(1)
+    clients = ("--tls-client-ca", str(files.folder / "clients.pem"))
+    broker = serving(start_broker, files, "--resp", f"127.0.0.1:{port}", *clients)
+    first = hello(files.client())
+    for at in (broker.port, port, broker.port):
+        socks = [socket.create_connection(("127.0.0.1", at), 10) for _ in range(100)]
+        for number, sock in enumerate(socks):
+            wire = bytearray(first)
+            for _ in range(number % 4):
+                wire[random.randrange(len(wire))] = random.randrange(256)
+            if number % 3 == 0:
+                del wire[random.randrange(len(wire)) :]
+            elif number % 3 == 1:
+                wire += random.randbytes(random.randrange(20_000))
+            with suppress(OSError):
+                sock.sendall(wire)
+                if number % 5 == 0:
+                    sock.shutdown(socket.SHUT_WR)
+        assert broker.call("GET", "/healthz").status == 200
+        for sock in socks:
+            sock.close()
+    # A connection that ends without the farewell of TLS, within a request.
+    sock = files.client().wrap_socket(broker.connect(), server_hostname="localhost")
+    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\n"
+    sock.sendall(head + b"Content-Length: 9\r\n\r\n{")
+    socket.socket(fileno=sock.detach()).close()
     assert broker.call("GET", "/healthz").status == 200
     broker.end_well()
 
