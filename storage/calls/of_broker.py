@@ -118,7 +118,7 @@ OF_BROKER: Final = (
     ApiCall(
         "getCluster",
         f"GET {CLUSTER}",
-        "read",
+        "any",
         "The cluster as this node sees it.",
         "Cluster",
         problems=(404,),

@@ -52,7 +52,6 @@ class Broker:
         self.url = ""
         self.leader: str | None = None
         self.members: list[str] = []
-        self.denies_members = False
         self.refusal: tuple[int, dict[str, Any]] | None = None
         self.seen: list[tuple[str, str | None]] = []
         self.on_call: Callable[[], object] = lambda: None
@@ -63,8 +62,6 @@ class Broker:
         self.on_call()
         if self.refusal is not None:
             return web.json_response(self.refusal[1], status=self.refusal[0])
-        if request.path == CLUSTER and self.denies_members:
-            return web.json_response({"code": "forbidden", "status": 403}, status=403)
         if request.path == CLUSTER:
             return web.json_response({"members": [{"http": url} for url in self.members]})
         if self.leader is not None:
@@ -210,19 +207,6 @@ async def test_a_member_is_followed_with_the_token(plain: Any) -> None:
         async with plain(follower.url, token="s3cret") as client:
             assert (await client.send("t", "x")).id == "~1"
     assert leader.seen[-1][1] == "Bearer s3cret"
-
-
-async def test_a_token_that_may_not_list_the_members(plain: Any) -> None:
-    """The error says so; with the addresses of all members nothing has to be listed."""
-    follower, leader = Broker(), Broker("s3cret")
-    async with serving(follower, leader):
-        follower.leader, follower.denies_members = leader.url, True
-        async with plain(follower.url, token="s3cret") as client:
-            with pytest.raises(ApiError, match=r"may not list the members .*: give the addresses"):
-                await client.send("t", "x")
-        assert leader.seen == []
-        async with plain(follower.url, members=[leader.url], token="s3cret") as client:
-            assert (await client.send("t", "x")).id == "~1"
 
 
 @pytest.mark.parametrize("insecure", [False, True])

@@ -24,6 +24,7 @@ LETTERS: Final = {
     "claim": "c",
     "job": "j",
     "transaction": "x",
+    "principal": "p",
     "id": "id",
 }
 """What the page calls the names in a path."""

@@ -354,9 +354,9 @@ class TransactionTable:
         self.dropped = saved["dropped"]
         for number, name, began_ms, ttl_ms, expires_ms, parts in saved["open"]:
             table = PartTable.restored(parts)
-            one = OpenTransaction(number, name, began_ms, ttl_ms, expires_ms, table)
-            one.owner = saved.get("owners", {}).get(number, "")
-            self._restore_open(one)
+            opened = OpenTransaction(number, name, began_ms, ttl_ms, expires_ms, table)
+            opened.owner = saved.get("owners", {}).get(number, "")
+            self._restore_open(opened)
         for number, name, decided_ms, position, parts, lost, published, at, row, counts in saved[
             "unpublished"
         ]:

@@ -34,14 +34,16 @@ NEEDS = {
 """The right that a call about a topic needs."""
 ELSEWHERE = {
     "listTopics": "read",
-    **dict.fromkeys(("listJobs", "getJob", "listTransactions", "getCluster"), "read"),
+    **dict.fromkeys(("listJobs", "getJob", "listTransactions"), "read"),
     "stopJob": "change",
     **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),
     **dict.fromkeys(("acceptClock", "getArchive", "releaseArchive"), "operate"),
-    **dict.fromkeys(("handOver", "changeMembers"), "operate"),
+    **dict.fromkeys(("handOver", "changeMembers", "reload"), "operate"),
     **dict.fromkeys(("listPrincipals", "getPrincipal", "putPrincipal"), "admin"),
     **dict.fromkeys(("rotatePrincipal", "revokePrincipal"), "admin"),
-    **dict.fromkeys(("getClock", "getSession", "openSession", "closeSession", "makeTicket"), "any"),
+    **dict.fromkeys(
+        ("getClock", "getCluster", "getSession", "openSession", "closeSession", "makeTicket"), "any"
+    ),
     "metrics": "metrics",
     **dict.fromkeys(("openapi", "about"), "any"),
     **dict.fromkeys(("health", "readiness"), "nothing"),
