@@ -253,25 +253,26 @@ class AuditFiles:
 
     def _find_end(self, now_ms: int) -> None:
         """Find the last line. Cut what a crash has left behind it."""
-        if not self._fs.exists(self._folder):
-            self._fs.mkdir(self._folder)
-            try:
-                self._fs.sync_folder(parent_of(self._folder))
-            except Exception:
-                # Its name may be lost, and a second sync would not bring it back.
+        is_new = not self._fs.exists(self._folder)
+        self._fs.mkdir(self._folder)
+        try:
+            self._fs.sync_folder(parent_of(self._folder))
+        except Exception:
+            # Its name may be lost, and a second sync would not bring it back.
+            if is_new:
                 self._fs.remove_tree(self._folder)
-                raise
+            raise
         firsts = first_lines(self._fs, self._folder)
-        cut, empty = 0, False
+        empty = False
         while firsts:
             path = f"{self._folder}/{file_name(firsts.pop())}"
             with closing(self._fs.open(path)) as file:
                 size, found = file.size(), _last_line(file)
                 end = found[0] if found else 0
                 if size > end:
-                    cut += size - end
                     self._keep_aside(path, file.pread(size - end, end), end)
                     file.truncate(end)
+                    self._cut_bytes += size - end
                 # The process before may not have synced its last lines, or failed to: a sync writes
                 # only pages that were written since.
                 start = max(end - TORN_BYTES_MAX, 0)
@@ -284,7 +285,6 @@ class AuditFiles:
                 break
             empty = True
         self._fs.sync_folder(self._folder)
-        self._cut_bytes = max(self._cut_bytes, cut)
         self._own = [self._line(STARTED, now_ms, {"cut_bytes": self._cut_bytes})]
         self._found = True
         if empty:

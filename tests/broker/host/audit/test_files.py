@@ -38,6 +38,10 @@ from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 
+class Killed(BaseException):
+    """The process ends here; the disk goes on."""
+
+
 @dataclass
 class World:
     """The log, its disk, and what was acknowledged."""
@@ -79,6 +83,19 @@ class World:
         """The process is killed: what it has not written is gone."""
         self.pending.clear()
         self.files = AuditFiles(self.disk, PLACE, 2, SMALL)
+
+    def write_until_killed(self, count: int, after: int) -> None:
+        at = self.disk.count + after
+
+        def strike() -> None:
+            if self.disk.count == at:
+                raise Killed
+
+        self.disk.on_operation = strike
+        with suppress(Killed):
+            self.write(count)
+        self.disk.on_operation = lambda: None
+        self.restart()
 
     def cut_power(self, after: int, survival: Survival, seed: int) -> None:
         self.disk.crash_at = self.disk.count + after
@@ -142,12 +159,59 @@ def test_power_is_cut_at_every_operation(survival: Survival) -> None:
     for at in range(1, 60):
         for seed in range(3):
             world = World()
-            world.write(12)
+            for _ in range(3):
+                world.write(6)
             world.step_clock(5)
             world.cut_power(at, survival, seed)
             world.check()
             world.write(2)
             world.check()
+
+
+@pytest.mark.parametrize("survival", ["nothing", "everything"])
+@pytest.mark.parametrize("days", [0, 1])
+@pytest.mark.parametrize("fault", ["full", "failed", "failed and restarted", "killed"])
+def test_a_fault_at_every_operation(fault: str, days: int, survival: Survival) -> None:
+    """In the first write and in a later one. Then lines are written, and the power is cut."""
+    for lines_before in (0, 3):
+        for at in range(1, 14):
+            world = World()
+            if lines_before:
+                world.write(lines_before)
+            if fault == "killed":
+                world.write_until_killed(2, at)
+            else:
+                world.write(2, fault.removesuffix(" and restarted"), at)
+            world.check()
+            if fault == "failed and restarted":
+                world.restart()
+            if fault == "full":
+                # What was written of the lines reaches the disk with time.
+                world.disk.sync_all()
+            world.step_clock(days)
+            world.write(1)
+            world.check()
+            world.disk = world.disk.restart(survival)
+            world.restart()
+            world.check()
+            world.write(1)
+            world.check()
+
+
+def test_a_start_that_fails_is_repeated() -> None:
+    """The line of the start says what was cut, at whichever operation it failed."""
+    for at in range(1, 9):
+        disk = FakeDisk()
+        write_all(files_on(disk), [a_line()])
+        path = f"{PLACE}/{file_name(1)}"
+        disk.put(path, disk.content(path) + b"torn")
+        files = files_on(disk)
+        disk.fail_at = frozenset({disk.count + at})
+        with suppress(DiskFailedError):
+            files.write([], NOW_MS)
+        disk.fail_at = frozenset()
+        files.write([], NOW_MS)
+        assert lines_of(disk)[3].facts == {"cut_bytes": 4}
 
 
 def test_a_new_file_begins_by_size_and_after_a_day() -> None:
