@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.wire.credentials import Credentials
 from delaylog.client.wire.leader_route import LeaderRoute
+from tests.certificates import self_signed, write_private
 from tests.client._sync.scripted_server import Wire, serving
 
 TOKEN = "s3cret-token"
@@ -332,19 +332,8 @@ def test_an_error_that_is_no_problem_document() -> None:
         assert caught.value.retry_after_s is None
 
 
-def certificate(folder: Path) -> Path:
-    """A certificate of 127.0.0.1 that signs itself, and its key, in one file."""
-    path = folder / "both.pem"
-    key = folder / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    words += ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*words, "-keyout", key, "-out", path], check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + key.read_bytes())
-    return path
-
-
 def test_https_with_a_certificate_that_is_trusted_or_not(tmp_path: Path) -> None:
-    path = certificate(tmp_path)
+    path = write_private(tmp_path / "both.pem", self_signed())
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(path)
 
