@@ -180,10 +180,10 @@ class NodeUsers:
         def put() -> Reply:
             state, now_ms = self._node.engine.state, self._node.clock.now_ms()
             old = self._principal(name)
-            if old is None and not any(map(_manages, state.access.principals.values())):
+            if not state.access.principals:
                 raise CommandError(
-                    b"ERR make an administrator first, with delaylog init: once there is a user, "
-                    b"clients have to authenticate, and nobody could manage users"
+                    b"CONFLICT the first user must be an administrator: make one with delaylog "
+                    b"token create, since from then on clients have to authenticate"
                 )
             put_principal(state, changed_by(name, old, words, now_ms), now_ms)
             return OK

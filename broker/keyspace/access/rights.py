@@ -54,7 +54,7 @@ class Denied(NamedTuple):
         why = {
             "command": b"execute the command or subcommand",
             "key": b"touch the specified keys",
-            "channel": b"access one of the channels used as arguments to the command",
+            "channel": b"access one of the channels used as arguments",
         }[self.reason]
         return (
             b"NOPERM ACLs rules changed between the moment the transaction was accumulated and the "

@@ -15,6 +15,7 @@ import pytest
 from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.resp.face import NATIVE_VERBS
+from tests.broker.keyspace.access.calls import call_of, every_command, has_keys, is_for_all
 from tests.broker.resp.conftest import RespSecured
 from tests.broker.resp.resp_client import RespClient, is_error
 
@@ -158,59 +159,15 @@ def test_limits_of_a_principal(secured: RespSecured, admin: RespClient) -> None:
 
 # --------------------------------------------------------------------------- other commands
 
-WORDS = {
-    name: words.split(",")
-    for names, words in (
-        ("eval eval_ro", "return 1,1,hidden-key"),
-        ("evalsha evalsha_ro", f"{'0' * 40},1,hidden-key"),
-        ("fcall fcall_ro", "f,1,hidden-key"),
-        ("zunion zinter zdiff zintercard sintercard", "1,hidden-key"),
-        ("zunionstore zinterstore zdiffstore", "hidden-key,1,hidden-key"),
-        ("lmpop", "1,hidden-key,left"),
-        ("zmpop", "1,hidden-key,min"),
-        ("blmpop", "0,1,hidden-key,left"),
-        ("bzmpop", "0,1,hidden-key,min"),
-        ("xread", "streams,hidden-key,0"),
-        ("xreadgroup", "group,g,c,streams,hidden-key,>"),
-    )
-    for name in names.split()
-}
-"""Words of commands whose keys are counted by a number or follow a word."""
 LOW: dict[str, tuple[str, ...]] = {
     "no rules": (),
     "only reads": ("+@read", "+@slow", "+@fast", "-@write", "-@admin", "-@dangerous", "-@pubsub"),
     "other keys": ("+@all", "-@admin", "-@dangerous", "-@dlsend", "~foreign:*"),
 }
-OF_EVERYONE = {"acl|whoami", "acl|cat", "acl|genpass", "acl|help", "sentinel"}
-"""What the broker allows to every user, besides commands of the connection."""
+OF_EVERYONE = {"acl|whoami", "acl|cat", "acl|genpass", "acl|help"}
+"""The subcommands of ACL that are not for administrators only."""
 SHOW_NAMES = {"scan", "randomkey", "dbsize", "pubsub|channels", "pubsub|numpat", "pubsub|numsub"}
 """As in Redis, these are about all keys or channels, and need the command only."""
-
-
-def others() -> Iterator[Command]:
-    """Every command but those of the delay log; a container is called by its subcommands."""
-    for command in COMMANDS.values():
-        if command.group != "module":
-            if not command.subcommands or command.arity == -1:
-                yield command
-            yield from command.subcommands.values()
-
-
-def call_of(command: Command) -> list[str]:
-    """A call of a command, on a key that the user may not use."""
-    words = command.name.decode().split("|")
-    if words[-1] in WORDS:
-        return [*words, *WORDS[words[-1]]]
-    count = abs(command.arity)
-    first, last, step = command.positions
-    argv = [*words, *["1"] * (count - len(words))]
-    if first:
-        while len(argv) <= first:
-            argv.append("1")
-        for at in range(first, (len(argv) + last if last < 0 else last) + 1, step):
-            argv[at:] = argv[at:] or ["1"]
-            argv[at] = "hidden-key"
-    return argv
 
 
 @pytest.mark.parametrize("kind", LOW)
@@ -219,20 +176,19 @@ def test_other_commands(secured: RespSecured, admin: RespClient, kind: str) -> N
     token = secured.token(redis=rules)
     before = keyspace(secured, admin)
     refused = 0
-    for command in others():
+    for command in every_command():
         name = command.name.decode()
         client = secured.connect(token)
         if name in ("quit", "reset"):
             client.close()
             continue
-        client.send(*call_of(command))
+        client.send(*call_of(command, lambda: "hidden-key"))
         reply = client.reply()
         client.close()
-        if is_for_all(command):
+        if is_open(command):
             assert not is_error(reply, "NOPERM"), (name, reply)
         else:
-            has_keys = command.positions[0] or name in WORDS
-            if has_keys or kind == "no rules" or (kind == "only reads" and command.write):
+            if has_keys(command) or kind == "no rules" or (kind == "only reads" and command.write):
                 assert is_refused(reply), (name, reply)
         refused += is_refused(reply)
         if name not in SHOW_NAMES:
@@ -248,11 +204,10 @@ def is_refused(reply: Any) -> bool:
     )
 
 
-def is_for_all(command: Command) -> bool:
+def is_open(command: Command) -> bool:
     """Whether every user may run a command."""
-    own = "connection" in command.categories and "dangerous" not in command.categories
     name = command.name.decode()
-    return own or "no_auth" in command.flags or bool(OF_EVERYONE & {name, name.partition("|")[0]})
+    return is_for_all(command) and not (name.startswith("acl|") and name not in OF_EVERYONE)
 
 
 def keyspace(secured: RespSecured, admin: RespClient) -> list[Any]:
