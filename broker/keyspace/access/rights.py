@@ -21,7 +21,7 @@ from delaylog.broker.keyspace.access.rules import (
     Rules,
     parse_rules,
 )
-from delaylog.broker.keyspace.command import DL_CATEGORIES, Args, Command
+from delaylog.broker.keyspace.command import DL_CATEGORIES, NO_KEYS, Args, Command
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.values.globs import Match, check_pattern, matcher
@@ -94,6 +94,13 @@ class Rights:
         """Full names, such as `config|get`."""
         self._all_keys = rules.all_keys
         self._keys = [(matcher(key.pattern.encode()), key.reads, key.writes) for key in rules.keys]
+        self._one_key = self._of_one_key()
+        self._plain = frozenset(
+            name
+            for name, entry in _everything()
+            if name in self.commands and entry.keys == NO_KEYS and entry.group != "pubsub"
+        )
+        """The allowed commands that use no keys and no channels."""
         self._all_channels = rules.all_channels
         self._patterns = {pattern.encode() for pattern in rules.channels}
         self._channels: list[Match] = [matcher(pattern) for pattern in self._patterns]
@@ -110,6 +117,16 @@ class Rights:
     def denied(self, command: Command, argv: Args) -> Denied | None:
         """Why a command is refused; None = it may run."""
         name = command.name
+        matches = self._one_key.get(name)
+        if matches is not None and len(argv) > 1 and (len(argv) == 3 or name != b"set"):
+            # Most calls end here.
+            key = argv[1]
+            for match in matches:
+                if match(key):
+                    return None
+            return Denied("key", key)
+        if name in self._plain:
+            return None
         if name not in self.commands:
             return Denied("command", name)
         if not self._all_keys:
@@ -123,6 +140,21 @@ class Rights:
         if not self._all_channels:
             return self._denied_channel(name, argv)
         return None
+
+    def _of_one_key(self) -> dict[bytes, list[Match]]:
+        """The allowed commands that use only the key in `argv[1]`, and what has to match it."""
+        found: dict[bytes, list[Match]] = {}
+        if self._all_keys:
+            return found
+        for name, entry in _everything():
+            if name in self.commands and entry.keys == (1, 1, 1):
+                ((_, (reads, writes)),) = accesses(entry, [name, b""])
+                found[name] = [
+                    match
+                    for match, may_read, may_write in self._keys
+                    if (may_read or not reads) and (may_write or not writes)
+                ]
+        return found
 
     def _denied_channel(self, name: bytes, argv: Args) -> Denied | None:
         if name == b"psubscribe":

@@ -20,7 +20,7 @@ def multi(run: Run, argv: Args) -> Reply:
     if run.session.queue is not None:
         raise CommandError(b"ERR MULTI calls can not be nested")
     run.session.queue = []
-    run.session.special = True
+    run.session.update_special()
     return OK
 
 

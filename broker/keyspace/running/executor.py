@@ -117,11 +117,12 @@ class Executor(SharedState):
         # Only the slow path changes these.
         run.session, run.database = session, session.database
         number, special, resp = session.database.number, session.special, session.resp
+        checked = session.checked
         # Asked for by the first write: most turns only read.
         writable = False
         done = 0
         room, counted = REPLY_BYTES_A_TURN, len(out)
-        if len(commands) >= _MANY_MIN and not special:
+        if len(commands) >= _MANY_MIN and (not special or checked is not None):
             command = find(commands[0][0])
             if (
                 command is not None
@@ -129,6 +130,7 @@ class Executor(SharedState):
                 and (not command.write or (writable := self._takes_writes()))
                 and are_alike(commands)
                 and command.takes(len(commands[0]))
+                and (checked is None or not any(checked.denied(command, each) for each in commands))
                 and command.many(run, commands)
             ):
                 done = len(commands)
@@ -138,7 +140,7 @@ class Executor(SharedState):
             if (
                 command is None
                 or not command.quick
-                or special
+                or (special and (checked is None or checked.denied(command, argv)))
                 or not (
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
@@ -151,7 +153,7 @@ class Executor(SharedState):
                     break
                 run.session, run.database = session, session.database
                 number, resp = session.database.number, session.resp
-                special = session.special
+                special, checked = session.special, session.checked
                 if reply is not WRITTEN:
                     encode_into(out, reply, resp)
                 room -= sum(map(len, out[told:]))

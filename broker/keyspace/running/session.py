@@ -62,7 +62,9 @@ class Session:
     rights: Rights | None = None
     """Which commands and keys it may use; None = all."""
     special: bool = False
-    """Commands take the slow path; set by `update_special`."""
+    """Commands may not take the fast path as they are; set by `update_special`."""
+    checked: Rights | None = None
+    """`rights`, if checking them is all that the fast path needs; set by `update_special`."""
     queue: list[tuple[Command, Args]] | None = None
     """Commands since MULTI."""
     queued_bytes: int = 0
@@ -97,12 +99,11 @@ class Session:
 
     def update_special(self) -> None:
         """Set `special` after a change of the state that it depends on."""
-        self.special = (
-            not self.authenticated
-            or self.rights is not None
-            or self.queue is not None
-            or (self.resp == 2 and self.subscribed)
+        slow = (
+            not self.authenticated or self.queue is not None or (self.resp == 2 and self.subscribed)
         )
+        self.checked = None if slow else self.rights
+        self.special = slow or self.rights is not None
 
     def kill(self) -> None:
         """Close the connection at once."""
