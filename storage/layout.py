@@ -135,10 +135,8 @@ class FrameKind(IntEnum):
     PUBLISH = 14
     CLAIM = 15
     ARCHIVE = 16
-    LEVEL = 17
+    LEVEL, ACCESS = 17, 18
     """Level 2 and above; see levels.py."""
-    ACCESS = 18
-    """Level 2 and above."""
 
 
 class FrameHeader(NamedTuple):

@@ -11,6 +11,7 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.periodic_checks import PeriodicChecks
+from delaylog.broker.host.watch.reloader import Reloader
 
 
 class ServingNode(Node):
@@ -28,6 +29,8 @@ class ServingNode(Node):
         super().__init__(engine, clock, on_fatal, fsync=fsync, machine=machine)
         self.turn = Turn(self)
         self.access = Access(self)
+        self.reloader = Reloader(machine)
+        """Reads configured files again; `serve` sets the one with this process's files."""
         self._checks = PeriodicChecks(self, on_fatal)
 
     def start(self) -> None:

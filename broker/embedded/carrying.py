@@ -6,14 +6,18 @@ too, so an embedded broker checks and answers as a server does.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, BufferedContext
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
+from delaylog.storage.calls.of_access import OF_ACCESS
 
+OF_SERVERS: Final = frozenset({call.name for call in OF_ACCESS} | {"reload"})
+"""Calls that only a broker with other callers than its own program can answer."""
 Decoded = TypeVar("Decoded")
 
 
@@ -21,6 +25,8 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     """Run a call. Raises Problem, or the errors of the engine and of storage."""
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
+    if route.call.name in OF_SERVERS:
+        raise Problem("unknown", "an embedded broker has no principals and no files to read again")
     headers = {
         **call.headers,
         "Content-Type": call.form.content_type or JSON,

@@ -28,7 +28,6 @@ from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.node_role import Standalone
 from delaylog.broker.host.process.folder_lock import retention_suspended
 from delaylog.broker.host.process.space import Space
-from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.slices import drive
 from delaylog.storage.work import Work
 
@@ -45,8 +44,6 @@ class EmbeddedNode:
     suspended = False
     machine = REAL
     time_s = staticmethod(monotonic)
-    reloader = Reloader(REAL)
-    """Has no sources: an embedded broker is configured by its arguments."""
 
     def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
         self.engine = engine

@@ -28,7 +28,6 @@ from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole, Standalone
 from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release_timer import ReleaseTimer
-from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
 from delaylog.broker.host.watch.loop_lag import LoopLag
@@ -83,8 +82,6 @@ class Node:
         """Called when the engine has lost its leadership."""
         self.on_applied: Callable[[], None] = lambda: None
         """Called when a follower has applied more of the log."""
-        self.reloader = Reloader(machine)
-        """Reads configured files again; `serve` sets the one with this process's files."""
         self.loop_lag = LoopLag(machine)
         """How late timers of this node's loop fire."""
 

@@ -34,12 +34,13 @@ from delaylog.broker.host.process import crash_trace, descriptors, process_memor
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
-from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
+from delaylog.broker.host.watch.reload_metrics import ReloadMetrics
+from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.oidc import OidcIssuer
@@ -199,6 +200,7 @@ async def _serve(config: Config) -> int:
     )
     audit = AuditLog(audit_files, config.audit, REAL)
     metrics.registry.register(AuditMetrics(audit))
+    metrics.registry.register(ReloadMetrics(reloader))
     node.access.audit_head = audit.head
     face = HttpFace(node, metrics, camellia, _checks(config, place), audit)
     resp: RespFace | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.reloader import ReloadError
+from delaylog.broker.host.watch.reloader import ReloadError
 
 
 async def reload_files(ctx: Context) -> Answer:

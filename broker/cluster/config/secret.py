@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.private_files import private_file_fault
+from delaylog.broker.host.process.private_files import private_file_fault
 from delaylog.replication.errors import ClusterError
 
 SECRET_BYTES_MIN: Final = 32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from delaylog.broker.host.reloader import Use
 from delaylog.broker.host.tls.pem import trust
+from delaylog.broker.host.watch.reloader import Use
 
 
 class ClientTls:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from delaylog.broker.host.config import ConfigError, TlsConfig
-from delaylog.broker.host.private_files import private_file_fault
-from delaylog.broker.host.reloader import Use
+from delaylog.broker.host.process.private_files import private_file_fault
 from delaylog.broker.host.tls.pem import read_file, trust
 from delaylog.broker.host.tls.policies import apply_policy
+from delaylog.broker.host.watch.reloader import Use
 
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""

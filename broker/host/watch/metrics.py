@@ -169,14 +169,6 @@ class Metrics(Collector):
         for ending in ENDINGS:
             claims.add_metric([ending], state.claims.endings[ending])
         yield claims
-        reloads = CounterMetricFamily(
-            "delaylog_reloads",
-            "Reloads of configured files, by source and result.",
-            labels=["source", "result"],
-        )
-        for labels, count in node.reloader.counts.items():
-            reloads.add_metric(labels, count)
-        yield reloads
         for counter, (text, value) in counters.items():
             yield CounterMetricFamily(counter, text, value)
         yield self._loop_lag()

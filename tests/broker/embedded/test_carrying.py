@@ -8,11 +8,12 @@ import orjson
 import pytest
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+from delaylog.broker.embedded.carrying import OF_SERVERS
 from delaylog.client import errors
 from delaylog.client.calls.call import Call, Form, json_call
 from delaylog.client.wire.bulk import BULK_TYPE, encode_send
 from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.table import ALL
+from delaylog.storage.calls.table import ALL, BY_NAME
 
 BODIES: Final[dict[str, Any]] = {
     "ackAndReceive": {"receipts": []},
@@ -34,6 +35,7 @@ QUERIES: Final = {"stage": "?topic=t&part=0", "readClaim": "?from=0&to=1"}
 ORDER: Final = ("begin", "stage", "makeClaim", "putGroup")
 """What others need goes first."""
 LAST: Final = ("deleteGroup", "cancel", "purge", "deleteTopic")
+NOT_HERE: Final = {"handOver", "changeMembers", *OF_SERVERS}
 REFUSED: Final = {
     "reschedule": "too_late",
     "cancel": "too_late",
@@ -50,7 +52,7 @@ def calls() -> list[ApiCall]:
     """All that a broker alone answers, in an order in which each finds what it is about."""
     rank = {name: at - len(ORDER) for at, name in enumerate(ORDER)}
     rank |= {name: at + 1 for at, name in enumerate(LAST)}
-    wanted = [each for each in ALL if each.name not in ("handOver", "changeMembers")]
+    wanted = [each for each in ALL if each.name not in NOT_HERE]
     return sorted(wanted, key=lambda each: rank.get(each.name, 0))
 
 
@@ -78,7 +80,16 @@ def test_every_call_is_answered(open_embedded: Any) -> None:
         else:
             assert isinstance(broker.call(call), dict), operation.name
         asked.append(operation.name)
-    assert len(asked) == len(ALL) - 2
+    assert len(asked) == len(ALL) - len(NOT_HERE)
+
+
+@pytest.mark.parametrize("name", sorted(OF_SERVERS))
+def test_calls_of_servers_are_refused(open_embedded: Any, name: str) -> None:
+    broker = open_embedded(clock=ManualClock(), fsync="never")
+    call = BY_NAME[name]
+    body = None if call.takes is None else {}
+    with pytest.raises(errors.ApiError, match="an embedded broker has no principals"):
+        broker.call(json_call(call.method, call.path.format(principal="p"), body))
 
 
 def test_a_path_that_is_not_there_is_refused_as_over_http(open_embedded: Any) -> None:

@@ -14,10 +14,10 @@ import uvloop
 
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.reloader import Reloader
 from delaylog.broker.host.tls.client_certificates import client_identities
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.watch.reloader import Reloader
 from tests.certificates import HOSTS, Authority, write_private
 
 TIMEOUT_S = 10

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.reloader import ReloadError
+from delaylog.broker.host.watch.reloader import ReloadError
 from tests.broker.host.tls.listening import LOOPS, Files, Listening, ask, serve
 from tests.certificates import CLIENT, SERVER, Authority
 from tests.waiting import until

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host import reloader as reloading
 from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.reloader import Reloader, ReloadError, Use
+from delaylog.broker.host.watch import reloader as reloading
+from delaylog.broker.host.watch.reloader import Reloader, ReloadError, Use
 from tests.waiting import until
 
 
