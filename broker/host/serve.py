@@ -209,7 +209,7 @@ async def _serve(config: Config) -> int:
         from delaylog.broker.resp.metrics import RespMetrics
         from delaylog.broker.resp.starting import listen, make_face
 
-        resp = make_face(node, config.resp)
+        resp = make_face(node, config.resp, audit)
         metrics.registry.register(RespMetrics(resp.executor))
         redis = resp
         face.other_connections = lambda: redis.open_connections

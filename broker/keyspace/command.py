@@ -91,8 +91,19 @@ class Command:
         self.now = "now" in flags
         self.pubsub = "pubsub" in flags
         self.blocking = "blocking" in flags
-        self.quick = "quick" in flags or (
-            bool({"write", "readonly"} & flags) and not {"blocking", "noscript"} & flags
+        self.administrative = (
+            "admin" in self.categories
+            or {
+                "dangerous",
+                "write",
+            }
+            <= self.categories
+        )
+        """It concerns the server or all its data, and is audited."""
+        self.audited = self.administrative or "dlchange" in self.categories
+        self.quick = not self.audited and (
+            "quick" in flags
+            or (bool({"write", "readonly"} & flags) and not {"blocking", "noscript"} & flags)
         )
         """It uses nothing but values, so it may take the fast path."""
 

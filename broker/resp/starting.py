@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.config import ConfigError, RespConfig
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 
 
-def make_face(node: ServingNode, config: RespConfig) -> RespFace:
+def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFace:
     """Create the endpoint, which does not listen yet."""
-    return RespFace(
+    face = RespFace(
         node,
         ServerState(started_ms=node.clock.now_ms()),
         after_write=config.after_write,
@@ -20,6 +22,8 @@ def make_face(node: ServingNode, config: RespConfig) -> RespFace:
         scripts=config.scripts,
         script_seconds=config.script_seconds,
     )
+    CommandAudit(audit, face.executor)
+    return face
 
 
 async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> str:

@@ -54,6 +54,8 @@ class Run:
 
     def call(self, session: Session, command: Command, argv: Args) -> Reply:
         """Run a command without checks and log what it changed."""
+        if command.administrative and (refusal := self.shared.may_administer()) is not None:
+            return refusal
         dirty = self.keyspace.dirty
         self.session = session
         self.database = session.database
@@ -68,6 +70,8 @@ class Run:
             reply = self.shared.answer_bug(command, bug)
         if self.keyspace.dirty != dirty and command.write:
             self.log(argv)
+        if command.audited:
+            self.shared.on_audited(session, command, argv, reply)
         return reply
 
     def log(self, argv: Args) -> None:

@@ -91,6 +91,8 @@ class ScriptingHost:
             if rights is not None and (denied := rights.denied(command, argv)) is not None:
                 shared.note_denied(self._caller, *denied, context="lua")
                 return ErrorReply(denied.in_script)
+            if command.administrative and (refusal := shared.may_administer()) is not None:
+                return refusal
             write = command.write
             # PUBLISH is no write, but read-only scripts may not call it.
             if scripts.read_only and (write or "may_replicate" in command.flags):
@@ -131,6 +133,8 @@ class ScriptingHost:
                 else:
                     for effect in run.effects:
                         keyspace.log(number, effect)
+            if command.audited:
+                shared.on_audited(self._caller, command, argv, reply)
             return reply
 
         def now() -> float:

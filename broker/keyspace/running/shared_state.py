@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from delaylog.broker.keyspace.access.acl_log import AclLog, Entry
-from delaylog.broker.keyspace.command import Command
+from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import SCRIPTS_OFF, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.pubsub import PubSub
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.running.waits import Waits
@@ -66,6 +66,12 @@ class SharedState:
         self._scripting: Scripting | None = None
         self.waits = Waits(lambda: self.keyspace.now_ms)
         self.acl_log = AclLog()
+        self.may_administer: Callable[[], ErrorReply | None] = lambda: None
+        """Returns the refusal of administrative commands, which have to be audited."""
+        self.on_audited: Callable[[Session, Command, Args, Reply], None] = lambda *_: None
+        """Called with a command that was audited, and its reply."""
+        self.on_denied: Callable[[Session, str, bytes], None] = lambda *_: None
+        """Called with a client that was refused, the reason, and what it asked for."""
         self.describe_client: Callable[[Session], bytes] = lambda session: b""
         """Returns the client's line in CLIENT LIST; set by the executor."""
 
@@ -95,6 +101,7 @@ class SharedState:
         context = context or ("toplevel" if session.queue is None else "multi")
         client, now_ms = self.describe_client(session), self.keyspace.now_ms
         self.acl_log.note(Entry(reason, context, name, user or session.user, client, now_ms))
+        self.on_denied(session, reason, name)
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""
