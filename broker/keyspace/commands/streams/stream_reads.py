@@ -56,14 +56,6 @@ class _Asked:
     no_ack: bool
 
 
-def _read_keys(argv: Args) -> list[bytes]:
-    """Return the keys of an argv."""
-    for at, word in enumerate(argv):
-        if at and word.lower() == b"streams":
-            return argv[at + 1 : at + 1 + (len(argv) - at - 1) // 2]
-    return []
-
-
 def _take_timeout_ms(text: bytes) -> int:
     timeout_ms = to_int(text, b"ERR timeout is not an integer or out of range")
     if timeout_ms < 0:
@@ -80,6 +72,18 @@ _IN_GROUP: Final[Options] = {
     b"group": Option("group", bytes, 2),
     b"noack": Option("no_ack"),
 }
+
+
+def _read_keys(argv: Args) -> list[bytes]:
+    """Return the keys of an argv: those that the command uses, whatever its groups are called."""
+    at, count = 1, len(argv)
+    while at < count and (word := argv[at].lower()) != b"streams":
+        option = _IN_GROUP.get(word)
+        if option is None:
+            return []
+        at += 1 if option.read is None else 1 + option.values
+    more = count - at - 1
+    return argv[at + 1 : at + 1 + more // 2] if more > 0 else []
 
 
 def _take(run: Run, argv: Args, *, grouped: bool) -> _Asked:

@@ -1,0 +1,57 @@
+"""Redis clients of a cluster: every node knows the users, and none serves them without a leader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
+from tests.broker.cluster.conftest import start_three  # noqa: F401
+from tests.broker.cluster.three_nodes import ThreeNodes
+from tests.broker.resp.access.test_logins import FULL, is_closed
+from tests.broker.resp.resp_client import RespClient, is_error
+
+
+def test_users_of_a_cluster(start_three: Callable[..., ThreeNodes]) -> None:  # noqa: F811
+    three = start_three(token=make_token(os.urandom(RANDOM_BYTES)), redis=True)
+    leader, (follower, other) = three.leader(), three.followers()
+    admin = RespClient(three.resp[leader])
+    assert admin.call("AUTH", three.token) == b"OK"
+    password = "a-password-of-24-letters"
+    assert admin.call("ACL", "SETUSER", "shop", f">{password}", *FULL) == b"OK"
+    client = RespClient(three.resp[follower])
+    three.until(lambda: client.call("AUTH", password) == b"OK")
+    assert client.call("GET", "k") is None
+    assert is_error(client.call("ACL", "SETUSER", "x", "+get"), "NOPERM")
+    there = RespClient(three.resp[follower])
+    three.until(lambda: there.call("AUTH", three.token) == b"OK")
+    assert is_error(there.call("ACL", "SETUSER", "x", "+get"), "READONLY")
+
+    for node in (leader, other):
+        three.signal(node, signal.SIGSTOP)
+    try:
+        cut = time.monotonic()
+        # Also what needs no data elsewhere: this user may have been removed.
+        three.until(lambda: is_error(client.call("INFO"), "MASTERDOWN"))
+        assert time.monotonic() - cut < 5
+        for command in (
+            ("ACL", "WHOAMI"),
+            ("GET", "k"),
+            ("SENTINEL", "MASTERS"),
+            ("DL.STATS", "t"),
+        ):
+            assert is_error(client.call(*command), "MASTERDOWN"), command
+        assert client.call("SELECT", 1) == client.call("SELECT", 0) == b"OK"
+        newcomer = RespClient(three.resp[follower])
+        assert is_error(newcomer.call("AUTH", password), "MASTERDOWN")
+        newcomer.close()
+    finally:
+        for node in (leader, other):
+            three.signal(node, signal.SIGCONT)
+    three.until(lambda: client.call("GET", "k") is None)
+    assert three.call(three.leader(), "DELETE", "/v1/principals/shop").status == 200
+    assert is_closed(client)
+    for each in (admin, there, client):
+        each.close()
