@@ -58,8 +58,8 @@ class CommandAudit:
                 line.facts = {"topic": "not a name"}
         self._log.record(line)
 
-    def _note_denied(self, session: Session, reason: str, name: bytes) -> None:
-        line = _line(session, name)
+    def _note_denied(self, session: Session, reason: str, command: bytes) -> None:
+        line = _line(session, command)
         line.outcome = "unauthorized" if reason == "auth" else "forbidden"
         self._log.refused(line)
 

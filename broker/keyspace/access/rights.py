@@ -34,9 +34,9 @@ class Denied(NamedTuple):
     """Why a command is refused."""
 
     reason: str
-    """`command`, `key` or `channel`."""
+    """`command`, `key` or `channel`; `auth` of a failed login."""
     name: bytes
-    """The command, the key or the channel."""
+    """The command, the key or the channel; of a login, AUTH."""
 
     @property
     def text(self) -> bytes:

@@ -261,7 +261,7 @@ class Executor(SharedState):
             return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
         rights = session.rights
         if rights is not None and (denied := rights.denied(command, argv)) is not None:
-            self.note_denied(session, *denied)
+            self.note_denied(session, command.name, denied)
             return self.refused(session, ErrorReply(denied.text), command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (

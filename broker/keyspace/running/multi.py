@@ -84,7 +84,7 @@ def run_queue(run: Run) -> Reply:
             rights = session.rights
             if rights is not None and (denied := rights.denied(command, argv)) is not None:
                 # The user may have changed since the command was queued.
-                shared.note_denied(session, *denied, context="multi")
+                shared.note_denied(session, command.name, denied, context="multi")
                 reply: Reply = ErrorReply(denied.in_exec)
             else:
                 reply = run.call(session, command, argv)

@@ -89,7 +89,7 @@ class ScriptingHost:
                 return _NOT_ALLOWED
             rights = session.rights
             if rights is not None and (denied := rights.denied(command, argv)) is not None:
-                shared.note_denied(self._caller, *denied, context="lua")
+                shared.note_denied(self._caller, command.name, denied, context="lua")
                 return ErrorReply(denied.in_script)
             if command.administrative and (refusal := shared.may_administer()) is not None:
                 return refusal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from delaylog.broker.keyspace.access.acl_log import AclLog, Entry
 from delaylog.broker.keyspace.command import Args, Command
@@ -16,6 +16,9 @@ from delaylog.broker.keyspace.running.waits import Waits
 from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
 from delaylog.broker.keyspace.server_state import ServerState
+
+if TYPE_CHECKING:
+    from delaylog.broker.keyspace.access.rights import Denied
 
 
 class Scripting(Protocol):
@@ -71,7 +74,7 @@ class SharedState:
         self.on_audited: Callable[[Session, Command, Args, Reply], None] = lambda *_: None
         """Called with a command that was audited, and its reply."""
         self.on_denied: Callable[[Session, str, bytes], None] = lambda *_: None
-        """Called with a client that was refused, the reason, and what it asked for."""
+        """Called with a client that was refused, the reason, and the command."""
         self.describe_client: Callable[[Session], bytes] = lambda session: b""
         """Returns the client's line in CLIENT LIST; set by the executor."""
 
@@ -95,13 +98,20 @@ class SharedState:
         )
 
     def note_denied(
-        self, session: Session, reason: str, name: bytes, *, context: str = "", user: bytes = b""
+        self,
+        session: Session,
+        command: bytes,
+        denied: Denied,
+        *,
+        context: str = "",
+        user: bytes = b"",
     ) -> None:
-        """Put a refusal into the log of ACL LOG."""
+        """Put a refusal into the log of ACL LOG, and tell the host; `command` = its full name."""
         context = context or ("toplevel" if session.queue is None else "multi")
         client, now_ms = self.describe_client(session), self.keyspace.now_ms
+        reason, name = denied
         self.acl_log.note(Entry(reason, context, name, user or session.user, client, now_ms))
-        self.on_denied(session, reason, name)
+        self.on_denied(session, reason, command)
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""

@@ -19,6 +19,7 @@ from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.keyspace.access.rights import Denied
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -286,7 +287,8 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
             return call(run, argv)
         except (EngineError, BatchError) as error:
             if isinstance(error, Problem) and error.code == "forbidden":
-                run.shared.note_denied(run.session, "command", argv[0].lower())
+                verb = argv[0].lower()
+                run.shared.note_denied(run.session, verb, Denied("command", verb))
             told = refusal(error)
             assert told is not None, "both are refusals"
             raise told from None

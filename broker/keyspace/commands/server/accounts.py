@@ -30,7 +30,7 @@ def _check_may_manage(run: Run) -> None:
     if not run.shared.server.users.may_manage(run.session):
         assert run.command is not None
         denied = Denied("command", run.command.name)
-        run.shared.note_denied(run.session, *denied)
+        run.shared.note_denied(run.session, denied.name, denied)
         raise CommandError(denied.text)
 
 

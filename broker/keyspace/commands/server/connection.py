@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.keyspace.access.rights import Denied
 from delaylog.broker.keyspace.access.users import DEFAULT, WRONG
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
@@ -65,7 +66,7 @@ def _log_in(run: Run, name: bytes, secret: bytes) -> None:
             server.on_wrong_password(run.session)
             # An unknown name may be a secret that was sent in the wrong place.
             user = name if server.users.find(name) is not None else b"(unknown)"
-            run.shared.note_denied(run.session, "auth", b"AUTH", user=user)
+            run.shared.note_denied(run.session, b"auth", Denied("auth", b"AUTH"), user=user)
         raise
 
 

@@ -67,10 +67,11 @@ def test_changes_of_messages(secured: RespSecured) -> None:
 def test_refusals(secured: RespSecured) -> None:
     token = secured.principal("nosy", redis=["+get", "~mine:*"])
     client = secured.connect(token)
-    for words in (("GET", "theirs"), ("FLUSHALL",), ("DL.SEND", "t", "0", "x")):
+    for words in (("GET", "theirs"), ("KEYS", "*"), ("DL.SEND", "t", "0", "x")):
         assert is_error(client.call(*words), "NOPERM")
-    (line,) = lines(secured, "DL.SEND", 1)
-    assert (line["principal"], line["outcome"]) == ("nosy", "forbidden")
+    for call in ("GET", "KEYS", "DL.SEND"):
+        (line,) = lines(secured, call, 1)
+        assert (line["principal"], line["outcome"]) == ("nosy", "forbidden")
     bare = secured.connect(None)
     assert is_error(bare.call("AUTH", "nosy", "wrong-secret-text"), "WRONGPASS")
     (line,) = lines(secured, "AUTH", 1)
