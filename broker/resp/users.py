@@ -197,7 +197,11 @@ class NodeUsers:
             state, now_ms = self._node.engine.state, self._node.clock.now_ms()
             principals = state.access.principals
             known = [each.name for each in map(self._principal, dict.fromkeys(names)) if each]
-            managing = [name for name, each in principals.items() if _manages(each)]
+            managing = [
+                name
+                for name, each in principals.items()
+                if each.is_admin and each.may_log_in(now_ms)
+            ]
             if managing and set(managing) <= set(known):
                 raise CommandError(b"CONFLICT no administrator would be left: nothing is removed")
             for each in known:
@@ -225,10 +229,6 @@ class NodeUsers:
             return reply
 
         return self._native.answer_later(run, work())
-
-
-def _manages(principal: Principal) -> bool:
-    return principal.is_admin and principal.may_log_in
 
 
 def _is_restricted(caller: Caller) -> bool:

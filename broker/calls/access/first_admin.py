@@ -39,12 +39,13 @@ def is_awaited(fs: FileSystem, folder: str) -> bool:
 def adopt(state: EngineState, token: str | None, now_ms: int) -> None:
     """Write the first administrator to the log of a node that leads.
 
-    `token` = that of the environment; it counts only while there is no principal `admin`.
+    `token` = that of the environment. It counts only until there is an administrator, of any name:
+    if it is still in the environment when `admin` is revoked, it must not come back.
     """
     path = f"{state.folder}/{FILE}"
     if state.fs.exists(path):
         _give(state, Secret(bytes.fromhex(read_file(state.fs, path).decode()), now_ms), now_ms)
-    if token is not None and NAME not in state.access.principals:
+    if token is not None and not any(each.is_admin for each in state.access.principals.values()):
         _give(state, Secret(digest_of(token), now_ms), now_ms)
 
 

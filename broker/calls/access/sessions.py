@@ -13,13 +13,13 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.token_form import digest_of
 
 COOKIE: Final = "delaylog-session"
 CSRF_HEADER: Final = "Delaylog-CSRF"
@@ -54,28 +54,28 @@ class Sessions:
         secret, csrf = self._secret(), self._secret()
         expires_ms = min(now_ms + SESSION_MS, caller.expires_ms)
         session = Session(caller, csrf, expires_ms)
-        _keep(self._sessions, _digest(secret), session)
+        _keep(self._sessions, digest_of(secret), session)
         return secret, session
 
     def find(self, secret: str, now_ms: int) -> Session | None:
         """The session of a cookie, if it has not ended."""
-        session = self._sessions.get(_digest(secret))
+        session = self._sessions.get(digest_of(secret))
         return None if session is None or session.expires_ms <= now_ms else session
 
     def close(self, secret: str) -> None:
         """End a session."""
-        self._sessions.pop(_digest(secret), None)
+        self._sessions.pop(digest_of(secret), None)
 
     def make_ticket(self, caller: Caller, now_ms: int) -> tuple[str, int]:
         """A ticket for one request of this caller, and when it ends."""
         secret = self._secret()
         expires_ms = min(now_ms + TICKET_MS, caller.expires_ms)
-        _keep(self._tickets, _digest(secret), Session(caller, "", expires_ms))
+        _keep(self._tickets, digest_of(secret), Session(caller, "", expires_ms))
         return secret, expires_ms
 
     def use_ticket(self, secret: str, now_ms: int) -> Caller:
         """The caller of a ticket, which cannot be used again. Raises a Problem."""
-        ticket = self._tickets.pop(_digest(secret), None)
+        ticket = self._tickets.pop(digest_of(secret), None)
         if ticket is None or ticket.expires_ms <= now_ms:
             raise Problem("unauthorized", "the ticket is not valid: unknown, used or expired")
         return ticket.caller
@@ -98,7 +98,7 @@ def session_secret(headers: Mapping[str, str]) -> str | None:
 
 def check_csrf(session: Session, header: str | None) -> None:
     """Raise a Problem unless the header has the session's CSRF token."""
-    if header is None or not compare_digest(header.encode(), session.csrf.encode()):
+    if header is None or not compare_digest(digest_of(header), digest_of(session.csrf)):
         raise Problem(
             "forbidden", f"a call of a browser's session needs its CSRF token in {CSRF_HEADER}"
         )
@@ -108,7 +108,3 @@ def _keep(table: dict[bytes, Session], digest: bytes, session: Session) -> None:
     if len(table) >= SESSIONS_MAX:
         del table[next(iter(table))]
     table[digest] = session
-
-
-def _digest(secret: str) -> bytes:
-    return sha256(secret.encode()).digest()

@@ -49,8 +49,8 @@ def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None
         if owner is not None and owner.name != principal.name:
             raise ConflictError("another principal has this secret: choose another one")
     old = table.principals.get(principal.name)
-    if old is not None and not (principal.is_admin and principal.may_log_in):
-        _check_admin_left(state, old)
+    if old is not None and not (principal.is_admin and principal.may_log_in(now_ms)):
+        _check_admin_left(state, old, now_ms)
     _append(state, {"put": principal.pack()}, now_ms)
 
 
@@ -87,15 +87,20 @@ def end_previous(state: EngineState, name: str, now_ms: int) -> Principal:
 
 def revoke(state: EngineState, name: str, now_ms: int) -> None:
     """Remove a principal with all its secrets."""
-    _check_admin_left(state, the_principal(state, name))
+    _check_admin_left(state, the_principal(state, name), now_ms)
     _append(state, {"drop": name}, now_ms)
 
 
-def _check_admin_left(state: EngineState, principal: Principal) -> None:
-    """Raise ConflictError if no administrator would be left without this principal."""
+def _check_admin_left(state: EngineState, principal: Principal, now_ms: int) -> None:
+    """Raise ConflictError if no administrator would be left without this principal.
+
+    One whose tokens have all expired does not count: nobody could log in as it.
+    """
     others = state.access.principals.values()
     if principal.is_admin and not any(
-        other.is_admin and other.may_log_in for other in others if other.name != principal.name
+        other.is_admin and other.may_log_in(now_ms)
+        for other in others
+        if other.name != principal.name
     ):
         raise ConflictError(
             f"{principal.name!r} is the last administrator: create another one first"

@@ -36,9 +36,9 @@ ROLES: Final[dict[str, frozenset[str]]] = {
 _ROLE_OF: Final = {rights: role for role, rights in ROLES.items()}
 DEFAULT_NAMESPACE: Final = "default"
 PATTERN_CHARS_MAX: Final = 200
-STARS_MAX: Final = 4
-"""A pattern with more stars would take long to match."""
 _DECISIONS_KEPT: Final = 4_096
+_KEPT_CHARS_MAX: Final = 200
+"""Decisions on longer names, which only a form or a Redis client can send, are not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,19 @@ class Grant:
     namespace: str = "*"
     topic: str = "*"
     group: str = "*"
+    _namespaces: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _topics: re.Pattern[str] = field(init=False, repr=False, compare=False)
     _groups: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        topics = f"{_regex(self.namespace)}\0{_regex(self.topic)}"
-        object.__setattr__(self, "_topics", re.compile(topics, re.DOTALL))
-        object.__setattr__(self, "_groups", re.compile(_regex(self.group), re.DOTALL))
+        object.__setattr__(self, "_namespaces", _matcher(self.namespace))
+        object.__setattr__(self, "_topics", _matcher(self.topic))
+        object.__setattr__(self, "_groups", _matcher(self.group))
 
     def holds_for(self, key: TopicKey) -> bool:
         """Whether the topic matches."""
-        return self._topics.fullmatch("\0".join(key)) is not None
+        namespace, topic = key
+        return bool(self._namespaces.fullmatch(namespace) and self._topics.fullmatch(topic))
 
     def holds_for_group(self, group: str | None) -> bool:
         """Whether the group matches; None = the topic with all its groups."""
@@ -80,8 +82,15 @@ class Grant:
         return f"{rights}:{self.namespace}/{self.topic}{group}"
 
 
-def _regex(pattern: str) -> str:
-    return ".*".join(map(re.escape, pattern.split("*")))
+def _matcher(pattern: str) -> re.Pattern[str]:
+    """The names that match a pattern.
+
+    Each star but the last takes the shortest match and never backtracks. Otherwise a caller could
+    choose a name that takes hours: time grew with its length to the power of the number of stars.
+    """
+    first, *rest = map(re.escape, pattern.split("*"))
+    last = f".*{rest.pop()}" if rest else ""
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in rest) + last, re.DOTALL)
 
 
 def parse_grant(text: str) -> Grant:
@@ -105,11 +114,8 @@ def parse_grant(text: str) -> Grant:
     if len(rest) == 2:
         group = rest[1]
     for part in (namespace, topic, group):
-        if not 1 <= len(part) <= PATTERN_CHARS_MAX or part.count("*") > STARS_MAX:
-            raise _wrong(
-                text,
-                f"a pattern has 1 to {PATTERN_CHARS_MAX} characters and at most {STARS_MAX} stars",
-            )
+        if not 1 <= len(part) <= PATTERN_CHARS_MAX or not part.isprintable():
+            raise _wrong(text, f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, all printable")
     return Grant(frozenset(rights), namespace, topic, group)
 
 
@@ -156,7 +162,8 @@ class Permissions:
             )
             if len(self._decided) >= _DECISIONS_KEPT:
                 self._decided.clear()
-            self._decided[asked] = known
+            if len(key[1]) <= _KEPT_CHARS_MAX:
+                self._decided[asked] = known
         return known
 
     def may_in_some_group(self, right: str, key: TopicKey) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.access.grants import Grant, Permissions, parse_grant
@@ -46,6 +46,7 @@ class Principal:
     calls_per_s: int = 0
     """Limit of calls; 0 = none."""
     created_ms: int = 0
+    _permissions: Permissions | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not NAME.match(self.name):
@@ -72,14 +73,19 @@ class Principal:
         return any("admin" in grant.rights and grant.is_unlimited for grant in self.grants)
 
     @property
-    def may_log_in(self) -> bool:
-        """Whether a secret or a certificate proves it."""
-        return bool(self.secrets or self.certificates)
-
-    @property
     def permissions(self) -> Permissions:
-        """The decisions by its grants, and by those that follow from its Redis rules."""
-        return Permissions((*self.grants, *grants_of(self.redis)))
+        """The decisions by its grants, and by those that follow from its Redis rules. All callers
+        share them, so that each decision is cached once.
+        """
+        known = self._permissions
+        if known is None:
+            known = Permissions((*self.grants, *grants_of(self.redis)))
+            object.__setattr__(self, "_permissions", known)
+        return known
+
+    def may_log_in(self, now_ms: int) -> bool:
+        """Whether a secret that has not expired, or a certificate, proves it."""
+        return bool(self.certificates) or any(each.expires_ms > now_ms for each in self.secrets)
 
     def has_rights_of(self, other: Principal) -> bool:
         """Whether another version of this principal has the same rights and limits."""

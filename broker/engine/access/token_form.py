@@ -36,7 +36,8 @@ def is_token(text: str) -> bool:
 
 def digest_of(token: str) -> bytes:
     """What is stored of a token, and what it is looked up by."""
-    return hashlib.sha256(token.encode()).digest()
+    # Text of a client may have bytes that are not UTF-8, as surrogates.
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def _checksum(text: str) -> str:

@@ -52,6 +52,15 @@ def test_reads_need_the_cookie_and_changes_the_csrf_token(browser: Browser) -> N
     assert browser.call("GET", "/v1/topics/mine/stats").json["sent"] == 1
 
 
+def test_a_csrf_token_that_is_not_utf_8(browser: Browser) -> None:
+    head = (
+        b"DELETE /v1/session HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        b"Cookie: delaylog-session=%b\r\nDelaylog-CSRF: \xff\r\n\r\n"
+    )
+    answer = browser._broker.raw(head % browser.cookie.value.encode())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
 def test_who_is_logged_in(secured: Secured, browser: Browser) -> None:
     shown = browser.call("GET", "/v1/session").json
     assert shown["csrf"] == browser.csrf

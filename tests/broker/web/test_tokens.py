@@ -181,6 +181,16 @@ def test_other_headers_are_no_tokens(secured: Secured, header: str) -> None:
     assert secured.call("GET", "/v1/topics", None, None, given).status == 401
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"Authorization: Bearer \xff", b'Cookie: delaylog-session="\xff"', b"Authorization: \xff"],
+)
+def test_bytes_that_are_not_utf_8_are_no_token(secured: Secured, header: bytes) -> None:
+    """They are refused as any unknown token is, without a traceback in the log."""
+    head = b"GET /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n%b\r\n\r\n"
+    assert secured.broker.raw(head % header).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_restart_and_a_lost_token(
     start_broker: Callable[..., Broker], secured_broker: Callable[..., Secured]
 ) -> None:

@@ -102,6 +102,11 @@ def test_the_last_administrator_stays(host: Host) -> None:
     ):
         with pytest.raises(ConflictError, match="last administrator"):
             refused()
+    expired = replace(principal("expired", "admin"), secrets=(Secret(b"old", 1, now_ms),))
+    commands.put_principal(state, expired, now_ms)
+    with pytest.raises(ConflictError, match="last administrator"):
+        commands.revoke(state, "root", now_ms)
+    commands.revoke(state, "expired", now_ms)
     commands.put_principal(state, principal("second", "admin"), now_ms)
     commands.revoke(state, "root", now_ms)
     assert sorted(state.access.principals) == ["local", "second"]
