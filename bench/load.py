@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -24,6 +25,10 @@ Buffer: TypeAlias = bytes | memoryview
 BUFFER_BYTES: Final = 32 * 1024
 MORE_BYTES: Final = 256 * 1024
 REQUEST_TIMEOUT_S: Final = 60.0
+
+
+# What a socket, plain or of TLS, raises when it has to wait.
+BLOCKED: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class LoadError(Exception):
@@ -96,7 +101,7 @@ class HttpLane(Lane):
         while True:
             try:
                 count = self.socket.recv_into(self._view[self._filled :])
-            except BlockingIOError:
+            except BLOCKED:
                 return False
             if count == 0:
                 raise LoadError("the server closed the connection")

@@ -54,6 +54,7 @@ SECTIONS: Final = (
     "ingest",
     "singles",
     "everyday",
+    "secure",
     "drain",
     "order",
     "control",
@@ -136,6 +137,11 @@ def _sections(
         import everyday
 
         yield "everyday", lambda: everyday.measure(brokers, settings)
+    if "secure" in wanted:
+        # It makes certificates, with a library that an environment of Spark lacks.
+        import secure
+
+        yield "secure", lambda: iter([secure.measure(brokers, settings)])
     if "drain" in wanted:
         yield "drain", lambda: iter([drain.measure(brokers, settings)])
     if "order" in wanted:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -96,6 +98,37 @@ def test_a_waiting_call_survives_a_rotation(secured: Secured) -> None:
     time.sleep(1)
     assert secured.call("POST", "/v1/topics/steady/messages", {"body": "x"}).status == 200
     assert len(waiting.result(WAIT_MS / 1000).json["messages"]) == 1
+
+
+def test_tokens_are_exchanged_under_load(secured: Secured) -> None:
+    """Rotations fail no call of clients that follow; the first call after a revocation fails."""
+    name = "busy"
+    current = [secured.principal(name, f"send:{name}")]
+    stop = threading.Event()
+
+    def send() -> list[int]:
+        statuses = []
+        while not stop.is_set():
+            body = {"body": "x"}
+            answer = secured.call("POST", f"/v1/topics/{name}/messages", body, current[0])
+            statuses.append(answer.status)
+        return statuses
+
+    with ThreadPoolExecutor(4) as pool:
+        sending = [pool.submit(send) for _ in range(4)]
+        try:
+            for _ in range(10):
+                rotated = secured.call("POST", f"/v1/principals/{name}/rotate", {})
+                current[0] = rotated.json["token"]
+                time.sleep(0.05)
+        finally:
+            stop.set()
+    statuses = [status for each in sending for status in each.result()]
+    assert set(statuses) == {200}
+    assert len(statuses) > 20
+    assert secured.call("DELETE", f"/v1/principals/{name}").status == 200
+    path = f"/v1/topics/{name}/messages"
+    assert secured.call("POST", path, {"body": "x"}, current[0]).status == 401
 
 
 def test_what_is_shown_of_a_principal(secured: Secured) -> None:
