@@ -88,8 +88,11 @@ class NodeUsers:
             told = refusal(problem)
             assert told is not None, "a problem is a refusal"
             raise told from None
-        if caller is None or not self.required or name not in (DEFAULT, caller.name.encode()):
+        if caller is None or name not in (DEFAULT, caller.name.encode()):
             raise CommandError(WRONG)
+        if not self.required:
+            # Everybody may do everything, whoever it is.
+            return
         if session.caller is not None and session.caller.name != caller.name:
             # The new user must not go on with what only the old one was allowed to see.
             self._executor.pubsub.leave(session)

@@ -96,7 +96,7 @@ async def put_principal_(ctx: Context) -> Answer:
                 f"there is a principal {name!r}; rotate it to get a token that expires",
                 field="expires_at_ms",
             )
-        put_principal(state, principal, now_ms)
+        principal = put_principal(state, principal, now_ms)
         return await ctx.durable_answer({**_describe(ctx, principal), "token": None})
     if not state.access.principals and not principal.is_admin:
         raise Problem(
@@ -106,7 +106,7 @@ async def put_principal_(ctx: Context) -> Answer:
         )
     token, secret = _new_token(ctx, values["expires_at_ms"])
     principal = replace(principal, secrets=(secret,))
-    put_principal(state, principal, now_ms)
+    principal = put_principal(state, principal, now_ms)
     return await ctx.durable_answer({**_describe(ctx, principal), "token": token}, 201)
 
 

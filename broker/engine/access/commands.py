@@ -31,8 +31,8 @@ def the_principal(state: EngineState, name: str) -> Principal:
     return found
 
 
-def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None:
-    """Create a principal, or replace the one of its name."""
+def put_principal(state: EngineState, principal: Principal, now_ms: int) -> Principal:
+    """Create a principal, or replace the one of its name; returns it as it is stored."""
     table = state.access
     principal = replace(principal, redis=_checked_rules(principal.redis))
     if principal.name not in table.principals and len(table.principals) >= PRINCIPALS_MAX:
@@ -52,6 +52,7 @@ def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None
     if old is not None and not (principal.is_admin and principal.may_log_in(now_ms)):
         _check_admin_left(state, old, now_ms)
     _append(state, {"put": principal.pack()}, now_ms)
+    return principal
 
 
 def _checked_rules(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -65,11 +65,10 @@ def accesses(command: Command, argv: Args) -> Iterable[tuple[bytes, Access]]:
         return ()
     name = command.name
     if name == b"set":
-        return [(keys[0], BOTH if any(word.lower() == b"get" for word in argv[3:]) else WRITE)]
+        access = BOTH if any(word.lower() == b"get" for word in argv[3:]) else WRITE
+        return [(key, access) for key in keys]
     both = _FIRST_AND_OTHERS.get(name)
     if both is not None:
         return [(key, both[at > 0]) for at, key in enumerate(keys)]
-    access = _ALIKE.get(name)
-    if access is None:
-        access = WRITE if command.write else READ
-    return [(key, access) for key in keys]
+    alike = _ALIKE.get(name) or (WRITE if command.write else READ)
+    return [(key, alike) for key in keys]

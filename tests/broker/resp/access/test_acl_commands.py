@@ -51,6 +51,15 @@ def test_a_principal_keeps_what_words_do_not_name(secured: RespSecured, admin: R
     assert secured.connect(token).call("GET", "a") is None
 
 
+def test_http_shows_rules_in_their_short_form(secured: RespSecured, admin: RespClient) -> None:
+    for given in (["allkeys", "+GET", "+get"], ["+get", "allkeys"]):
+        put = secured.call("PUT", "/v1/principals/short", {"redis": given})
+        assert put.json["redis"] == ["+get", "~*"]
+    assert secured.call("GET", "/v1/principals/short").json["redis"] == ["+get", "~*"]
+    refused = secured.call("PUT", "/v1/principals/short", {"redis": ["+nosuch"]})
+    assert (refused.status, refused.json["field"]) == (400, "redis")
+
+
 def test_no_reply_shows_a_secret(secured: RespSecured, admin: RespClient) -> None:
     admin.call("ACL", "SETUSER", "shown", f">{PASSWORD}x", f"#{DIGEST[::-1]}", "+get")
     told = [

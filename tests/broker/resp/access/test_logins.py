@@ -91,6 +91,20 @@ def test_authentication_begins_with_the_first_principal(
     broker.end_well()
 
 
+def test_where_authentication_is_off_every_login_is_good_enough(
+    start_broker: Callable[..., RespBroker],
+) -> None:
+    """A client that is configured with a token works, and its rules do not limit it."""
+    broker = start_broker("--insecure", "no-auth")
+    made = broker.call("PUT", "/v1/principals/root", {"grants": ["admin"], "redis": ["+get"]})
+    client = broker.connect()
+    assert client.call("AUTH", "root", made.json["token"]) == b"OK"
+    assert client.call("SET", "k", "v") == b"OK"
+    assert client.call("ACL", "WHOAMI") == b"default"
+    assert is_error(client.call("AUTH", "root", "wrong"), "WRONGPASS")
+    broker.end_well()
+
+
 def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecured) -> None:
     token = secured.principal("leaver", "consumer", redis=FULL)
     clients = [secured.connect(token) for _ in range(4)]
