@@ -41,11 +41,15 @@ class Authenticator:
         self.never = False
         """The operator has switched authentication off."""
         self._known: dict[str, Caller] = {}
-        self._version: tuple[AccessTable, int] | None = None
-        """The table, and its version, that `_known` follows."""
+        self._version = -1
+        self._followed: AccessTable | None = None
+        """The table that `_known` follows, and its version."""
         self._limits: dict[tuple[str, str], Limit] = {}
         """By principal and what is limited."""
         self._leader_seen_s = node.machine.steady_s()
+        self._seen_ms = node.clock.now_ms()
+        """The time of the last `look`. Reading the clock for each call would cost as much as all
+        the rest of it."""
         self.used_ms: dict[str, int] = {}
         """When this node last recognised each principal, since frames last told it."""
         self.foreign: Foreign = lambda token: None
@@ -60,24 +64,27 @@ class Authenticator:
         return self._node.engine.state.access
 
     def look(self) -> None:
-        """Note whether a leader is known; called several times a second."""
+        """Note the time, and whether a leader is known; called several times a second."""
+        self._seen_ms = self._node.clock.now_ms()
         if self._node.role.settled:
             self._leader_seen_s = self._node.machine.steady_s()
 
     # ------------------------------------------------------------------ recognising
 
     def by_header(self, header: str | None) -> Caller:
-        """The caller by the value of `Authorization`. Raises a Problem (401, 429 or 503)."""
+        """The caller by the value of `Authorization`. Raises a Problem (401, 429 or 503).
+
+        A token that has just expired may still be accepted until the next `look`.
+        """
         table = self._table
         if self.never or not (self.always or table.principals):
             return ANYONE
-        if self._version != (table, table.version):
+        if self._version != table.version or self._followed is not table:
             self._known.clear()
-            self._version = table, table.version
+            self._version, self._followed = table.version, table
         caller = None if header is None else self._known.get(header)
-        now_ms = self._node.clock.now_ms()
-        if caller is None or caller.expires_ms <= now_ms:
-            caller = self._recognise(header, now_ms)
+        if caller is None or caller.expires_ms <= self._seen_ms:
+            caller = self._recognise(header)
         return self.noted(caller)
 
     def by_token(self, token: str) -> Caller | None:
@@ -109,10 +116,10 @@ class Authenticator:
             for secret in principal.secrets
         )
 
-    def _recognise(self, header: str | None, now_ms: int) -> Caller:
+    def _recognise(self, header: str | None) -> Caller:
         if header is None or not header.startswith(_BEARER):
             raise Problem("unauthorized", "a token is needed: send Authorization: Bearer TOKEN")
-        caller = self._of_token(header[len(_BEARER) :].strip(), now_ms)
+        caller = self._of_token(header[len(_BEARER) :].strip(), self._node.clock.now_ms())
         if caller is None:
             raise Problem("unauthorized", "the token is not valid: unknown, expired or revoked")
         if len(self._known) >= _KNOWN_MAX:
@@ -149,13 +156,13 @@ class Authenticator:
     def noted(self, caller: Caller) -> Caller:
         """Count a call of this caller, which is returned. Raises a Problem (429 or 503)."""
         node = self._node
-        now_ms = node.clock.now_ms()
         if not node.role.settled:
             away_s = node.machine.steady_s() - self._leader_seen_s
             if away_s > LEADERLESS_SECONDS:
                 raise Problem(
                     "not_ready", "this node has no leader and may not know the newest revocations"
                 )
-        self.used_ms[caller.name] = now_ms
-        caller.take_call(now_ms)
+        self.used_ms[caller.name] = self._seen_ms
+        if caller.calls is not None:
+            caller.take_call(node.clock.now_ms())
         return caller
