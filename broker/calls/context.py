@@ -18,6 +18,8 @@ from delaylog.broker.calls.access.sessions import TICKET
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
+from delaylog.broker.host.audit.lines import Fact
+from delaylog.broker.host.audit.settings import CHANGING
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import READ
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
-_NO_FACTS: Final[dict[str, str]] = {}
+_NO_FACTS: Final[dict[str, Fact]] = {}
 _NO_MEMORY: Final = "Not enough memory"
 """How orjson's message begins when memory runs out: it raises JSONDecodeError, as for bad JSON."""
 
@@ -43,6 +45,7 @@ class Context(ABC):
         "caller",
         "changes",
         "count",
+        "face",
         "facts",
         "headers",
         "name",
@@ -51,6 +54,7 @@ class Context(ABC):
         "params",
         "query_text",
         "reads",
+        "refused",
         "topic_key",
     )
 
@@ -70,8 +74,12 @@ class Context(ABC):
         """The carrier's connection, if it has one."""
         self.count: int | None = None
         """How many messages or ids the call concerns, for the audit log."""
+        self.face = "http"
+        """The face that the call came by, for the audit log."""
         self.facts = _NO_FACTS
-        """What an administrative call changes, for the audit log; never a secret."""
+        """What a call that changes something says, for the audit log; never a secret."""
+        self.refused = ""
+        """Code of a refusal that the answer tells in its body, with an HTTP status of success."""
         self.reads = False
         """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False
@@ -173,7 +181,9 @@ class Context(ABC):
         takes = None if self.call is None else self.call.takes
         if takes is not None and isinstance(takes.shape, Shape):
             members = await self.members(values_max)
-            values |= takes.shape.take(members, self.node.engine.limits)
+            given = takes.shape.take(members, self.node.engine.limits)
+            self.note(given)
+            values |= given
         return values
 
     def query_values(self) -> dict[str, Any]:
@@ -188,7 +198,21 @@ class Context(ABC):
             if member.name not in given:
                 raise Problem("bad_request", f"{member.name} is missing", field=member.name)
         limits = self.node.engine.limits
-        return {member.name: member.take(given, limits) for member in declared}
+        values = {member.name: member.take(given, limits) for member in declared}
+        self.note(values)
+        return values
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Note members of a call for the audit log, if the call changes something. Ids, which may
+        be many, are only counted there.
+        """
+        if self.call is not None and self.call.right in CHANGING:
+            said = {
+                name: _fact(value)
+                for name, value in values.items()
+                if name != "ids" and value is not None and value is not False
+            }
+            self.facts = {**self.facts, **said}
 
     def _query(self, known: list[str]) -> dict[str, str]:
         if self.reads:
@@ -221,6 +245,17 @@ class Context(ABC):
     def bulk_answer(self, body: bytes) -> Answer:
         """A bulk answer."""
         return Answer(body, BULK)
+
+
+def _fact(value: Any) -> Fact:
+    """A member's value in the audit log."""
+    if isinstance(value, (str, int)):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return orjson.dumps(value, default=_fact).decode()
 
 
 class BufferedContext(Context):

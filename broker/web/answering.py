@@ -23,13 +23,12 @@ UNREAD_BYTES_MAX: Final = 262_144
 
 def wire_of(answer: Answer, *, close: bool = False) -> bytes:
     """Head and body of an answer; with `close`, the connection ends after it."""
-    status, body = answer.status, answer.body
-    if status == 200:
-        more = b""
-        line = b"200 OK"
-    else:
-        line = f"{status} {HTTPStatus(status).phrase}".encode()
-        headers = {**answer.headers, **({"Connection": "close"} if close else {})}
+    status, body, headers = answer.status, answer.body, answer.headers
+    line = b"200 OK" if status == 200 else f"{status} {HTTPStatus(status).phrase}".encode()
+    if close:
+        headers = {**headers, "Connection": "close"}
+    more = b""
+    if headers:
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
     return b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
         line,

@@ -188,6 +188,8 @@ class HttpFace:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         ctx = HttpContext(self._node, request, query)
+        if path.startswith(CAMELLIA):
+            ctx.face = "camellia"
         try:
             self._checks.check(request.headers)
         except Problem as refusal:
@@ -210,7 +212,7 @@ class HttpFace:
                 ctx.about(route.call, route.topic_key, route.params)
             else:
                 handler = self._route(ctx, path, request.method)
-            if path.startswith(CAMELLIA):
+            if ctx.face == "camellia":
                 answer = await self._carry_camellia(ctx, handler, path)
             else:
                 answer = await self._carry(ctx, handler, request.raw_path)
@@ -276,7 +278,7 @@ class HttpFace:
         if right is None:
             return await handler(ctx)
         ctx.name = path.rpartition("/")[2]
-        return await self._audit.carry(ctx, right, handler, face="camellia")
+        return await self._audit.carry(ctx, right, handler)
 
     def _refusal(self, error: Exception, ctx: Context, path: str) -> Answer:
         """The answer to a failed call. Re-raises lost connections and errors that are our bugs."""

@@ -6,6 +6,7 @@ request id of its lines.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
 FAILED = "failed"
-"""Outcome of a call that ended with an unexpected error, or whose client left."""
+"""Outcome of a call that ended with an unexpected error."""
+LEFT = "client_left"
+"""Outcome of a call whose client left before the answer: it was carried out or not."""
 
 
 class CallAudit:
@@ -41,8 +44,6 @@ class CallAudit:
         ctx: Context,
         right: Right,
         handler: Callable[[Context], Awaitable[Answer | Stream]],
-        *,
-        face: str = "http",
     ) -> Answer | Stream:
         """Carry out a call and record it. Raises a Problem if its line cannot be written."""
         if not self._log.settings.records(right):
@@ -51,20 +52,23 @@ class CallAudit:
         administrative = right in ADMINISTRATIVE
         if administrative:
             try:
-                await self._log.begin(_line(ctx, right, face, request_id))
+                await self._log.begin(_line(ctx, right, request_id))
             except AuditError as error:
                 raise Problem("disk_full" if error.full else "not_ready", str(error)) from None
         outcome = FAILED
         try:
             answer = await handler(ctx)
-            outcome = DONE
+            outcome = ctx.refused or DONE
+        except asyncio.CancelledError:
+            outcome = LEFT
+            raise
         except Exception as error:
             problem = problem_of(error)
             outcome = FAILED if problem is None else problem.code
             raise
         finally:
             if outcome not in REFUSED:
-                self._log.record(_line(ctx, right, face, request_id, outcome))
+                self._log.record(_line(ctx, right, request_id, outcome))
         if administrative and isinstance(answer, Answer):
             answer.headers = {**answer.headers, HEADER: request_id}
         return answer
@@ -72,24 +76,24 @@ class CallAudit:
     def note_refusal(self, ctx: Context, code: str, path: str) -> None:
         """Record a caller that was not recognised, or lacked the right."""
         if code in REFUSED:
-            line = _line(ctx, None if ctx.call is None else ctx.call.right, "http", None, code)
-            line.call = line.call or path
-            line.request_id = accepted_request_id(ctx.headers.get(HEADER))
-            self._log.refused(line)
+            ctx.name = ctx.name or path
+            right = None if ctx.call is None else ctx.call.right
+            request_id = accepted_request_id(ctx.headers.get(HEADER))
+            self._log.refused(_line(ctx, right, request_id, code))
 
     def _request_id(self, ctx: Context) -> str:
         return accepted_request_id(ctx.headers.get(HEADER)) or make_request_id(self._random)
 
 
 def _line(
-    ctx: Context, right: Right | None, face: str, request_id: str | None, outcome: str = ""
+    ctx: Context, right: Right | None, request_id: str | None, outcome: str = ""
 ) -> AuditLine:
     namespace, topic = ctx.topic_key
     params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
     return AuditLine(
         principal=None if ctx.caller is ANYONE else ctx.caller.name,
         address=_address(ctx.origin),
-        face=face,
+        face=ctx.face,
         call=ctx.name,
         right=right,
         namespace=namespace if topic else None,

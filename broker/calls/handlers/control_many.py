@@ -121,7 +121,7 @@ async def _begin(ctx: Context, order: JobSpec) -> Answer:
     state, topic = node.engine.state, the_topic(ctx)
     job = begin_job(state, topic, order, node.clock.now_ms())
     members = job_members(state, job)
-    ctx.facts = {"job": members["job"]}
+    ctx.facts = {**ctx.facts, "job": members["job"]}
     await node.durable(state.position)
     node.kick_jobs()
     return ctx.answer(members, status=202)

@@ -77,7 +77,6 @@ async def put_principal_(ctx: Context) -> Answer:
     values = await ctx.values()
     node, name = ctx.node, ctx.params["principal"]
     state, now_ms = node.engine.state, node.clock.now_ms()
-    ctx.facts = {"grants": " ".join(values["grants"] or ())}
     old = state.access.principals.get(name)
     principal = Principal(
         name,

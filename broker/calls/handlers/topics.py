@@ -87,7 +87,9 @@ async def get_topic(ctx: Context) -> Answer:
 
 async def put_topic(ctx: Context) -> Answer:
     """PUT /v1/topics/{t}: create a topic, or replace its settings."""
-    settings = parse_settings(await ctx.members())
+    members = await ctx.members()
+    settings = parse_settings(members)
+    ctx.note(members)
     node = ctx.node
     known = node.engine.state.topics.get(ctx.topic_key)
     topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])

@@ -120,12 +120,14 @@ class AuditLog:
     def refused(self, line: AuditLine) -> None:
         """Record a login that failed, or a call for which the caller lacks the right.
 
-        Alike refusals of one period share a line, so that a stranger cannot fill the disk.
+        Alike refusals of one period share a line, so that a stranger cannot fill the disk. All of a
+        stranger's are alike: nobody has checked what the call of a stranger is.
         """
         if not self.on:
             return
         key: tuple[str | None, ...]
-        key = (line.principal, line.address, line.face, line.call, line.outcome)
+        call = None if line.principal is None else line.call
+        key = (line.principal, line.address, line.face, call, line.outcome)
         if key not in self._refusals and len(self._refusals) >= REFUSALS_MAX:
             key = (line.outcome,)
             line = AuditLine(call=AUDIT, outcome=line.outcome)
@@ -164,8 +166,8 @@ class AuditLog:
             self.lost += 1
             self._unnamed_losses += 1
             return False
-        line.time = line.time or self._time()
-        self._pending.append(line)
+        # A copy, because fields that were set after the line was made are not bounded yet.
+        self._pending.append(replace(line, time=line.time or self._time()))
         self._added += 1
         if len(self._pending) >= WRITE_AT and self.failing is None:
             self._write_soon()

@@ -61,9 +61,15 @@ class AuditLine:
     topic: str | None = _field("topic that the call names")
     group: str | None = _field("group that the call names")
     count: int | None = _field("messages or ids concerned; of refusals, how many share the line")
-    outcome: str = _field("`begun`, `done`, or the code of the refusal, such as `forbidden`", DONE)
+    outcome: str = _field(
+        "`begun`, `done`, or the code of the refusal, such as `forbidden`; `client_left`: the "
+        "client closed the connection first, and the call was carried out or not",
+        DONE,
+    )
     request_id: str | None = _field("the `X-Request-Id` of the answer")
-    facts: Mapping[str, Fact] = _field("of administrative calls: which settings, which principal")
+    facts: Mapping[str, Fact] = _field(
+        "of administrative and changing calls: their members but ids, and names in the path"
+    )
 
     def __post_init__(self) -> None:
         self.principal = _bounded(self.principal)

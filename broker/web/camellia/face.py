@@ -126,6 +126,7 @@ class CamelliaFace:
         values = await read_params(ctx, call.params)
         if _TOPIC in call.params:
             ctx.topic_key = DEFAULT_NAMESPACE, values["topic"]
+            ctx.params = {"id": values["msgId"]} if _ID in call.params else {}
             group = DEFAULT_NAME if call.right == "receive" else None
             ctx.caller.check(call.right, (DEFAULT_NAMESPACE, values["topic"]), group)
         else:
@@ -150,7 +151,7 @@ class CamelliaFace:
                 answer["code"] = 500
             else:
                 _refuse(answer, problem)
-                ctx.facts = {"refused": problem.code}
+                ctx.refused = problem.code
         return _answered(answer, call)
 
     async def carry(self, ctx: HttpContext, path: str) -> Answer:

@@ -82,6 +82,78 @@ def test_refusals(secured: Secured) -> None:
     assert (line["principal"], line["outcome"]) == (None, "unauthorized")
 
 
+def test_what_a_call_changes(secured: Secured) -> None:
+    """Lines name the settings, also what a principal gets besides its grants."""
+    settings = {"grants": ["send:a"], "redis": ["+@read", "~a*"], "certificates": ["cn:eve"]}
+    assert secured.call("PUT", "/v1/principals/eve", settings).status == 201
+    assert secured.call("PUT", "/v1/topics/set", {"max_retry": 3}).status == 201
+    assert secured.call("DELETE", "/v1/topics/set?force=true").status == 200
+    job = secured.call("POST", "/v1/topics/a/messages:cancel", {"filter": {"tag": "x"}})
+    assert job.status in (202, 404)
+    done = {line["call"]: line["facts"] for line in await_lines(secured.broker, "cancelMany", "a")}
+    assert done["putPrincipal"] == {
+        "principal": "eve",
+        "grants": "send:a",
+        "redis": "+@read ~a*",
+        "certificates": "cn:eve",
+    }
+    assert done["putTopic"] == {"max_retry": 3}
+    assert done["deleteTopic"] == {"force": True}
+    assert done["cancelMany"]["filter"] == '{"tag":"x"}'
+
+
+def await_lines(broker: Broker, call: str, topic: str) -> list[dict[str, Any]]:
+    """All lines of outcomes, once there is one of this call and topic."""
+
+    def found() -> list[dict[str, Any]]:
+        return [line for line in lines(broker) if line["outcome"] != "begun"]
+
+    await_that(
+        lambda: any((line["call"], line["topic"]) == (call, topic) for line in found()),
+        lambda: f"{call}: {found()}",
+        seconds=10,
+    )
+    return found()
+
+
+def test_a_client_that_leaves(secured_broker: Callable[..., Secured]) -> None:
+    """Its call may have been carried out: the line does not say that it failed."""
+    secured = secured_broker("--audit", "all")
+    with secured.broker.connect() as sock:
+        body = b'{"wait_ms": 20000}'
+        sock.sendall(
+            b"POST /v1/topics/left/receive HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (secured.admin.encode(), len(body), body)
+        )
+        await_that(
+            lambda: b"delaylog_waiting_consumers 1.0" in secured.call("GET", "/metrics", None).body,
+            lambda: "nobody waits",
+        )
+    (line,) = calls(secured.broker, "receive", 1)
+    assert line["outcome"] == "client_left"
+
+
+def test_refusals_over_camellia(secured: Secured) -> None:
+    """Its refusals have status 200: the line tells them all the same, and names the face."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    path = "/camellia/delayQueue/deleteMsg"
+    token = secured.principal("camel", "send:mine")
+    refused = secured.call("POST", path, b"topic=theirs&msgId=y", token, form)
+    assert refused.status == 403
+    found = await_lines(secured.broker, "deleteMsg", "theirs")
+    line = next(line for line in found if line["principal"] == "camel")
+    assert (line["face"], line["outcome"]) == ("camellia", "forbidden")
+    assert line["facts"] == {"id": "y"}
+
+
+def test_each_administrative_answer_names_its_request(secured: Secured) -> None:
+    """On the fast lane too, and with every status."""
+    for status in (201, 200):
+        answer = secured.call("PUT", "/v1/topics/request", {}, headers={"X-Request-Id": "r"})
+        assert (answer.status, answer.headers.get("X-Request-Id")) == (status, "r")
+
+
 def test_all_calls(secured_broker: Callable[..., Secured]) -> None:
     secured = secured_broker("--audit", "all")
     secured.call("POST", "/v1/topics/a/messages", [{"body": "x"}] * 3)

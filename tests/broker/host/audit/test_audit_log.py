@@ -23,7 +23,7 @@ from delaylog.broker.host.audit.audit_log import (
     AuditLog,
 )
 from delaylog.broker.host.audit.files import AuditFiles
-from delaylog.broker.host.audit.lines import AuditLine
+from delaylog.broker.host.audit.lines import TEXT_MAX, AuditLine
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.broker.host.machine import RealMachine
@@ -210,6 +210,30 @@ async def test_refusals_that_are_alike_share_a_line(world: World) -> None:
     await world.synced()
     await world.synced()
     assert [line.count for line in lines_of(world.disk) if line.call == "login"][2:] == [1]
+
+
+async def test_a_stranger_cannot_make_lines_differ(world: World) -> None:
+    """A stranger chooses the path, and so the name of the call. A principal's calls are known."""
+    for number in range(50):
+        for principal in (None, "alice"):
+            name = f"/v1/guess-{number}"
+            line = AuditLine(call=name, principal=principal, outcome="unauthorized")
+            world.audit.refused(line)
+    await world.synced()
+    await world.synced()
+    found = [line for line in lines_of(world.disk) if line.outcome == "unauthorized"]
+    assert [line.count for line in found if line.principal is None] == [50]
+    assert len([line for line in found if line.principal]) == 50
+
+
+async def test_a_field_that_was_set_later_is_bounded(world: World) -> None:
+    """An unwritable line would stop the log, and with it all administration."""
+    line = AuditLine(right="change")
+    line.call = "\udcff" * 100_000
+    world.audit.record(line)
+    await world.synced()
+    (found,) = [line for line in lines_of(world.disk) if line.right == "change"]
+    assert len(found.call) <= TEXT_MAX
 
 
 async def test_refusals_from_everywhere_share_a_line_too(world: World) -> None:
