@@ -270,6 +270,8 @@ class Traces:
                 numbers = np.arange(start, min(start + _SCAN_ROWS, last + 1), dtype=np.int64)
                 out.append(mine(folder.read_rows(numbers)))
                 yield None
+                if hours.counts.life(hour) != life_of_hour:
+                    break
         elif last:
             second = max(due // 1000 - hour * (HOUR_MS // 1000), 0)
             if int(folder.heads.get().count[second]) <= SECOND_ROWS_MAX:

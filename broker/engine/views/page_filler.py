@@ -1,7 +1,8 @@
 """Puts rows of one hour on a page: their texts are compared, and their bodies read if asked for.
 
 Rows come in the order of the list and have matched by their columns and states already. Which rows
-come next is decided by `list_hour`.
+come next is decided by `list_hour`. Rows were read in earlier slices; since then records may have
+moved, so each part is read again in the slice that reads its records.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.views.list_filter import RowFilter, check_heads
+from delaylog.broker.engine.views.list_filter import Mask, RowFilter, check_heads
 from delaylog.broker.engine.views.list_page import Listed, PageRun
 from delaylog.broker.engine.views.list_tail import TailView
-from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.far.far_hour import FarHour
 from delaylog.storage.layout import (
@@ -48,18 +49,17 @@ class PageFiller:
         run = self._run
         for start in range(0, len(rows), _PUT_ROWS):
             part = slice(start, start + _PUT_ROWS)
-            heads = self._heads(rows[part], sources[part])
+            mine, there = self._read_again(rows[part], sources[part])
+            heads = self._heads(mine, sources[part])
             good = np.array([self._filter.exact(head) for head in heads], np.bool_)
-            at = np.flatnonzero(good)
+            at = np.flatnonzero(good & there)
             take = at[: run.left]
             if self._run.query.bodies:
-                take = take[: self._fit(take_rows(rows, start + take))]
-            bodies = yield from self._bodies_of(
-                take_rows(rows, start + take), sources[start + take]
-            )
+                take = take[: self._fit(take_rows(mine, take))]
+            bodies = yield from self._bodies_of(take_rows(mine, take), sources[start + take])
             for k, body in zip(take.tolist(), bodies, strict=True):
                 state = MessageState(int(shown[start + k]))
-                row = rows[start + k]
+                row = mine[k]
                 ref = make_ref(self._folder.hour, int(row["epoch_tag"]), int(row["global_index"]))
                 origin, entry = int(row["origin"]), entries[start + k]
                 listed = Listed(origin, ref, row, entry, state, heads[k], body)
@@ -68,6 +68,17 @@ class PageFiller:
                 return start + int(at[len(take)])
             yield
         return len(rows)
+
+    def _read_again(self, rows: RowArray, sources: Int64Array) -> tuple[RowArray, Mask]:
+        """Rows as they are now, and which of them still have their records.
+
+        A row whose message has ended since it matched may have been dropped.
+        """
+        out, filed = copy_rows(rows), np.flatnonzero(sources < 0)
+        if len(filed):
+            put_rows(out, filed, self._folder.read_again(take_rows(rows, filed)))
+        there = (out["epoch_tag"] == rows["epoch_tag"]) & (out["size"] == rows["size"])
+        return out, there
 
     def _fit(self, rows: RowArray) -> int:
         """How many of these rows fit on the page with their bodies; the first always fits."""

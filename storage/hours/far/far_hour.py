@@ -1,7 +1,9 @@
 """Reads one far hour, for code that walks through the rows of hours: lists, counts, jobs, rebuilds.
 
 `FarHour` has the read methods of `DelayHour` except those for chains: a far hour is scanned. Every
-read goes through the store, so it stays correct when the hour gets a folder meanwhile.
+read goes through the store, so it stays correct when the hour gets a folder meanwhile. A row is
+found by its number at any time, but its `offset` is that of the run it was read from: a merge or a
+split moves the records. So records are read in the same turn as their rows.
 """
 
 from __future__ import annotations
@@ -51,12 +53,16 @@ class FarHour:
         """Copies of the rows with these numbers."""
         return self._store.rows(self._refs(indexes))
 
+    def read_again(self, rows: RowArray) -> RowArray:
+        """Rows of an earlier slice as they are now; a row that was dropped is a tombstone."""
+        return self.read_rows(rows["global_index"])
+
     def read_records(self, rows: RowArray) -> bytes:
-        """The records of `rows`, one after another."""
+        """The records of `rows`, which were read in this turn, one after another."""
         return self._store.records(self._refs(rows["global_index"]), rows)
 
     def read_heads(self, rows: RowArray) -> bytes:
-        """Id, key, tags and headers of `rows`, one after another."""
+        """Id, key, tags and headers of `rows`, which were read in this turn, one after another."""
         heads = copy_rows(rows)
         heads["size"] = head_sizes(rows)
         return self.read_records(heads)
@@ -70,7 +76,7 @@ class FarHour:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Do nothing: a far row is found by its number at any time."""
+        """Do nothing: merges and splits do not wait for readers; see `read_again`."""
         yield
 
     def unchecked_records(self, _rows: RowArray) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -180,3 +180,29 @@ def test_each_group_has_its_own_line(host: Any) -> None:
     assert events == ["sent", "ready", "leased", "nacked", "due"]
     (life,) = lives(host, [name])
     assert [event for event, _ in told(life)] == ["sent", "ready", "leased", "acked"]
+
+
+def test_an_hour_that_goes_while_it_is_searched(
+    open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A far hour gets a folder and is removed between two slices: the line is not complete."""
+    monkeypatch.setattr(life_module, "_SCAN_ROWS", 20)
+    incomplete, lead, steps = 0, -1, 0
+    while lead < steps:
+        lead, steps, host = lead + 1, 0, open_host()
+        (name,) = host.ids_of(host.send(1, delay=50 * HOUR_MS))
+        host.send(90, delay=52 * HOUR_MS, topic="other")
+        host.reschedule([name], host.now_ms + 52 * HOUR_MS)
+        host.flush()
+        state, found = host.engine.state, host.find([name])
+        made = Traces(state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0)
+        for steps, step in enumerate(made.work(), 1):
+            if callable(step):
+                step()
+            if steps == lead:
+                host.jump_ahead(20 * HOUR_MS)
+                host.engine.run_inline(host.engine.housekeeping.split_work())
+                state.hours.remove(host.now_ms // HOUR_MS + 32)()
+        assert [event for event, _ in told(made.traces[0])] == ["sent", "rescheduled", "due"]
+        incomplete += not made.traces[0].complete
+    assert incomplete > 3
