@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.access.commands import put_principal, revoke
+from delaylog.broker.engine.access.commands import leaves_no_admin, put_principal, revoke
 from delaylog.broker.engine.access.principals import Principal
 from delaylog.broker.keyspace.access.rights import Denied, rights_of
-from delaylog.broker.keyspace.access.rules import Rules, parse_rules
-from delaylog.broker.keyspace.access.users import ALL_WORDS, DEFAULT, WRONG
+from delaylog.broker.keyspace.access.rules import ALL_WORDS, Rules, parse_rules
+from delaylog.broker.keyspace.access.users import DEFAULT, WRONG
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import MASTER_DOWN, CommandError
 from delaylog.broker.keyspace.replies import OK, Reply
@@ -63,7 +63,7 @@ class NodeUsers:
     # ------------------------------------------------------------------ sessions
 
     def enter(self, session: Session) -> None:
-        """Set what a new client is and may do, and the same after RESET."""
+        """Set the user and the rights of a new client, or of a client after RESET."""
         session.authenticated = not self.required
         if session.authenticated or not session.identities:
             return
@@ -198,17 +198,11 @@ class NodeUsers:
 
         def drop() -> Reply:
             state, now_ms = self._node.engine.state, self._node.clock.now_ms()
-            principals = state.access.principals
-            known = [each.name for each in map(self._principal, dict.fromkeys(names)) if each]
-            managing = [
-                name
-                for name, each in principals.items()
-                if each.is_admin and each.may_log_in(now_ms)
-            ]
-            if managing and set(managing) <= set(known):
+            known = [each for each in map(self._principal, dict.fromkeys(names)) if each]
+            if leaves_no_admin(state, known, now_ms):
                 raise CommandError(b"CONFLICT no administrator would be left: nothing is removed")
             for each in known:
-                revoke(state, each, now_ms)
+                revoke(state, each.name, now_ms)
             return len(known)
 
         return self._logged(run, drop)

@@ -111,10 +111,10 @@ class Authenticator:
         principal, old = self._table.principals.get(caller.name), caller.principal
         if principal is None or old is None or not principal.has_rights_of(old):
             return False
-        return not caller.digest or any(
-            secret.digest == caller.digest and secret.expires_ms > now_ms
-            for secret in principal.secrets
-        )
+        if not caller.digest:
+            return True
+        secret = principal.secret_of(caller.digest)
+        return secret is not None and secret.expires_ms > now_ms
 
     def _recognise(self, header: str | None) -> Caller:
         if header is None or not header.startswith(_BEARER):
@@ -132,8 +132,8 @@ class Authenticator:
         principal: Principal | None = self._table.by_digest.get(digest)
         if principal is None:
             return self.foreign(token)
-        secret = next(each for each in principal.secrets if each.digest == digest)
-        if secret.expires_ms <= now_ms:
+        secret = principal.secret_of(digest)
+        if secret is None or secret.expires_ms <= now_ms:
             return None
         return self._caller(principal, digest, secret.expires_ms)
 

@@ -15,6 +15,7 @@ from delaylog.storage.calls.table import ALL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from delaylog.broker.engine.state import EngineState
     from delaylog.broker.host.waiters import TopicKey
     from delaylog.storage.calls.call import ApiCall
 
@@ -38,3 +39,15 @@ def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, st
         caller.check_some_group(right, key)
     else:
         caller.check(right, key)
+
+
+def may_settle(caller: Caller, state: EngineState, key: TopicKey, lease: int) -> bool:
+    """Whether a caller may settle the messages of a lease.
+
+    A receipt names no group and can be guessed, so the group of its lease decides.
+    """
+    if caller.may("receive", key):
+        return True
+    found = state.leases.get(lease)
+    group = None if found is None else state.group(found.topic, found.group)
+    return group is not None and caller.may("receive", key, group.name)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgpack
 import numpy as np
 
-from delaylog.broker.calls.access.settles import may_settle
+from delaylog.broker.calls.access.permitting import may_settle
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW

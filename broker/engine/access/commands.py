@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ def the_principal(state: EngineState, name: str) -> Principal:
 
 
 def put_principal(state: EngineState, principal: Principal, now_ms: int) -> Principal:
-    """Create a principal, or replace the one of its name; returns it as it is stored."""
+    """Create a principal, or replace the one with its name; returns it as it is stored."""
     table = state.access
     principal = replace(principal, redis=_checked_rules(principal.redis))
     if principal.name not in table.principals and len(table.principals) >= PRINCIPALS_MAX:
@@ -72,7 +73,7 @@ def _checked_rules(words: tuple[str, ...]) -> tuple[str, ...]:
 def rotate(
     state: EngineState, name: str, secret: Secret, now_ms: int, *, previous_until_ms: int
 ) -> Principal:
-    """Give a principal a new secret; its newest other one stays valid until a time."""
+    """Give a principal a new secret; its newest previous one stays valid until a time."""
     changed = the_principal(state, name).with_secret(secret, previous_until_ms)
     _append(state, {"put": changed.pack()}, now_ms)
     return changed
@@ -92,20 +93,21 @@ def revoke(state: EngineState, name: str, now_ms: int) -> None:
     _append(state, {"drop": name}, now_ms)
 
 
-def _check_admin_left(state: EngineState, principal: Principal, now_ms: int) -> None:
-    """Raise ConflictError if no administrator would be left without this principal.
+def leaves_no_admin(state: EngineState, removed: Collection[Principal], now_ms: int) -> bool:
+    """Whether removing these principals would remove the last administrator.
 
-    One whose tokens have all expired does not count: nobody could log in as it.
+    An administrator whose tokens have all expired does not count: nobody could log in as it.
     """
-    others = state.access.principals.values()
-    if principal.is_admin and not any(
-        other.is_admin and other.may_log_in(now_ms)
-        for other in others
-        if other.name != principal.name
-    ):
-        raise ConflictError(
-            f"{principal.name!r} is the last administrator: create another one first"
-        )
+    return any(each.is_admin for each in removed) and not any(
+        each.is_admin and each.may_log_in(now_ms)
+        for each in state.access.principals.values()
+        if each not in removed
+    )
+
+
+def _check_admin_left(state: EngineState, removed: Principal, now_ms: int) -> None:
+    if leaves_no_admin(state, [removed], now_ms):
+        raise ConflictError(f"{removed.name!r} is the last administrator: create another one first")
 
 
 def note_used(state: EngineState, used_ms: dict[str, int], now_ms: int) -> None:

@@ -2,7 +2,8 @@
 
 A rule such as `+@dlsend ~orders*` allows DL.SEND to topics whose names match the key pattern. The
 same right then holds for HTTP, because all faces ask the same permissions. A pattern without a
-slash concerns the default namespace, one with a slash `NAMESPACE/TOPIC`, and `~*` every namespace.
+slash matches topics of the default namespace, one with a slash `NAMESPACE/TOPIC`, and `~*` every
+topic of every namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.engine.access.grants import DEFAULT_NAMESPACE, TopicKey
-from delaylog.broker.keyspace.access.rules import ALL_KEYS, NO_RULES, RuleError, of_topics
+from delaylog.broker.keyspace.access.rules import ALL_KEYS, of_topics, parse_known
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.values.globs import Match, matcher
 
@@ -60,15 +61,9 @@ class KeyGrant:
 
 @lru_cache(maxsize=1_024)
 def grants_of(words: tuple[str, ...]) -> tuple[KeyGrant, ...]:
-    """The grants that follow from rules. Words that are not valid are left out."""
-    rules = NO_RULES
-    for word in words:
-        try:
-            rules = rules.with_word(word)
-        except RuleError:
-            continue
+    """The grants that follow from stored rules."""
     found = []
-    for category, patterns in of_topics(rules):
+    for category, patterns in of_topics(parse_known(words)):
         for each in patterns:
             try:
                 found.append(KeyGrant(RIGHTS_OF[category], each.pattern))

@@ -87,6 +87,10 @@ class Principal:
         """Whether a secret that has not expired, or a certificate, proves it."""
         return bool(self.certificates) or any(each.expires_ms > now_ms for each in self.secrets)
 
+    def secret_of(self, digest: bytes) -> Secret | None:
+        """The secret with this digest, expired or not."""
+        return next((each for each in self.secrets if each.digest == digest), None)
+
     def has_rights_of(self, other: Principal) -> bool:
         """Whether another version of this principal has the same rights and limits."""
         return self is other or all(
@@ -95,7 +99,9 @@ class Principal:
         )
 
     def with_secret(self, secret: Secret, previous_until_ms: int) -> Principal:
-        """The principal with a new secret. The newest of its others stays valid until then."""
+        """The principal with a new secret. Its newest previous one expires at `previous_until_ms`,
+        or earlier if it was to expire earlier.
+        """
         kept = self.secrets[-(SECRETS_MAX - 1) :]
         kept = tuple(
             each._replace(expires_ms=min(each.expires_ms, previous_until_ms)) for each in kept

@@ -1,8 +1,7 @@
-"""Decides whether a user may run a command, by rules that are compiled for that.
+"""Decides whether a user may run a command, by compiled rules.
 
-Commands of the connection and for finding the leader are allowed to every user, because they show
-and change nothing of others. The host decides about DL.* and ACL itself, by the rights that all
-faces of the broker share.
+Every user may run the commands of its own connection and those that find the leader: they show and
+change nothing of others. The host decides about DL.* and ACL, by the rights that all faces share.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from delaylog.broker.keyspace.access.key_access import accesses
+from delaylog.broker.keyspace.access.key_access import Access, accesses
 from delaylog.broker.keyspace.access.rules import (
     BYTES_MAX,
     SYNTAX,
@@ -19,6 +18,7 @@ from delaylog.broker.keyspace.access.rules import (
     WORDS_MAX,
     RuleError,
     Rules,
+    parse_known,
     parse_rules,
 )
 from delaylog.broker.keyspace.command import DL_CATEGORIES, NO_KEYS, Args, Command
@@ -27,7 +27,7 @@ from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.keyspace.values.globs import Match, check_pattern, matcher
 
 _OWN_CHECKS: Final = (b"acl", b"sentinel")
-"""Families that the host decides about, or that every user may use."""
+"""Commands, with their subcommands, that the host decides about or that every user may run."""
 
 
 class Denied(NamedTuple):
@@ -130,31 +130,31 @@ class Rights:
         if name not in self.commands:
             return Denied("command", name)
         if not self._all_keys:
-            for key, (reads, writes) in accesses(command, argv):
-                if not any(
-                    match(key)
-                    for match, may_read, may_write in self._keys
-                    if (may_read or not reads) and (may_write or not writes)
-                ):
+            for key, access in accesses(command, argv):
+                if not any(match(key) for match in self._matchers(access)):
                     return Denied("key", key)
         if not self._all_channels:
             return self._denied_channel(name, argv)
         return None
 
     def _of_one_key(self) -> dict[bytes, list[Match]]:
-        """The allowed commands that use only the key in `argv[1]`, and what has to match it."""
+        """The matchers for `argv[1]` of each allowed command that uses only this key."""
         found: dict[bytes, list[Match]] = {}
         if self._all_keys:
             return found
         for name, entry in _everything():
             if name in self.commands and entry.keys == (1, 1, 1):
-                ((_, (reads, writes)),) = accesses(entry, [name, b""])
-                found[name] = [
-                    match
-                    for match, may_read, may_write in self._keys
-                    if (may_read or not reads) and (may_write or not writes)
-                ]
+                ((_, access),) = accesses(entry, [name, b""])
+                found[name] = self._matchers(access)
         return found
+
+    def _matchers(self, access: Access) -> list[Match]:
+        """The matchers of the key patterns that allow this access."""
+        return [
+            match
+            for match, may_read, may_write in self._keys
+            if may_read >= access.reads and may_write >= access.writes
+        ]
 
     def _denied_channel(self, name: bytes, argv: Args) -> Denied | None:
         if name == b"psubscribe":
@@ -173,14 +173,8 @@ class Rights:
 
 @lru_cache(maxsize=1_024)
 def rights_of(words: tuple[str, ...]) -> Rights:
-    """The rights by these words. Words that this release does not know allow nothing."""
-    rules = Rules()
-    for word in words:
-        try:
-            rules = rules.with_word(word)
-        except RuleError:
-            continue
-    return Rights(rules)
+    """The rights that follow from stored words."""
+    return Rights(parse_known(words))
 
 
 def check_rules(words: tuple[str, ...]) -> Rules:

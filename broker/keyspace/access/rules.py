@@ -12,6 +12,7 @@ from a rule (`of_topics`) hold for all faces of the broker. Selectors are refuse
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -137,6 +138,8 @@ class Rules:
 
 
 NO_RULES: Final = Rules()
+ALL_WORDS: Final = ("+@all", "~*", "&*")
+"""The rules of a user who may do everything."""
 
 
 def parse_rules(words: Iterable[str]) -> Rules:
@@ -144,6 +147,15 @@ def parse_rules(words: Iterable[str]) -> Rules:
     rules = NO_RULES
     for word in words:
         rules = rules.with_word(word)
+    return rules
+
+
+def parse_known(words: Iterable[str]) -> Rules:
+    """Parse stored words. Words that this release does not know allow nothing."""
+    rules = NO_RULES
+    for word in words:
+        with suppress(RuleError):
+            rules = rules.with_word(word)
     return rules
 
 

@@ -1,10 +1,10 @@
-"""The interface to the host, which knows the users, and its default: one user who may do all."""
+"""The interface to the host, which knows the users, and its default: one user with all rights."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from delaylog.broker.keyspace.access.rules import Rules, parse_rules
+from delaylog.broker.keyspace.access.rules import ALL_WORDS, Rules, parse_rules
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import CommandError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 DEFAULT: Final = b"default"
 """The name of clients that have not authenticated; with AUTH it means the owner of the secret."""
 WRONG: Final = b"WRONGPASS invalid username-password pair or user is disabled."
-ALL_WORDS: Final = ("+@all", "~*", "&*")
 
 
 class Users(Protocol):
@@ -28,7 +27,7 @@ class Users(Protocol):
         """Whether clients have to authenticate."""
 
     def enter(self, session: Session) -> None:
-        """Set what a new client is and may do, and the same after RESET."""
+        """Set the user and the rights of a new client, or of a client after RESET."""
 
     def login(self, session: Session, name: bytes, secret: bytes) -> None:
         """Authenticate a client. Raises CommandError."""
@@ -53,7 +52,7 @@ class Users(Protocol):
 
 
 class OneUser:
-    """A server without users: everyone is the user `default`, who may do all."""
+    """A server without users: every client is the user `default`, who may do everything."""
 
     required = False
 
@@ -74,7 +73,7 @@ class OneUser:
         return parse_rules(ALL_WORDS) if name == DEFAULT else None
 
     def denied(self, name: bytes, command: Command, argv: Args) -> Denied | None:  # noqa: ARG002
-        """Return None: the one user may do all."""
+        """Return None: the one user may do everything."""
         return None
 
     def may_manage(self, session: Session) -> bool:  # noqa: ARG002

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.calls.access.settles import may_settle
+from delaylog.broker.calls.access.permitting import may_settle
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.keyspace.access.rights import Denied
 from delaylog.broker.keyspace.errors import CommandError
