@@ -52,6 +52,8 @@ class ServerState:
     """`master` where writes are accepted, otherwise `slave`."""
     on_wrong_password: Callable[[Session], None] = lambda session: None
     """Called with a client that sent a wrong secret."""
+    login_wait_s: Callable[[Session], float] = lambda session: 0.0
+    """Returns the seconds until a secret of this client is checked again, after wrong ones."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
     """Host and port of the leader's endpoint; None = this node, or unknown (see `role`)."""
     secret_bits: Callable[[int], int] = randbits

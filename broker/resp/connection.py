@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         if not face.ready():
             self.task = face.loop.create_task(self._until_ready())
             return
-        if not session.authenticated and (seconds := face.penalty_seconds(session)) > 0:
+        if not session.authenticated and (seconds := face.failed_logins.left(session)) > 0:
             self.task = face.loop.create_task(self._wait(seconds))
             return
         executor = face.begin()

@@ -117,9 +117,10 @@ class RespFace:
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._failed = FailedLogins()
+        self.failed_logins = FailedLogins(self.loop.time)
         self._quiet = QuietLog(log)
-        server.on_wrong_password = self._note_wrong_password
+        server.on_wrong_password = self.failed_logins.note
+        server.login_wait_s = self.failed_logins.left
         self._unsettled_from: float | None = None
         """Loop time since which no leader is known, or None."""
         self.users = server.users = NodeUsers(node, self.executor, self.native, self.connections)
@@ -287,14 +288,6 @@ class RespFace:
             self.begin().serve_deferred()
         else:
             self.loop.call_later(_AGAIN_SECONDS, self._serve_deferred)
-
-    def _note_wrong_password(self, session: Session) -> None:
-        self._failed.note(session.address.rpartition(b":")[0].decode(), self.loop.time())
-
-    def penalty_seconds(self, session: Session) -> float:
-        """Return the delay of a client without a user, after wrong secrets from its address."""
-        host = session.address.rpartition(b":")[0].decode()
-        return self._failed.left(host, self.loop.time())
 
     def _note_attack(self, session: Session) -> None:
         log.warning(

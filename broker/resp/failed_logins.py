@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
+
+from delaylog.broker.keyspace.running.session import Session
 
 AUTH_WAIT_SECONDS: Final = 0.5
 """After a wrong secret, the next one from that address is checked only after this time."""
@@ -15,23 +18,30 @@ log = logging.getLogger("delaylog.resp")
 class FailedLogins:
     """Recent wrong secrets by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: Callable[[], float]) -> None:
+        """`time` = the loop's clock."""
+        self._time = time
         self._failed: dict[str, tuple[int, float]] = {}
         """Address -> number of failures, and the time of the next attempt."""
 
-    def note(self, host: str, now: float) -> None:
+    def note(self, session: Session) -> None:
         """Count a wrong secret. The first one and every doubling are logged."""
+        host = _host(session)
         count = self._failed.pop(host, (0, 0.0))[0] + 1
         if len(self._failed) >= _ADDRESSES_MAX:
             del self._failed[next(iter(self._failed))]
-        self._failed[host] = count, now + AUTH_WAIT_SECONDS
+        self._failed[host] = count, self._time() + AUTH_WAIT_SECONDS
         if count & (count - 1) == 0:
             log.warning(
                 "a Redis client sent a wrong token or password",
                 extra={"address": host, "failures": count},
             )
 
-    def left(self, host: str, now: float) -> float:
-        """Return the seconds until the next attempt of this address."""
-        failed = self._failed.get(host)
-        return 0.0 if failed is None else failed[1] - now
+    def left(self, session: Session) -> float:
+        """Return the seconds until the next attempt from the address of a client."""
+        failed = self._failed.get(_host(session))
+        return 0.0 if failed is None else failed[1] - self._time()
+
+
+def _host(session: Session) -> str:
+    return session.address.rpartition(b":")[0].decode()

@@ -113,13 +113,15 @@ class Access:
         if not node.role.leading:
             self._adopted_at, self._cleared = None, False
         elif self._adopted_at is None and node.role.may_dispatch():
+            before = state.log.end_position
             try:
                 adopt(state, self.admin_token, node.clock.now_ms())
             except EngineError as error:
                 log.warning("the first administrator is not in the log yet: %s", error)
                 return
             self._adopted_at = state.position
-            node.appended()
+            if state.log.end_position > before:
+                node.appended()
         elif self._adopted_at is not None and not self._cleared:
             if state.committed() >= self._adopted_at:
                 clear(state)

@@ -177,12 +177,18 @@ def test_guesses_of_a_token_are_slow_and_noted(secured_broker: Callable[..., Res
         # A new connection is no way around it.
         assert is_error(broker.connect().call("AUTH", f"guess-{guess}"), "WRONGPASS")
     assert time.monotonic() - began > 1.4
+    # Nor is a pipeline, or a connection that is logged in as another user.
+    for client in (broker.connect(), known):
+        guesses = client.pipeline(*(("AUTH", f"guess-{guess}") for guess in range(4)))
+        assert sum(is_error(reply, "WRONGPASS") for reply in guesses) <= 1
+        assert is_error(guesses[-1], "ERR a login from this address has just failed")
+    time.sleep(0.6)
     # Who is in already waits for nothing.
     began = time.monotonic()
     assert known.call("PING") == b"PONG"
     assert time.monotonic() - began < 0.4
     assert secured.connect().call("PING") == b"PONG"
-    assert b"delaylog_resp_failed_logins_total 4.0" in secured.call("GET", "/metrics").body
+    assert b"delaylog_resp_failed_logins_total 5.0" in secured.call("GET", "/metrics").body
     noted = [line for line in broker.logs() if "wrong token" in line.get("message", "")]
     assert [line["failures"] for line in noted] == [1, 2, 4]
 

@@ -55,9 +55,15 @@ def select(run: Run, argv: Args) -> Reply:
     return OK
 
 
+_TOO_SOON: Final = b"ERR a login from this address has just failed: try again in half a second"
+"""A client that sends several secrets at once, or has logged in before, does not wait by itself."""
+
+
 def _log_in(run: Run, name: bytes, secret: bytes) -> None:
     """Authenticate a client. Raises CommandError."""
     server = run.shared.server
+    if server.login_wait_s(run.session) > 0:
+        raise CommandError(_TOO_SOON)
     try:
         server.users.login(run.session, name, secret)
     except CommandError as error:
