@@ -1,8 +1,8 @@
 """Verify the audit log: numbers and chain of its lines, and the heads that the node has reported.
 
-The chain has no key: somebody who may write the files can make a new, consistent chain. The heads
-tell it from the one that the node wrote, up to the newest head. Lines behind that head can be cut
-off at the end of a line without a trace.
+The chain has no key: somebody who may write the files can replace it by another consistent chain.
+The reported heads expose this, up to the newest head. Lines behind that head can be cut off at the
+end of a line without a trace.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from delaylog.broker.host.audit.files import (
     FOLDER,
     TORN_BYTES_MAX,
     file_name,
+    first_line,
     first_lines,
     torn_at,
 )
@@ -26,7 +27,6 @@ from delaylog.broker.host.audit.lines import (
     LINE_BYTES_MAX,
     REMOVED,
     AuditHead,
-    AuditLine,
     decode_line,
     next_chain,
     split_line,
@@ -35,21 +35,22 @@ from delaylog.broker.verify.report import Report
 from delaylog.storage.files.file_system import File, FileSystem
 
 _FINDINGS_MAX: Final = 20
-"""Most damaged lines that are listed of one file."""
+"""Damaged lines of one file that are listed."""
+_ABSENT: Final = "lines up to {} are not here: the folder was restored, or they were deleted"
 
 
 @dataclass(slots=True)
 class _Chain:
-    """How far the lines have been followed."""
+    """How far the chain has been verified."""
 
     heads: dict[int, set[str]]
     """Chains that the node has reported, by the number of the line."""
     n: int = 0
-    """Number of the line before."""
+    """Number of the last line that was read."""
     chain: str | None = FIRST_CHAIN
-    """Its chain; None if it could not be read."""
+    """Chain of that line; None if it could not be read."""
     removed: dict[int, object] = field(default_factory=dict)
-    """By the last line of files that the log has removed: its chain."""
+    """Chain of the last line of each file that the log has removed, by the number of the line."""
 
 
 def heads_in(members: Mapping[str, Any]) -> list[AuditHead]:
@@ -68,49 +69,56 @@ def verify_audit(
     for name in fs.listdir(place) if fs.exists(place) else []:
         if name not in {file_name(first) for first in firsts}:
             report.note(f"{FOLDER}/{name}", 0, "not a file of the audit log, or set aside by it")
-    named: dict[int, set[str]] = {}
+    at = _Chain({})
     for head in heads:
-        named.setdefault(head.n, set()).add(head.chain)
-    at = _Chain(named)
-    before = 0
-    stated: object = FIRST_CHAIN
+        at.heads.setdefault(head.n, set()).add(head.chain)
+    # The number of lines before the first file, and the chain that this file states for them.
+    missing, stated = 0, None
     for first in firsts:
         name = f"{FOLDER}/{file_name(first)}"
         with closing(fs.open(f"{folder}/{name}")) as file:
             report.files += 1
             if first != at.n + 1:
-                header = _header(file)
-                previous = None if header is None else header.facts.get("previous")
+                previous = _previous_chain(file)
                 if first == firsts[0]:
-                    before, stated = first - 1, previous
+                    missing, stated = first - 1, previous
                 else:
                     what = f"lines {at.n + 1} to {first - 1} are missing"
                     report.damaged(name, 0, f"{what}: a file before this one was removed")
-                at.n, at.chain = first - 1, previous if isinstance(previous, str) else None
+                at.n, at.chain = first - 1, previous
             yield from _file(file, name, at, report, last=first == firsts[-1])
-    known = before in at.removed and at.removed[before] == stated
-    if before and not known and stated in named.get(before, ()):
-        what = f"lines up to {before} are not here: the folder was restored, or they were deleted"
-        report.note(FOLDER, 0, what)
-    elif before and (not known or stated not in named.get(before, {stated})):
-        what = f"lines up to {before} are missing, and no line says that the node removed them"
-        report.damaged(FOLDER, 0, what)
-    newest = max(named, default=0)
+    if missing:
+        _check_missing(missing, stated, at, report)
+    newest = max(at.heads, default=0)
     if newest and not firsts:
-        what = f"lines up to {newest} are not here: the folder was restored, or they were deleted"
-        report.note(FOLDER, 0, what)
-        return
-    if newest > at.n:
+        report.note(FOLDER, 0, _ABSENT.format(newest))
+    elif newest > at.n:
         what = f"it ends with line {at.n}, but the node has written line {newest}: lines were cut"
         report.damaged(FOLDER, 0, what)
 
 
-def _header(file: File) -> AuditLine | None:
-    line, _, _ = file.pread(LINE_BYTES_MAX, 0).partition(b"\n")
+def _check_missing(missing: int, stated: str | None, at: _Chain, report: Report) -> None:
+    """Check that the node has removed the lines before the first file, or that a restore lacks
+    them. `stated` = the chain that the file states for the last of them.
+    """
+    removed = missing in at.removed and at.removed[missing] == stated
+    reported = at.heads.get(missing)
+    if removed and (reported is None or stated in reported):
+        return
+    if reported is not None and stated in reported:
+        report.note(FOLDER, 0, _ABSENT.format(missing))
+    else:
+        what = f"lines up to {missing} are missing, and no line says that the node removed them"
+        report.damaged(FOLDER, 0, what)
+
+
+def _previous_chain(file: File) -> str | None:
+    """The chain of the line before a file, as its first line states it; None if it does not."""
     try:
-        return decode_line(split_line(line)[0])
+        previous = first_line(file).facts.get("previous")
     except ValueError:
         return None
+    return previous if isinstance(previous, str) else None
 
 
 def _file(

@@ -26,9 +26,9 @@ RETRY_SECONDS: Final = 1.0
 PENDING_MAX: Final = 20_000
 """Most lines in memory: about 20 MiB."""
 WRITE_AT: Final = 1_000
-"""So many collected lines are written at once."""
+"""When this many lines are collected, they are written without delay."""
 REFUSALS_MAX: Final = 100
-"""Different refusals of one period that get a line each; the rest share one line an outcome."""
+"""Distinct refusals of one period that get a line each. Further ones share a line per outcome."""
 UNRECORDED: Final = "audit_failed"
 """Outcome of an administrative call that was refused because `begin` failed."""
 CANCELLED: Final = "cancelled"
@@ -38,7 +38,7 @@ log = logging.getLogger("delaylog.audit")
 
 
 class AuditError(Exception):
-    """The line of an administrative call is not durable: refuse the call, and do nothing of it.
+    """The line of an administrative call is not durable: refuse the call and change nothing.
 
     `full` = the disk is full. The call may be repeated once the disk accepts lines again.
     """
@@ -61,13 +61,13 @@ class AuditLog:
         """Lines that found no room in memory while the disk refused lines."""
         self.failures = 0
         self.failing: Exception | None = None
-        """Why the newest write failed; None if it did not."""
+        """Why the newest write failed; None if it succeeded."""
         self._files = files
         self._machine = machine
         self._worker = machine.worker("delaylog-audit")
         self._pending: list[AuditLine] = []
         self._added = 0
-        self._unnamed_losses = 0
+        self._unreported_losses = 0
         self._refusals: dict[tuple[str | None, ...], AuditLine] = {}
         self._refusals_due_s = 0.0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -120,8 +120,8 @@ class AuditLog:
     def refused(self, line: AuditLine) -> None:
         """Record a login that failed, or a call for which the caller lacks the right.
 
-        Alike refusals of one period share a line, so that a stranger cannot fill the disk. All of a
-        stranger's are alike: nobody has checked what the call of a stranger is.
+        Similar refusals of one period share a line, so that a stranger cannot fill the disk. All
+        refusals of a stranger count as similar, because the stranger chooses the name of the call.
         """
         if not self.on:
             return
@@ -164,7 +164,7 @@ class AuditLog:
         """Collect a line; False if there is no room for it."""
         if len(self._pending) >= PENDING_MAX:
             self.lost += 1
-            self._unnamed_losses += 1
+            self._unreported_losses += 1
             return False
         # A copy, because fields that were set after the line was made are not bounded yet.
         self._pending.append(replace(line, time=line.time or self._time()))
@@ -176,13 +176,13 @@ class AuditLog:
         return True
 
     def _collect(self) -> None:
-        """Add the lines that stand for several others."""
+        """Add the lines that summarise refusals and lost lines."""
         if self._stopped or self._machine.steady_s() >= self._refusals_due_s:
             refusals, self._refusals = self._refusals, {}
             for line in refusals.values():
                 self._add(line)
-        if self._unnamed_losses and len(self._pending) < PENDING_MAX:
-            count, self._unnamed_losses = self._unnamed_losses, 0
+        if self._unreported_losses and len(self._pending) < PENDING_MAX:
+            count, self._unreported_losses = self._unreported_losses, 0
             self._add(AuditLine(call=AUDIT, outcome=LOST, count=count))
 
     def _error(self) -> AuditError:
@@ -225,7 +225,7 @@ class AuditLog:
                 else:
                     done.set_exception(self._error())
             ending = self._stopped and (self._pending or self._refusals)
-            if error is not None or not (self._waiting or self._unnamed_losses or ending):
+            if error is not None or not (self._waiting or self._unreported_losses or ending):
                 break
         self._writing = None
         if self._pending or self._refusals or error is not None:

@@ -6,9 +6,9 @@ The first line of each file (`file_begun`) states the chain of the line before, 
 checked without the ones before it. Before a file is removed, a line (`removed`) that names its last
 line and chain is durable: a file that is missing without this line was removed by somebody else.
 
-Lines are durable when `write` returns. What a failed write has left behind the last durable line is
-truncated before the next write, because the kernel may have dropped pages of a failed sync. Time is
-an argument; `audit_log` has the thread that calls this.
+Lines are durable when `write` returns. After a failed write, the file is truncated to the last
+durable line before the next write, because the kernel may have dropped pages of a failed sync. Time
+is an argument; `audit_log` has the thread that calls this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from delaylog.storage.files.whole_files import replace_file
 
 FOLDER: Final = "audit"
 BATCH_BYTES: Final = 1 << 20
-"""A write ends with the line that reaches this size; so does the damage of a power cut."""
+"""A write ends with the line that reaches this size, which bounds the damage of a power cut."""
 TORN_BYTES_MAX: Final = BATCH_BYTES + 4 * LINE_BYTES_MAX
 _DAY_MS: Final = 86_400_000
 _NAME: Final = re.compile(r"audit-([0-9]{20})\.jsonl")
@@ -69,11 +69,9 @@ def torn_at(tail: bytes) -> int:
     return tail.rfind(b"\n", 0, hole if hole >= 0 else len(tail)) + 1
 
 
-def read_first(fs: FileSystem, path: str) -> AuditLine:
+def first_line(file: File) -> AuditLine:
     """The first line of a file. Raises ValueError."""
-    with closing(fs.open(path)) as file:
-        raw = file.pread(LINE_BYTES_MAX, 0)
-    line, _, _ = raw.partition(b"\n")
+    line, _, _ = file.pread(LINE_BYTES_MAX, 0).partition(b"\n")
     return decode_line(split_line(line)[0])
 
 
@@ -96,6 +94,14 @@ def _last_line(file: File) -> tuple[int, AuditLine, str] | None:
         window *= 8
 
 
+def _began_ms(file: File) -> int:
+    """The time of a file's first line; 0 if it is damaged, so that a new file begins."""
+    try:
+        return time_ms(first_line(file).time)
+    except ValueError:
+        return 0
+
+
 class AuditFiles:
     """Appends lines. Every method may raise StorageError or OSError, and can be called again."""
 
@@ -114,13 +120,13 @@ class AuditFiles:
         self._folder = folder
         self._node = node
         self._settings = settings
-        self._found = False
+        self._end_found = False
         self._cut_bytes = 0
         self._path = ""
         self._file: File | None = None
         self._size = 0
         self._began_ms = 0
-        self._tidy = False
+        self._old_removed = False
         self._own: list[AuditLine] = []
         """Lines about the log itself, which are written before all others."""
         self._end = after or AuditHead(node, 0, FIRST_CHAIN)
@@ -133,7 +139,7 @@ class AuditFiles:
 
     def write(self, lines: Sequence[AuditLine], now_ms: int) -> int:
         """Append the first of these lines durably, as many as one write takes; return how many."""
-        if not self._found:
+        if not self._end_found:
             self._find_end(now_ms)
         if self._path and self._file is None:
             self._open_file()
@@ -165,26 +171,26 @@ class AuditFiles:
     def remove_old(self, now_ms: int) -> None:
         """Remove the oldest files that the settings do not keep, each after a line that says so.
 
-        Does nothing unless a file has begun since, which happens daily.
+        Does nothing unless a file has begun since the last removal, which happens daily.
         """
-        if self._tidy:
+        if self._old_removed:
             return
-        self._tidy = True
+        self._old_removed = True
         try:
             self._remove_old(now_ms)
         except Exception:
-            self._tidy = False
+            self._old_removed = False
             raise
 
     def _remove_old(self, now_ms: int) -> None:
         firsts = first_lines(self._fs, self._folder)
         for at, (first, following) in enumerate(pairwise(firsts)):
-            path = f"{self._folder}/{file_name(following)}"
-            try:
-                header = read_first(self._fs, path)
-            except ValueError:
-                # Damaged: `verify` reports it, and what came before is evidence.
-                return
+            with closing(self._fs.open(f"{self._folder}/{file_name(following)}")) as file:
+                try:
+                    header = first_line(file)
+                except ValueError:
+                    # Damaged: `verify` reports it, and the files before it are evidence.
+                    return
             if not self._is_old(time_ms(header.time), len(firsts) - at, now_ms):
                 return
             facts: dict[str, Fact] = {
@@ -218,7 +224,7 @@ class AuditFiles:
     def _begin_file(self, now_ms: int) -> None:
         self.close()
         self._path = f"{self._folder}/{file_name(self._end.n + 1)}"
-        self._size, self._began_ms, self._tidy = 0, now_ms, False
+        self._size, self._began_ms, self._old_removed = 0, now_ms, False
         self._own.insert(0, self._line(FILE_BEGUN, now_ms, {"previous": self._end.chain}))
         self._open_file()
 
@@ -278,15 +284,15 @@ class AuditFiles:
                 start = max(end - TORN_BYTES_MAX, 0)
                 file.pwritev([file.pread(end - start, start)], start)
                 file.fdatasync()
+                began_ms = _began_ms(file)
             if found is not None:
-                self._path, self._size = path, end
+                self._path, self._size, self._began_ms = path, end, began_ms
                 self._end = AuditHead(self._node, found[1].n, found[2])
-                self._began_ms = self._time_of_first(path)
                 break
             empty = True
         self._fs.sync_folder(self._folder)
         self._own = [self._line(STARTED, now_ms, {"cut_bytes": self._cut_bytes})]
-        self._found = True
+        self._end_found = True
         if empty:
             # The process ended while it began this file: begin it again.
             self._begin_file(now_ms)
@@ -295,9 +301,3 @@ class AuditFiles:
         """Keep what is cut if it is more than an incomplete line: it may be evidence."""
         if b"\n" in rest:
             replace_file(self._fs, f"{path}.cut-{offset}", [rest])
-
-    def _time_of_first(self, path: str) -> int:
-        try:
-            return time_ms(read_first(self._fs, path).time)
-        except ValueError:
-            return 0

@@ -6,6 +6,7 @@ Method: a log of several files, of which the node has removed two, is tampered w
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,8 @@ from delaylog.broker.host.audit.files import (
     BATCH_BYTES,
     AuditFiles,
     file_name,
+    first_line,
     first_lines,
-    read_first,
 )
 from delaylog.broker.host.audit.lines import (
     LINE_BYTES_MAX,
@@ -252,7 +253,8 @@ def test_a_long_file_is_read_in_pieces() -> None:
     assert len(disk.content(f"{PLACE}/{file_name(1)}")) > 2 * BATCH_BYTES
     assert verified(disk, [files.head]).damage == []
     assert len(lines_of(disk)) == files.head.n
-    assert read_first(disk, f"{PLACE}/{file_name(1)}").outcome == "file_begun"
+    with closing(disk.open(f"{PLACE}/{file_name(1)}")) as file:
+        assert first_line(file).outcome == "file_begun"
 
 
 def test_verify_of_a_folder(open_host: Callable[..., Any]) -> None:
