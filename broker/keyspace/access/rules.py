@@ -12,7 +12,6 @@ from a rule (`of_topics`) hold for all faces of the broker. Selectors are refuse
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -151,11 +150,16 @@ def parse_rules(words: Iterable[str]) -> Rules:
 
 
 def parse_known(words: Iterable[str]) -> Rules:
-    """Parse stored words. Words that this release does not know allow nothing."""
+    """Parse stored words. A word that this release does not know allows nothing; if it forbids
+    something, no command is allowed, since this release may have some of those commands.
+    """
     rules = NO_RULES
     for word in words:
-        with suppress(RuleError):
+        try:
             rules = rules.with_word(word)
+        except RuleError:
+            if word[:1] == "-":
+                rules = replace(rules, commands=())
     return rules
 
 

@@ -69,6 +69,8 @@ def test_words_of_a_later_release_allow_nothing() -> None:
     words = ("+@new", "^a", "+@dlsend", "~" + "x" * 2_000, "~a")
     assert may(" ".join(words), "send", "a")
     assert not may(" ".join(words), "send", "x" * 200)
+    assert not may("+@all -@new ~a", "send", "a")
+    assert may("+@all -@new +@dlsend ~a", "send", "a")
 
 
 def test_rules_are_checked_and_stored_in_their_short_form(host: Host) -> None:

@@ -153,6 +153,18 @@ def test_a_rotated_token_ends_with_its_grace(secured: RespSecured) -> None:
     assert new.call("PING") == b"PONG"
 
 
+def test_a_token_that_expires_ends_connections(secured: RespSecured) -> None:
+    ends_ms = int(time.time() * 1_000) + 1_500
+    token = secured.principal("brief", redis=FULL, expires_at_ms=ends_ms)
+    idle, blocked = secured.connect(token), secured.connect(token)
+    assert idle.call("SET", "k", "v") == b"OK"
+    blocked.send("BLPOP", "nothing", 0)
+    assert is_closed(blocked)
+    assert time.time() * 1_000 >= ends_ms
+    assert is_closed(idle)
+    assert is_error(secured.connect(None).call("AUTH", token), "WRONGPASS")
+
+
 def test_another_user_does_not_keep_what_the_first_one_saw(secured: RespSecured) -> None:
     client = secured.user(*FULL)
     client.call("HELLO", 3)
