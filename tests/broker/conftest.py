@@ -227,6 +227,21 @@ class Broker:
         """Return once so many long polls wait."""
         self.await_metric("delaylog_waiting_consumers", consumers)
 
+    def audit_lines(self) -> list[dict[str, Any]]:
+        """All lines of its audit log, in order."""
+        files = sorted((self.data_dir / "audit").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def await_audit_lines(self, call: str, count: int) -> list[dict[str, Any]]:
+        """The audit lines of a call, once there are this many; more fail the test."""
+
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.audit_lines() if line["call"] == call]
+
+        await_that(lambda: len(found()) >= count, lambda: f"{call}: {found()}", seconds=10)
+        assert len(found()) == count
+        return found()
+
     def await_metric(self, name: str, value: int) -> None:
         """Return once a metric has this value."""
         wanted = f"{name} {float(value)}".encode()

@@ -6,16 +6,10 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from delaylog.broker.host.audit.files import file_name
 from tests.broker.conftest import Broker
 from tests.starts.warm import PROGRAM
-
-
-def lines_of(broker: Broker) -> list[dict[str, Any]]:
-    path = Path(broker.data_dir) / "audit" / file_name(1)
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_each_start_is_a_line_and_the_folder_is_sound(
@@ -26,7 +20,7 @@ def test_each_start_is_a_line_and_the_folder_is_sound(
     assert broker.stop() == 0
     broker.start()
     assert broker.stop() == 0
-    found = [(line["n"], line["outcome"], line["node"]) for line in lines_of(broker)]
+    found = [(line["n"], line["outcome"], line["node"]) for line in broker.audit_lines()]
     assert found == [(1, "file_begun", 0), (2, "started", 0), (3, "started", 0)]
     path = Path(broker.data_dir) / "audit" / file_name(1)
     assert path.stat().st_mode & 0o777 == 0o600

@@ -14,28 +14,12 @@ from tests.broker.conftest import Broker, Secured
 from tests.waiting import await_that
 
 
-def lines(broker: Broker) -> list[dict[str, Any]]:
-    files = sorted((broker.data_dir / "audit").glob("*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def calls(broker: Broker, name: str, count: int) -> list[dict[str, Any]]:
-    """The lines of a call, once there are so many."""
-
-    def found() -> list[dict[str, Any]]:
-        return [line for line in lines(broker) if line["call"] == name]
-
-    await_that(lambda: len(found()) >= count, lambda: f"{name}: {found()}", seconds=10)
-    assert len(found()) == count
-    return found()
-
-
 def test_an_administrative_call(secured: Secured) -> None:
     """Its line is on disk before it is carried out, and its answer names the request."""
     headers = {"X-Request-Id": "mine-1"}
     made = secured.call("PUT", "/v1/topics/audited", {"order": "priority"}, headers=headers)
     assert made.headers["X-Request-Id"] == "mine-1"
-    begun, done = calls(secured.broker, "putTopic", 2)
+    begun, done = secured.broker.await_audit_lines("putTopic", 2)
     assert begun["outcome"] == "begun"
     assert done["outcome"] == "done"
     for line in (begun, done):
@@ -46,27 +30,27 @@ def test_an_administrative_call(secured: Secured) -> None:
         assert (line["namespace"], line["topic"]) == ("default", "audited")
         assert line["request_id"] == "mine-1"
     token = secured.principal("seen", "send:a", "receive:b")
-    (begun, done) = calls(secured.broker, "putPrincipal", 2)
+    (begun, done) = secured.broker.await_audit_lines("putPrincipal", 2)
     assert done["facts"] == {"principal": "seen", "grants": "send:a receive:b"}
     assert len(done["request_id"]) == 32
-    assert token not in json.dumps(lines(secured.broker))
+    assert token not in json.dumps(secured.broker.audit_lines())
 
 
 def test_changing_calls_and_no_others(secured: Secured) -> None:
     secured.call("POST", "/v1/topics/changed/messages", {"id": "one", "body": "secret-body"})
     cancelled = {"ids": ["one", "none"]}
     secured.call("POST", "/v1/topics/changed/messages:cancel", cancelled)
-    (line,) = calls(secured.broker, "cancelMany", 1)
+    (line,) = secured.broker.await_audit_lines("cancelMany", 1)
     assert (line["outcome"], line["count"]) == ("done", 2)
     secured.call("DELETE", "/v1/topics/changed/messages/none")
-    (line,) = calls(secured.broker, "cancel", 1)
+    (line,) = secured.broker.await_audit_lines("cancel", 1)
     assert (line["outcome"], line["facts"]["id"]) == ("unknown", "none")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     path = "/camellia/delayQueue/deleteMsg"
     assert secured.call("POST", path, b"topic=changed&msgId=x", headers=form).status == 200
-    (line,) = calls(secured.broker, "deleteMsg", 1)
+    (line,) = secured.broker.await_audit_lines("deleteMsg", 1)
     assert (line["face"], line["topic"]) == ("camellia", "changed")
-    everything = json.dumps(lines(secured.broker))
+    everything = json.dumps(secured.broker.audit_lines())
     assert '"send"' not in everything, "a data call"
     assert "secret-body" not in everything
 
@@ -75,10 +59,10 @@ def test_refusals(secured: Secured) -> None:
     token = secured.principal("nosy", "send:mine")
     for _ in range(3):
         assert secured.call("POST", "/v1/topics/theirs/purge", {}, token).status == 403
-    (line,) = calls(secured.broker, "purge", 1)
+    (line,) = secured.broker.await_audit_lines("purge", 1)
     assert (line["principal"], line["outcome"]) == ("nosy", "forbidden")
     assert secured.call("GET", "/v1/nothing", None, None).status == 401
-    (line,) = calls(secured.broker, "/v1/nothing", 1)
+    (line,) = secured.broker.await_audit_lines("/v1/nothing", 1)
     assert (line["principal"], line["outcome"]) == (None, "unauthorized")
 
 
@@ -106,7 +90,7 @@ def await_lines(broker: Broker, call: str, topic: str) -> list[dict[str, Any]]:
     """All lines of outcomes, once there is one of this call and topic."""
 
     def found() -> list[dict[str, Any]]:
-        return [line for line in lines(broker) if line["outcome"] != "begun"]
+        return [line for line in broker.audit_lines() if line["outcome"] != "begun"]
 
     await_that(
         lambda: any((line["call"], line["topic"]) == (call, topic) for line in found()),
@@ -130,7 +114,7 @@ def test_a_client_that_leaves(secured_broker: Callable[..., Secured]) -> None:
             lambda: b"delaylog_waiting_consumers 1.0" in secured.call("GET", "/metrics", None).body,
             lambda: "nobody waits",
         )
-    (line,) = calls(secured.broker, "receive", 1)
+    (line,) = secured.broker.await_audit_lines("receive", 1)
     assert line["outcome"] == "client_left"
 
 
@@ -158,7 +142,10 @@ def test_all_calls(secured_broker: Callable[..., Secured]) -> None:
     secured = secured_broker("--audit", "all")
     secured.call("POST", "/v1/topics/a/messages", [{"body": "x"}] * 3)
     secured.call("POST", "/v1/topics/a/receive", {"max": 10, "wait_ms": 2_000})
-    (sent,), (received,) = calls(secured.broker, "send", 1), calls(secured.broker, "receive", 1)
+    (sent,), (received,) = (
+        secured.broker.await_audit_lines("send", 1),
+        secured.broker.await_audit_lines("receive", 1),
+    )
     assert (sent["count"], sent["right"]) == (3, "send")
     assert received["count"] == 3
 
@@ -232,7 +219,7 @@ def test_a_folder_without_its_audit_log(
     assert "the folder was restored, or they were deleted" in text
     stopped.start()
     assert stopped.call("PUT", "/v1/topics/later", {}).status == 201
-    assert lines(stopped)[0]["n"] > 10
+    assert stopped.audit_lines()[0]["n"] > 10
     assert stopped.stop() == 0
     status, text = verify(stopped, capsys)
     assert status == 0

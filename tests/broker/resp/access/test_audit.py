@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import is_error
@@ -14,32 +12,19 @@ from tests.waiting import await_that
 PASSWORD = "a-password-of-24-letters"
 
 
-def lines(secured: RespSecured, call: str, count: int) -> list[dict[str, Any]]:
-    """The lines of a command, once there are so many."""
-
-    def found() -> list[dict[str, Any]]:
-        files = sorted((secured.broker.data_dir / "audit").glob("*.jsonl"))
-        every = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return [line for line in every if line["face"] == "redis" and line["call"] == call]
-
-    await_that(lambda: len(found()) >= count, lambda: f"{call}: {found()}", seconds=10)
-    assert len(found()) == count
-    return found()
-
-
 def test_administration(secured: RespSecured) -> None:
     client = secured.connect()
     client.call("SET", "a", "value-of-a-key")
     assert client.call("FLUSHALL") == b"OK"
-    (line,) = lines(secured, "FLUSHALL", 1)
+    (line,) = secured.broker.await_audit_lines("FLUSHALL", 1)
     assert (line["principal"], line["right"], line["outcome"]) == ("admin", "admin", "done")
-    assert line["address"] == "127.0.0.1"
+    assert (line["face"], line["address"]) == ("redis", "127.0.0.1")
     client.call("ACL", "SETUSER", "seen", "on", f">{PASSWORD}", "+get", "~a")
-    (line,) = lines(secured, "ACL SETUSER", 1)
+    (line,) = secured.broker.await_audit_lines("ACL SETUSER", 1)
     assert line["facts"] == {"name": "seen"}
     assert client.call("CONFIG", "SET", "maxclients", "9000") == b"OK"
     assert is_error(client.call("CONFIG", "SET", "port", "1"), "ERR")
-    outcomes = [line["outcome"] for line in lines(secured, "CONFIG SET", 2)]
+    outcomes = [line["outcome"] for line in secured.broker.await_audit_lines("CONFIG SET", 2)]
     assert outcomes == ["done", "ERR"]
     whole = "".join(file.read_text() for file in (secured.broker.data_dir / "audit").iterdir())
     assert PASSWORD not in whole
@@ -50,16 +35,16 @@ def test_also_in_transactions_and_scripts(secured: RespSecured) -> None:
     client = secured.connect()
     for words in (("MULTI",), ("FLUSHDB",), ("EXEC",)):
         client.call(*words)
-    assert len(lines(secured, "FLUSHDB", 1)) == 1
+    assert len(secured.broker.await_audit_lines("FLUSHDB", 1)) == 1
     client.call("EVAL", "return redis.call('FLUSHDB')", "0")
-    assert len(lines(secured, "FLUSHDB", 2)) == 2
+    assert len(secured.broker.await_audit_lines("FLUSHDB", 2)) == 2
 
 
 def test_changes_of_messages(secured: RespSecured) -> None:
     client = secured.connect()
     client.call("DL.SEND", "space/topic", "60000", "secret-body", "ID", "one")
     client.call("DL.CANCEL", "space/topic", "one")
-    (line,) = lines(secured, "DL.CANCEL", 1)
+    (line,) = secured.broker.await_audit_lines("DL.CANCEL", 1)
     assert (line["right"], line["namespace"], line["topic"]) == ("change", "space", "topic")
     assert line["outcome"] in ("begun", "done")
 
@@ -70,11 +55,11 @@ def test_refusals(secured: RespSecured) -> None:
     for words in (("GET", "theirs"), ("KEYS", "*"), ("DL.SEND", "t", "0", "x")):
         assert is_error(client.call(*words), "NOPERM")
     for call in ("GET", "KEYS", "DL.SEND"):
-        (line,) = lines(secured, call, 1)
+        (line,) = secured.broker.await_audit_lines(call, 1)
         assert (line["principal"], line["outcome"]) == ("nosy", "forbidden")
     bare = secured.connect(None)
     assert is_error(bare.call("AUTH", "nosy", "wrong-secret-text"), "WRONGPASS")
-    (line,) = lines(secured, "AUTH", 1)
+    (line,) = secured.broker.await_audit_lines("AUTH", 1)
     assert (line["principal"], line["outcome"]) == (None, "unauthorized")
 
 
