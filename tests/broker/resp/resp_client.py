@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from typing import Any
 
 import hiredis
@@ -46,6 +47,13 @@ class RespClient:
     def close(self) -> None:
         """End."""
         self.sock.close()
+
+
+def is_closed(client: RespClient) -> bool:
+    """Whether the broker has closed the connection, or does so soon."""
+    with suppress(ConnectionResetError):
+        return client.sock.recv(1) == b""
+    return True
 
 
 def is_error(reply: Any, start: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.resp.access.test_logins import FULL, is_closed
+from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from tests.broker.resp.conftest import RespBroker, RespSecured
-from tests.broker.resp.resp_client import RespClient, is_error
+from tests.broker.resp.resp_client import RespClient, is_closed, is_error
 
 PASSWORD = "a-password-of-24-letters"
 DIGEST = hashlib.sha256(PASSWORD.encode()).hexdigest()
@@ -126,7 +126,7 @@ def test_names(admin: RespClient) -> None:
 
 def test_only_administrators_see_and_change_users(secured: RespSecured, admin: RespClient) -> None:
     """The right is `admin`, which no rule gives."""
-    client = secured.user(*FULL)
+    client = secured.user(*ALL_WORDS)
     before = admin.call("ACL", "LIST")
     for words in (
         ("USERS",),
@@ -186,7 +186,7 @@ def test_changes_end_connections(secured: RespSecured, admin: RespClient) -> Non
 
 
 def test_who_changes_his_own_rights_gets_the_reply(secured: RespSecured) -> None:
-    client = secured.connect(secured.principal("self", "admin", redis=FULL))
+    client = secured.connect(secured.principal("self", "admin", redis=ALL_WORDS))
     replies = client.pipeline(("SET", "k", "v"), ("ACL", "SETUSER", "self", "-flushall"))
     assert replies == [b"OK", b"OK"]
     assert is_closed(client)

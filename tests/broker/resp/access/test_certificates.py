@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from tests.broker.host.tls.listening import Files
-from tests.broker.resp.access.test_logins import FULL, is_closed
 from tests.broker.resp.conftest import RespSecured
-from tests.broker.resp.resp_client import RespClient, is_error
+from tests.broker.resp.resp_client import RespClient, is_closed, is_error
 from tests.certificates import Authority
 
 
@@ -43,7 +43,7 @@ def certified(
 
 def test_a_certificate_is_a_login(certified: Certified) -> None:
     secured = certified.secured
-    token = secured.principal("worker", redis=FULL, certificates=["cn:worker"])
+    token = secured.principal("worker", redis=ALL_WORDS, certificates=["cn:worker"])
     client = certified.connect("worker")
     assert client.call("ACL", "WHOAMI") == b"worker"
     assert client.call("SET", "k", b"x" * 100_000) == b"OK"
@@ -60,7 +60,7 @@ def test_a_certificate_is_a_login(certified: Certified) -> None:
 
 def test_a_certificate_that_is_taken_away_ends_connections(certified: Certified) -> None:
     secured = certified.secured
-    settings = {"redis": FULL, "certificates": ["cn:worker"]}
+    settings = {"redis": ALL_WORDS, "certificates": ["cn:worker"]}
     secured.principal("worker", **settings)
     client = certified.connect("worker")
     assert client.call("PING") == b"PONG"

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
+from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from tests.broker.resp.conftest import RespBroker, RespSecured
-from tests.broker.resp.resp_client import RespClient, is_error
+from tests.broker.resp.resp_client import is_closed, is_error
 from tests.waiting import await_that
 
 Make = Callable[..., RespSecured]
-FULL = ("+@all", "~*", "&*")
-
-
-def is_closed(client: RespClient) -> bool:
-    """Whether the broker has closed the connection, or does so soon."""
-    with suppress(ConnectionResetError):
-        return client.sock.recv(1) == b""
-    return True
 
 
 def test_nobody_may_do_anything_but_log_in(secured: RespSecured) -> None:
@@ -34,7 +26,7 @@ def test_nobody_may_do_anything_but_log_in(secured: RespSecured) -> None:
 
 
 def test_a_token_proves_its_principal_by_any_login(secured: RespSecured) -> None:
-    token = secured.principal("shop", redis=FULL)
+    token = secured.principal("shop", redis=ALL_WORDS)
     for words in (("AUTH", token), ("AUTH", "shop", token), ("AUTH", "default", token)):
         client = secured.connect(None)
         assert client.call(*words) == b"OK"
@@ -49,8 +41,8 @@ def test_a_token_proves_its_principal_by_any_login(secured: RespSecured) -> None
 
 def test_what_is_wrong_about_a_login_is_not_told(secured_broker: Make) -> None:
     secured = secured_broker()
-    token = secured.principal("shop", redis=FULL)
-    revoked = secured.principal("gone", redis=FULL)
+    token = secured.principal("shop", redis=ALL_WORDS)
+    revoked = secured.principal("gone", redis=ALL_WORDS)
     assert secured.call("DELETE", "/v1/principals/gone").status == 200
     texts = set()
     for words in (
@@ -82,7 +74,7 @@ def test_authentication_begins_with_the_first_principal(
     assert idle.call("SET", "k", "v") == b"OK"
     blocked.send("BLPOP", "queue", 0)
     subscribed.call("SUBSCRIBE", "news")
-    made = broker.call("PUT", "/v1/principals/root", {"grants": ["admin"], "redis": FULL})
+    made = broker.call("PUT", "/v1/principals/root", {"grants": ["admin"], "redis": ALL_WORDS})
     assert is_error(idle.call("GET", "k"), "NOAUTH")
     assert is_closed(blocked)
     assert is_closed(subscribed)
@@ -106,7 +98,7 @@ def test_where_authentication_is_off_every_login_is_good_enough(
 
 
 def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecured) -> None:
-    token = secured.principal("leaver", "consumer", redis=FULL)
+    token = secured.principal("leaver", "consumer", redis=ALL_WORDS)
     clients = [secured.connect(token) for _ in range(4)]
     idle, blocked, subscribed, receiving = clients
     assert idle.call("GET", "k") is None
@@ -138,15 +130,15 @@ def test_a_change_of_rights_closes_connections(
     secured: RespSecured, change: dict[str, object]
 ) -> None:
     name = f"changed-{next(iter(change))}"
-    client = secured.connect(secured.principal(name, redis=FULL))
+    client = secured.connect(secured.principal(name, redis=ALL_WORDS))
     assert client.call("PING") == b"PONG"
-    before = {"grants": [], "redis": list(FULL)}
+    before = {"grants": [], "redis": list(ALL_WORDS)}
     assert secured.call("PUT", f"/v1/principals/{name}", before | change).status == 200
     assert is_closed(client)
 
 
 def test_a_rotated_token_ends_with_its_grace(secured: RespSecured) -> None:
-    old = secured.connect(secured.principal("rotated", redis=FULL))
+    old = secured.connect(secured.principal("rotated", redis=ALL_WORDS))
     answer = secured.call("POST", "/v1/principals/rotated/rotate", {"grace_ms": 300})
     new = secured.connect(answer.json["token"])
     assert is_closed(old)
@@ -155,7 +147,7 @@ def test_a_rotated_token_ends_with_its_grace(secured: RespSecured) -> None:
 
 def test_a_token_that_expires_ends_connections(secured: RespSecured) -> None:
     ends_ms = int(time.time() * 1_000) + 1_500
-    token = secured.principal("brief", redis=FULL, expires_at_ms=ends_ms)
+    token = secured.principal("brief", redis=ALL_WORDS, expires_at_ms=ends_ms)
     idle, blocked = secured.connect(token), secured.connect(token)
     assert idle.call("SET", "k", "v") == b"OK"
     blocked.send("BLPOP", "nothing", 0)
@@ -166,7 +158,7 @@ def test_a_token_that_expires_ends_connections(secured: RespSecured) -> None:
 
 
 def test_another_user_does_not_keep_what_the_first_one_saw(secured: RespSecured) -> None:
-    client = secured.user(*FULL)
+    client = secured.user(*ALL_WORDS)
     client.call("HELLO", 3)
     client.call("WATCH", "k")
     client.send("SUBSCRIBE", "secret-news")
@@ -179,6 +171,6 @@ def test_another_user_does_not_keep_what_the_first_one_saw(secured: RespSecured)
 
 
 def test_reset_ends_a_login(secured: RespSecured) -> None:
-    client = secured.user(*FULL)
+    client = secured.user(*ALL_WORDS)
     assert client.call("RESET") == b"RESET"
     assert is_error(client.call("GET", "k"), "NOAUTH")

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
+from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from tests.broker.cluster.conftest import start_three  # noqa: F401
 from tests.broker.cluster.three_nodes import ThreeNodes
-from tests.broker.resp.access.test_logins import FULL, is_closed
-from tests.broker.resp.resp_client import RespClient, is_error
+from tests.broker.resp.resp_client import RespClient, is_closed, is_error
 
 
 def test_users_of_a_cluster(start_three: Callable[..., ThreeNodes]) -> None:  # noqa: F811
@@ -20,7 +20,7 @@ def test_users_of_a_cluster(start_three: Callable[..., ThreeNodes]) -> None:  # 
     admin = RespClient(three.resp[leader])
     assert admin.call("AUTH", three.token) == b"OK"
     password = "a-password-of-24-letters"
-    assert admin.call("ACL", "SETUSER", "shop", f">{password}", *FULL) == b"OK"
+    assert admin.call("ACL", "SETUSER", "shop", f">{password}", *ALL_WORDS) == b"OK"
     client = RespClient(three.resp[follower])
     three.until(lambda: client.call("AUTH", password) == b"OK")
     assert client.call("GET", "k") is None
