@@ -1,9 +1,9 @@
 """Writes commands of Redis clients to the audit log.
 
-Recorded are administrative commands (`Command.administrative`), DL verbs that change messages, and
+It records administrative commands (`Command.administrative`), DL verbs that change messages, and
 every refusal of a caller. A command runs to its end within a turn of the loop, so it cannot wait
 for its line as a call over HTTP does: administrative commands are refused while the audit log
-cannot be written, and their line follows within a second.
+cannot be written, and their lines are durable within a second.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.running.shared_state import SharedState
+from delaylog.broker.resp.facts import host_in
 from delaylog.broker.resp.native.words import topic_key
 
 FACE: Final = "redis"
@@ -65,10 +66,9 @@ class CommandAudit:
 
 
 def _line(session: Session, name: bytes) -> AuditLine:
-    host = session.address.rpartition(b":")[0].decode("latin-1")
     return AuditLine(
         principal=None if session.caller is None else session.user.decode("utf-8", "replace"),
-        address=host.strip("[]"),
+        address=host_in(session.address),
         face=FACE,
         call=name.replace(b"|", b" ").upper().decode("utf-8", "replace"),
     )

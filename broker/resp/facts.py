@@ -24,6 +24,11 @@ def address_text(address: object) -> bytes:
     return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()
 
 
+def host_in(address: bytes) -> str:
+    """The host in the text of an address, without the brackets of IPv6."""
+    return address.rpartition(b":")[0].decode().strip("[]")
+
+
 def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write: bool) -> None:
     """Connect the server's state to its host."""
     server.run_id = node.machine.random_bytes(20).hex().encode()

@@ -1,4 +1,4 @@
-"""Slows down guesses of secrets, per address."""
+"""Slows down guesses of secrets from one address."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.resp.facts import host_in
 
 AUTH_WAIT_SECONDS: Final = 0.5
 """After a wrong secret, the next one from that address is checked only after this time."""
@@ -26,7 +27,7 @@ class FailedLogins:
 
     def note(self, session: Session) -> None:
         """Count a wrong secret. The first one and every doubling are logged."""
-        host = _host(session)
+        host = host_in(session.address)
         count = self._failed.pop(host, (0, 0.0))[0] + 1
         if len(self._failed) >= _ADDRESSES_MAX:
             del self._failed[next(iter(self._failed))]
@@ -39,9 +40,5 @@ class FailedLogins:
 
     def left(self, session: Session) -> float:
         """Return the seconds until the next attempt from the address of a client."""
-        failed = self._failed.get(_host(session))
+        failed = self._failed.get(host_in(session.address))
         return 0.0 if failed is None else failed[1] - self._time()
-
-
-def _host(session: Session) -> str:
-    return session.address.rpartition(b":")[0].decode()
