@@ -1,8 +1,8 @@
 """Puts rows of one hour on a page: their texts are compared, and their bodies read if asked for.
 
 Rows come in the order of the list and have matched by their columns and states already. Which rows
-come next is decided by `list_hour`. Rows were read in earlier slices; since then records may have
-moved, so each part is read again in the slice that reads its records.
+come next is decided by `list_hour`. Rows were read in earlier slices, so each part of far rows is
+read again in the slice that reads its records.
 """
 
 from __future__ import annotations
@@ -72,13 +72,15 @@ class PageFiller:
     def _read_again(self, rows: RowArray, sources: Int64Array) -> tuple[RowArray, Mask]:
         """Rows as they are now, and which of them still have their records.
 
-        A row whose message has ended since it matched may have been dropped.
+        A near hour is pinned, so its rows have not changed. Records of far rows may have moved, and
+        rows of messages that have ended since they matched may have been dropped.
         """
-        out, filed = copy_rows(rows), np.flatnonzero(sources < 0)
-        if len(filed):
-            put_rows(out, filed, self._folder.read_again(take_rows(rows, filed)))
-        there = (out["epoch_tag"] == rows["epoch_tag"]) & (out["size"] == rows["size"])
-        return out, there
+        filed = np.flatnonzero(sources < 0)
+        if isinstance(self._folder, DelayHour) or len(filed) == 0:
+            return rows, np.ones(len(rows), np.bool_)
+        out = copy_rows(rows)
+        put_rows(out, filed, self._folder.read_rows(rows["global_index"][filed]))
+        return out, (out["epoch_tag"] == rows["epoch_tag"]) & (out["size"] == rows["size"])
 
     def _fit(self, rows: RowArray) -> int:
         """How many of these rows fit on the page with their bodies; the first always fits."""

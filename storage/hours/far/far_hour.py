@@ -50,12 +50,8 @@ class FarHour:
         return indexes.astype(np.int64) | self.hour << HOUR_SHIFT
 
     def read_rows(self, indexes: Int64Array) -> RowArray:
-        """Copies of the rows with these numbers."""
+        """Copies of the rows with these numbers; a row that was dropped is a tombstone."""
         return self._store.rows(self._refs(indexes))
-
-    def read_again(self, rows: RowArray) -> RowArray:
-        """Rows of an earlier slice as they are now; a row that was dropped is a tombstone."""
-        return self.read_rows(rows["global_index"])
 
     def read_records(self, rows: RowArray) -> bytes:
         """The records of `rows`, which were read in this turn, one after another."""
@@ -76,7 +72,7 @@ class FarHour:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Do nothing: merges and splits do not wait for readers; see `read_again`."""
+        """Do nothing: merges and splits do not wait, since readers read rows again."""
         yield
 
     def unchecked_records(self, _rows: RowArray) -> list[int]:
