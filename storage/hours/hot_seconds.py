@@ -245,11 +245,13 @@ class HotSeconds:
             copy.topics[int(topics[start])] = _Stretch(start, end, start)
         self._copies[number] = copy
         # The loop reads the same files meanwhile, through other maps.
-        files = {name: self._fs.open(f"{hour.folder}/{name}") for name in _SOURCES}
+        files: dict[str, File] = {}
         reader = HourReader(files.__getitem__, hour.folder)
         reader.row_count, reader.log_size = hour.row_count, hour.log_size
         reader.mapped = True
         try:
+            for name in _SOURCES:
+                files[name] = self._fs.open(f"{hour.folder}/{name}")
             for at in range(0, len(refs), _SLICE_ROWS):
 
                 def job(at: int = at) -> None:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.hours import hot_seconds
 from delaylog.storage.hours.hot_seconds import HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, Int64Array
 from tests.effort import tries
-from tests.storage.fake_disk import FakeDisk
+from tests.storage.fake_disk import FakeDisk, FakeFile
 from tests.storage.hours.hour_model import FIRST, Model, open_store, run
 
 SECOND = FIRST * HOUR_MS // 1000 + 5
@@ -199,6 +199,31 @@ def test_a_full_disk_is_told() -> None:
         lay_out(hot, store, refs, np.ones(64, np.int64))
     hot.clear()
     assert disk.listdir(SCRATCH) == []
+
+
+@pytest.mark.parametrize("source", ["delay.index", "delay.log"])
+def test_a_copy_whose_sources_cannot_be_opened(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a free descriptor: the scratch file goes, and no file stays open."""
+    disk, store, refs = filled([b"x"] * 64)
+    hot = HotSeconds(disk, SCRATCH, rows_min=2, bytes_max=1 << 30)
+    left: list[FakeFile] = []
+
+    def open_file(path: str, *, create: bool = False) -> FakeFile:
+        if path.endswith(source):
+            raise NoDescriptorError("no descriptor is free")
+        left.append(FakeDisk.open(disk, path, create=create))
+        return left[-1]
+
+    monkeypatch.setattr(disk, "open", open_file)
+    with pytest.raises(NoDescriptorError):
+        lay_out(hot, store, refs, np.ones(64, np.int64))
+    hot.clear()
+    assert disk.listdir(SCRATCH) == []
+    for file in left:
+        with pytest.raises(AssertionError, match="used after close"):
+            file.size()
 
 
 @pytest.mark.parametrize("part", ["row", "record"])
