@@ -146,32 +146,29 @@ class DelayHour:
     def write_flush(self, flush: Flush) -> None:
         """Write body, index and extent of a flush. Any thread; nothing is visible yet."""
         with self.files.reading():
-            self._write_flush(flush)
-
-    def _write_flush(self, flush: Flush) -> None:
-        rows = flush.rows
-        self.files.changed()
-        log = self.files.open("delay.log", create=True)
-        if flush.data_size:
-            written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
-            assert written == flush.data_size, "bodies and sizes agree"
-        raw = rows.view(np.uint8).data
-        index = self.files.open("delay.index", create=True)
-        index.pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
-        if flush.data_size + raw.nbytes >= _WRITE_SOON_BYTES:
-            log.begin_writing(self.log_size, flush.data_size)
-            index.begin_writing(self.row_count * INDEX_ENTRY_SIZE, raw.nbytes)
-        extent = make_extent(
-            rows,
-            flush.data,
-            first_index=self.row_count + 1,
-            log_offset=self.log_size,
-            log_size=flush.data_size,
-            position_last=flush.position_last,
-        )
-        file = self.files.open("extents", create=True)
-        file.pwritev([extent.tobytes()], self.extent_count * EXTENT_SIZE)
-        flush.extent = extent[0]
+            rows = flush.rows
+            self.files.changed()
+            log = self.files.open("delay.log", create=True)
+            if flush.data_size:
+                written = log.pwritev([d for d in flush.data if len(d)], self.log_size)
+                assert written == flush.data_size, "bodies and sizes agree"
+            raw = rows.view(np.uint8).data
+            index = self.files.open("delay.index", create=True)
+            index.pwritev([raw], self.row_count * INDEX_ENTRY_SIZE)
+            if flush.data_size + raw.nbytes >= _WRITE_SOON_BYTES:
+                log.begin_writing(self.log_size, flush.data_size)
+                index.begin_writing(self.row_count * INDEX_ENTRY_SIZE, raw.nbytes)
+            extent = make_extent(
+                rows,
+                flush.data,
+                first_index=self.row_count + 1,
+                log_offset=self.log_size,
+                log_size=flush.data_size,
+                position_last=flush.position_last,
+            )
+            file = self.files.open("extents", create=True)
+            file.pwritev([extent.tobytes()], self.extent_count * EXTENT_SIZE)
+            flush.extent = extent[0]
 
     def commit_flush(self, flush: Flush) -> None:
         """Make a written flush visible: from here on readers find its rows in the files."""
@@ -189,11 +186,6 @@ class DelayHour:
     def read_rows(self, indexes: Int64Array) -> RowArray:
         """Copies of the index rows `indexes` (all of them in the files)."""
         return self.reader.rows(indexes)
-
-    def read_again(self, rows: RowArray) -> RowArray:
-        """Rows of an earlier slice as they are now: the same, since `pinned` keeps the files."""
-        assert self._pins, "the caller has pinned the hour since it read the rows"
-        return rows
 
     def read_records(self, rows: RowArray) -> bytes:
         """The records (id, key, tags, headers, body) of `rows`, one after another."""
@@ -323,6 +315,13 @@ class DelayHour:
             self.files.open(name)
         left: list[File] = []
 
+        def take_over() -> None:
+            left.extend(self._take_files())
+            self.files.exchanged()
+            self._own_extents, self.extent_count = 0, rewrite.extent_count
+            self.reader.log_size = rewrite.log_size
+            self.heads.replace(rewrite.seconds, dirty=False)
+
         def close() -> None:
             while left:
                 left.pop().close()
@@ -331,15 +330,11 @@ class DelayHour:
             try:
                 with self.files.reading():
                     yield lambda: rewrite.replace(counts)
-                    while self._pins or self.files.readers > 1:
+                    while self._pins or not self.files.act_alone(take_over):
                         yield 0.001
             finally:
-                if rewrite.replaced:
-                    left += self._take_files()
-                    self.files.exchanged()
-                    self._own_extents, self.extent_count = 0, rewrite.extent_count
-                    self.reader.log_size = rewrite.log_size
-                    self.heads.replace(rewrite.seconds, dirty=False)
+                if rewrite.replaced and not left:
+                    take_over()
             # These files are deleted: closing them frees their space, which may take long.
             yield close
         finally:

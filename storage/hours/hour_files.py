@@ -124,6 +124,17 @@ class HourFiles:
                 close()
         return idle
 
+    def act_alone(self, act: Callable[[], None]) -> bool:
+        """Call `act`, inside `reading`, unless others are inside too; return whether.
+
+        No thread enters `reading` meanwhile.
+        """
+        with self._readers_lock:
+            alone = self._readers == 1
+            if alone:
+                act()
+        return alone
+
     def take(self) -> list[File]:
         """The open files; the caller closes them."""
         files = list(self._files.values())

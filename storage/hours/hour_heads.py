@@ -6,6 +6,7 @@ rebuilt from the rows, and heads of few rows are not written at all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -32,32 +33,40 @@ class HourHeads:
         self._changed = changed
         self._index: SecondIndex | None = None
         self._dirty = False
+        self._lock = threading.Lock()
 
     def get(self) -> SecondIndex:
-        """The heads, loaded or rebuilt. On the thread that owns the hour, or within `load`."""
-        index = self._index
-        if index is None:
-            index = self._index = self._load()
-            self._changed(True)
-        return index
+        """The heads, loaded or rebuilt. On the thread that owns the hour."""
+        if self._index is None:
+            self._keep(*self._load())
+        assert self._index is not None, "no flush is committed while its thread loads the heads"
+        return self._index
 
     def load(self) -> None:
-        """Load the heads into memory, on any thread."""
+        """Load the heads into memory, on any thread; without effect if the hour grows meanwhile."""
         with self._files.reading():
-            self.get()
+            if self._index is None:
+                self._keep(*self._load())
 
-    def _load(self) -> SecondIndex:
+    def _keep(self, index: SecondIndex, dirty: bool) -> None:
+        """Use heads that were loaded, unless another thread has loaded them or rows were added."""
+        with self._lock:
+            if self._index is None and index.covers == self._reader.row_count:
+                self._index, self._dirty = index, dirty
+                self._changed(True)
+
+    def _load(self) -> tuple[SecondIndex, bool]:
+        """The heads, and whether the file differs from them."""
         row_count = self._reader.row_count
         if row_count == 0:
-            return SecondIndex()
+            return SecondIndex(), False
         kept: SecondIndex | None = None
         if self._files.exists(SECOND_INDEX):
             file = self._files.open(SECOND_INDEX)
             kept = SecondIndex.decode(file.pread(file.size(), 0))
         if kept is not None and kept.covers == row_count:
-            return kept
-        self._dirty = True
-        return self.rebuild()
+            return kept, False
+        return self.rebuild(), True
 
     def rebuild(self) -> SecondIndex:
         """The second index from the delay index alone (one vectorised pass)."""

@@ -8,6 +8,7 @@ or the new ones.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from itertools import chain, count, islice, zip_longest
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from delaylog.storage.errors import NoDescriptorError
+from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours import compaction, open_hours
 from delaylog.storage.hours.compaction import Removal
@@ -363,3 +365,36 @@ def test_heads_that_a_split_drops_while_files_are_replaced(monkeypatch: pytest.M
         again.recover({FIRST: HourCounts(rows=ROWS)}, 1 << 62)
         check(again, model, gone)
     assert steps > 5
+
+
+def test_a_thread_that_begins_to_read_while_files_are_exchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It enters first, and the exchange waits; or it finds the new files, never closed ones."""
+    disk = FakeDisk()
+    store, model = filled(disk)
+    folder, gone = store.folders.hour(FIRST), every_third(ROWS)
+    entered, exchanged = threading.Event(), threading.Event()
+    stale: list[bool] = []
+
+    def read() -> None:
+        with folder.files.reading():
+            file = folder.files.open("delay.log")
+            entered.set()
+            assert exchanged.wait(10)
+            stale.append(file is not folder.files.open("delay.log"))
+
+    reader, take = threading.Thread(target=read), folder.files.take
+
+    def take_while_a_thread_enters() -> list[File]:
+        if not reader.ident:
+            reader.start()
+            entered.wait(0.2)
+        return take()
+
+    monkeypatch.setattr(folder.files, "take", take_while_a_thread_enters)
+    run(store.compact(FIRST, Removal(gone, np.zeros(ROWS, np.bool_), states=False)))
+    exchanged.set()
+    reader.join()
+    assert stale == [False]
+    check(store, model, gone)
