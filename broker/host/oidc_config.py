@@ -25,7 +25,7 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
 )
-"""Those with public keys only: with a shared secret, whoever checks a token could make one."""
+"""Only algorithms with public keys: with a shared secret, the broker could make tokens too."""
 _TEXTS: Final = ("issuer", "audience", "keys", "claim")
 
 

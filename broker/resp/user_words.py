@@ -1,8 +1,8 @@
-"""Reads the words of ACL SETUSER: how they change a principal.
+"""Changes a principal by the words of ACL SETUSER.
 
-Words for commands, keys and channels are parsed in `broker/keyspace/access`; here are those for
-passwords, and those that do not apply to principals, which are refused by name. Errors do not show
-passwords or their digests.
+`broker/keyspace/access` parses the words for commands, keys and channels. This module parses those
+for passwords, and refuses those that do not apply to principals. Errors do not show passwords or
+their digests.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from delaylog.broker.keyspace.errors import CommandError
 PASSWORD_BYTES_MIN: Final = 16
 """Only a fast digest of a password is stored, so a short one could be guessed from it."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
-_NOT_HERE: Final = {
+_REFUSED: Final = {
     "nopass": "every user has a password: set one with >PASSWORD",
     "off": "a user cannot be switched off: remove its passwords with resetpass, or the user",
     "skip-sanitize-payload": "payloads of RESTORE are always checked",
 }
-_NO_CHANGE: Final = ("on", "clearselectors", "sanitize-payload")
+_IGNORED: Final = ("on", "clearselectors", "sanitize-payload")
+_OF_SECRETS: Final = (">", "#", "<", "!")
+"""First characters of words that add or remove a password or its digest."""
 
 
 def changed_by(name: bytes, old: Principal | None, words: list[bytes], now_ms: int) -> Principal:
-    """The principal with this name after these words; `old` = as it was. Raises CommandError."""
+    """The principal after these words; `old` = before them, if it exists. Raises CommandError."""
     if name == DEFAULT:
         raise CommandError(
             b"ERR 'default' is the user of clients that have not authenticated: choose another name"
@@ -40,20 +42,20 @@ def changed_by(name: bytes, old: Principal | None, words: list[bytes], now_ms: i
     for word in map(_text, words):
         lower = word.lower()
         try:
-            if lower in _NOT_HERE:
-                raise RuleError(word, _NOT_HERE[lower])
-            if lower in _NO_CHANGE:
+            if lower in _REFUSED:
+                raise RuleError(word, _REFUSED[lower])
+            if lower in _IGNORED:
                 continue
             if lower in ("reset", "resetpass"):
                 secrets = []
                 rules = NO_RULES if lower == "reset" else rules
-            elif word[:1] in (">", "#", "<", "!"):
+            elif word[:1] in _OF_SECRETS:
                 _change_secrets(secrets, word, now_ms)
             else:
                 rules = rules.with_word(word)
                 check_rules(rules.words)
         except RuleError as error:
-            shown = word[:1] + "(secret)" if word[:1] in (">", "#", "<", "!") else word[:100]
+            shown = word[:1] + "(secret)" if word[:1] in _OF_SECRETS else word[:100]
             text = f"ERR Error in ACL SETUSER modifier '{shown}': {error.why}"
             raise CommandError(text.encode()) from None
     return replace(principal, redis=rules.words, secrets=tuple(secrets))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.access.commands import leaves_no_admin, put_principal, revoke
+from delaylog.broker.engine.access.key_grants import RIGHTS_OF
 from delaylog.broker.engine.access.principals import Principal
 from delaylog.broker.keyspace.access.rights import Denied, rights_of
 from delaylog.broker.keyspace.access.rules import ALL_WORDS, Rules, parse_rules
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.client import Client
     from delaylog.broker.resp.native.host import NativeHost
 
-RIGHTS_OF_VERBS: Final = ("send", "receive", "read", "bodies", "change")
+RIGHTS_OF_VERBS: Final = frozenset[str]().union(*RIGHTS_OF.values())
 
 
 class NodeUsers:
@@ -76,7 +77,7 @@ class NodeUsers:
             self._admit(session, caller)
 
     def login(self, session: Session, name: bytes, secret: bytes) -> None:
-        """Authenticate a client. Raises CommandError, the same one for whatever is wrong.
+        """Authenticate a client. Raises CommandError, which is the same for a wrong name or secret.
 
         The user is found by the secret, so that an unknown name takes the time of a wrong secret.
         """
@@ -91,10 +92,10 @@ class NodeUsers:
         if caller is None or name not in (DEFAULT, caller.name.encode()):
             raise CommandError(WRONG)
         if not self.required:
-            # Everybody may do everything, whoever it is.
+            # Every client may do everything.
             return
         if session.caller is not None and session.caller.name != caller.name:
-            # The new user must not go on with what only the old one was allowed to see.
+            # The new user must not see what only the old one was allowed to see.
             self._executor.pubsub.leave(session)
             if session.watched:
                 forget_watches(session)

@@ -60,7 +60,7 @@ class Callers:
         return caller
 
     def recheck(self, connections: list[Connection]) -> None:
-        """Close connections whose call in progress belongs to a caller with other rights by now."""
+        """Close connections with a call in progress whose caller's rights have changed or ended."""
         for connection in connections:
             caller = connection.caller
             if (
@@ -98,10 +98,10 @@ class Callers:
         return self._checked(session.caller)
 
     def _checked(self, caller: Caller) -> Caller:
-        """A caller that was recognised earlier, if that still holds."""
+        """The caller of a session or a ticket. Raises a Problem if it is not valid any more."""
         if not self._authenticator.is_valid(caller):
             raise Problem("unauthorized", "the token of this session was revoked or has expired")
-        return self._authenticator.noted(caller)
+        return self._authenticator.admit(caller)
 
     def _now_ms(self) -> int:
         return self._node.clock.now_ms()

@@ -56,12 +56,12 @@ class OidcIssuer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Fetch the keys, and go on to do so. Without keys no token is accepted."""
+        """Fetch the keys now and in the background. Without keys no token is accepted."""
         await self._fetch()
         self._task = asyncio.get_running_loop().create_task(self._refresh())
 
     def stop(self) -> None:
-        """Fetch no more."""
+        """Stop fetching keys."""
         if self._task is not None:
             self._task.cancel()
 
@@ -130,7 +130,7 @@ class OidcIssuer:
             await self._fetch()
 
     async def _fetch(self) -> None:
-        """Replace the keys; after a failure the present ones stay."""
+        """Replace the keys. After a failure the current ones stay."""
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
 LOOK_SECONDS: Final = 0.25
-"""A revocation is in force on all nodes within a second, and this is part of it."""
+"""Interval of `look`: part of the second within which a revocation is in force on all nodes."""
 USED_MS: Final = 600_000
 """When principals were last used is recorded at most once in this time."""
 
@@ -45,9 +45,9 @@ class Access:
         self._recorded_ms = 0
         self._checkpoint = -1
         self.audit_head: Callable[[], AuditHead | None] = lambda: None
-        """The end of this node's audit log."""
+        """The head of this node's audit log."""
         self._adopted_at: int | None = None
-        """Log position up to which the first administrator is written, in this leadership."""
+        """Log position behind the first administrator, once this leadership has written it."""
         self._cleared = False
         self.admin_token: str | None = None
         """The first administrator's token, if the environment gives one."""
@@ -95,14 +95,14 @@ class Access:
             self.record_audit_head()
 
     def record_audit_head(self) -> None:
-        """Write to the log how far this node's audit log has come, if the node leads."""
+        """Write the head of this node's audit log to the log, if the node leads."""
         node, head = self._node, self.audit_head()
         if head is not None and node.role.leading and node.role.may_dispatch():
             state, now_ms = node.engine.state, node.clock.now_ms()
             try:
                 note_audit_head(state, head.node, head.n, bytes.fromhex(head.chain), now_ms)
             except EngineError as error:
-                log.warning("the end of the audit log is not recorded: %s", error)
+                log.warning("the head of the audit log is not recorded: %s", error)
                 return
             node.appended()
 
@@ -128,7 +128,7 @@ class Access:
                 self._cleared = True
 
     def _record_used(self, now_ms: int) -> None:
-        """Write to the log when principals were last used; a follower forgets what it has seen."""
+        """Write to the log when principals were last used. A follower discards its notes."""
         used, self.authenticator.used_ms = self.authenticator.used_ms, {}
         state = self._node.engine.state
         if used and self._node.role.leading and self._node.role.may_dispatch():

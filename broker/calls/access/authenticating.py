@@ -43,15 +43,16 @@ class Authenticator:
         self._known: dict[str, Caller] = {}
         self._version = -1
         self._followed: AccessTable | None = None
-        """The table that `_known` follows, and its version."""
+        """The table whose version `_version` is: `_known` holds callers of both."""
         self._limits: dict[tuple[str, str], Limit] = {}
-        """By principal and what is limited."""
+        """By principal, and by `calls` or `messages`."""
         self._leader_seen_s = node.machine.steady_s()
         self._seen_ms = node.clock.now_ms()
-        """The time of the last `look`. Reading the clock for each call would cost as much as all
-        the rest of it."""
+        """The time of the last `look`. Reading the clock for each call would cost as much as the
+        rest of `by_header`.
+        """
         self.used_ms: dict[str, int] = {}
-        """When this node last recognised each principal, since frames last told it."""
+        """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
 
     @property
@@ -85,19 +86,19 @@ class Authenticator:
         caller = None if header is None else self._known.get(header)
         if caller is None or caller.expires_ms <= self._seen_ms:
             caller = self._recognise(header)
-        return self.noted(caller)
+        return self.admit(caller)
 
     def by_token(self, token: str) -> Caller | None:
         """The caller of a token; None if it is not valid."""
         caller = self._of_token(token, self._node.clock.now_ms())
-        return None if caller is None else self.noted(caller)
+        return None if caller is None else self.admit(caller)
 
     def by_certificate(self, identities: Iterable[str]) -> Caller | None:
         """The caller by the identities in a verified client certificate; None if it has none."""
         principal = self._table.certified(identities)
         if principal is None:
             return None
-        return self.noted(self._caller(principal, b"", NEVER_MS))
+        return self.admit(self._caller(principal, b"", NEVER_MS))
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller that was recognised earlier still has the same rights."""
@@ -153,8 +154,8 @@ class Authenticator:
             limit = self._limits[name, what] = Limit(per_s, TokenBucket(per_s, per_s))
         return limit
 
-    def noted(self, caller: Caller) -> Caller:
-        """Count a call of this caller, which is returned. Raises a Problem (429 or 503)."""
+    def admit(self, caller: Caller) -> Caller:
+        """Count a call of this caller, and return it. Raises a Problem (429 or 503)."""
         node = self._node
         if not node.role.settled:
             away_s = node.machine.steady_s() - self._leader_seen_s

@@ -1,4 +1,4 @@
-"""The caller of a call, and the checks that refuse what the caller may not do."""
+"""The caller of a call, and the checks of its rights and limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FOREIGN_MARK: Final = ":"
-"""Part of the names that issuers give; no principal's name has one."""
+"""Part of each name that comes from an issuer. No principal's name contains it."""
 
 
 class Limit(NamedTuple):
@@ -45,9 +45,9 @@ class Caller:
         self.permissions = permissions
         self.digest = digest
         self.expires_ms = expires_ms
-        """When these credentials end."""
+        """When these credentials expire."""
         self.principal: Principal | None = None
-        """The principal when the caller was recognised; None for the caller of an issuer."""
+        """The principal as it was when the caller was recognised; None if an issuer proves it."""
         self.calls: Limit | None = None
         """The principal's limit of calls."""
         self.messages: Limit | None = None
@@ -55,7 +55,7 @@ class Caller:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether an issuer elsewhere vouches for the caller, who is no principal of this log."""
+        """Whether an OIDC issuer proves the caller, which is then no principal of this broker."""
         return FOREIGN_MARK in self.name
 
     def check(self, right: Right, key: TopicKey, group: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 `delaylog init` works without a broker, so it cannot write to the log. It leaves the digest of the
 token in a file of the data folder; the node writes it to the log when it leads, and deletes the
-file. Whoever may write to the data folder owns the broker, so the file also replaces a lost token.
+file. Anyone who can write to the data folder owns the broker, so `init` may replace a lost token.
 """
 
 from __future__ import annotations

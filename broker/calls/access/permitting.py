@@ -2,7 +2,8 @@
 
 A call that names its group in the body or the query passes here if the caller has the right for
 some group; its handler checks the group (`places.permit_group`). A call about no topic passes if
-the caller has the right at all; its handler leaves out what the caller may not see.
+the caller has the right for some topic, and `admin` for all; its handler leaves out what the caller
+may not see.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _OF_SOME_GROUP: Final = {call.name: call.names_group or call.lists_groups for ca
 
 
 def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, str]) -> None:
-    """Raise a Problem (403) unless the caller may make this call, or 429 if it makes too many."""
+    """Raise a Problem (403) unless the caller may make this call."""
     if caller is ANYONE:
         return
     right = call.right

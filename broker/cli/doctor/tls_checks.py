@@ -23,9 +23,9 @@ from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
 RSA_BITS_MIN: Final = 2_048
 EC_BITS_MIN: Final = 256
 SOON: Final = timedelta(days=14)
-"""A certificate that ends sooner is worth a warning, unless that is most of its lifetime."""
+"""Time before its expiry from which a certificate is worth a warning."""
 SOON_SHARE: Final = 4
-"""A certificate of a short lifetime is worth a warning in the last quarter of it."""
+"""A certificate with a short lifetime is worth a warning only in the last quarter of it."""
 _WEAK_HASHES: Final = (hashes.MD5, hashes.SHA1)
 _RENEW: Final = "get a new one, and replace the file: the broker reads it without a restart"
 

@@ -118,7 +118,7 @@ def note_used(state: EngineState, used_ms: dict[str, int], now_ms: int) -> None:
 
 
 def note_audit_head(state: EngineState, node: int, lines: int, chain: bytes, now_ms: int) -> None:
-    """Record how far the audit log of a node has come."""
+    """Record the head of a node's audit log."""
     if state.access.audit_heads.get(node) != (lines, chain):
         _append(state, {"audit": [node, lines, chain]}, now_ms)
 

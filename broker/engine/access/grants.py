@@ -1,7 +1,7 @@
 """Grants: which rights a principal has on which topics and groups, and the decision on a call.
 
 A grant is written `RIGHTS[:[NAMESPACE/]TOPIC[:GROUP]]`. RIGHTS are rights and roles, separated by
-commas. The other parts are patterns, in which `*` stands for any text:
+commas. The other parts are patterns, in which `*` matches any text:
 
     send:orders.*                    send to topics of the default namespace
     receive:billing/orders:workers   receive as one group of one topic
@@ -25,7 +25,7 @@ TopicKey = tuple[str, str]
 
 RIGHTS: Final[frozenset[str]] = frozenset(get_args(Right)) - {"any"}
 OF_BROKER: Final = frozenset({"operate", "metrics", "dashboard"})
-"""Rights that concern the broker as a whole, and no topic."""
+"""Rights on the broker as a whole, not on topics."""
 ROLES: Final[dict[str, frozenset[str]]] = {
     "producer": frozenset({"send"}),
     "consumer": frozenset({"receive"}),
@@ -38,7 +38,7 @@ DEFAULT_NAMESPACE: Final = "default"
 PATTERN_CHARS_MAX: Final = 200
 _DECISIONS_KEPT: Final = 4_096
 _KEPT_CHARS_MAX: Final = 200
-"""Decisions on longer names, which only a form or a Redis client can send, are not cached."""
+"""Decisions on longer names are not cached. Only camellia and Redis clients can send such names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _wrong(text: str, why: str) -> BadRequestError:
 
 
 class TopicGrant(Protocol):
-    """What a decision asks of a grant."""
+    """The members of a grant that a decision needs."""
 
     @property
     def rights(self) -> frozenset[str]:
@@ -158,7 +158,7 @@ class Permissions:
         if known is None:
             known = any(
                 grant.holds_for(key) and (right == "send" or grant.holds_for_group(group))
-                for grant in self._with(right)
+                for grant in self._grants_with(right)
             )
             if len(self._decided) >= _DECISIONS_KEPT:
                 self._decided.clear()
@@ -168,17 +168,17 @@ class Permissions:
 
     def may_in_some_group(self, right: str, key: TopicKey) -> bool:
         """Whether the grants allow `right` on at least one group of a topic."""
-        return any(grant.holds_for(key) for grant in self._with(right))
+        return any(grant.holds_for(key) for grant in self._grants_with(right))
 
     def may_somewhere(self, right: str) -> bool:
         """Whether the grants allow `right` at all."""
-        return any(self._with(right))
+        return any(self._grants_with(right))
 
     def may_everywhere(self, right: str) -> bool:
         """Whether the grants allow `right` on every topic and group."""
-        return any(grant.is_unlimited for grant in self._with(right))
+        return any(grant.is_unlimited for grant in self._grants_with(right))
 
-    def _with(self, right: str) -> Iterable[TopicGrant]:
+    def _grants_with(self, right: str) -> Iterable[TopicGrant]:
         return (grant for grant in self.grants if right in grant.rights)
 
 

@@ -4,8 +4,8 @@ An ACCESS frame is a msgpack map with one of these members:
 
     put      a principal, which replaces the one of its name
     drop     the name of a principal
-    used     {name: Unix ms}: when principals were last used, at most one frame in ten minutes
-    audit    [node, lines, chain]: how far the audit log of a node has come
+    used     {name: Unix ms}: last use of principals, at most one frame in ten minutes
+    audit    [node, lines, chain]: the head of a node's audit log
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AccessTable:
         self.by_digest: dict[bytes, Principal] = {}
         self.by_certificate: dict[str, Principal] = {}
         self.used_ms: dict[str, int] = {}
-        """When a principal was last used, as frames tell it."""
+        """Last use of each principal, as ACCESS frames record it."""
         self.audit_heads: dict[int, tuple[int, bytes]] = {}
         """Per node: the number of lines in its audit log, and the chain of the last one."""
         self.version = 0

@@ -1,7 +1,7 @@
 """Listens for clients over TLS and counts them from the moment they are accepted.
 
 asyncio reports a TLS connection only after its handshake. Without this listener, sockets that never
-start one would be counted nowhere and could use up every descriptor.
+start one would be counted nowhere and could use up all file descriptors.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from delaylog.broker.host.tls.wrong_port import is_plain
 from delaylog.broker.host.watch.quiet_log import QuietLog
 
 HANDSHAKE_SECONDS: Final = 5.0
-"""A connection whose handshake takes longer is closed. The same holds for the end of TLS, in which
-the client answers the broker's farewell.
+"""A connection whose handshake takes longer is closed. The same limit holds for the end of TLS,
+when the broker waits for the client's close_notify.
 """
 HANDSHAKES_MAX: Final = 256
 """Limit of handshakes under way; a further one closes the oldest. A handshake takes a millisecond
-of the loop. Clients that connect, wait, and begin at the same moment must not stop it for seconds.
+of the loop. Clients that connect, wait, and begin at the same moment must not block it for seconds.
 """
-_LOOKS_A_SLICE: Final = 32
-"""Certificates of clients that are looked at between two turns of the loop; each takes some 30 us.
-"""
+_CHECKS_A_TURN: Final = 32
+"""Client certificates that are checked in one turn of the loop; each takes some 30 us."""
 _NOT_HERE: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 """Errors for an address of a family that the kernel does not have, or that is disabled."""
 
@@ -49,9 +48,9 @@ class TlsListener:
         is_full: Callable[[], bool],
         transports: Callable[[], Iterable[asyncio.Transport | None]],
     ) -> None:
-        """`make` creates the protocol of a connection; `is_full` refuses a new connection.
+        """`make` creates the protocol of a connection. A new connection is refused if `is_full`.
 
-        `client`: what the log calls one. `transports` returns the open connections.
+        `client` = the name of a client in the log. `transports` returns the open connections.
         """
         self._tls = tls
         self._client = client
@@ -79,7 +78,7 @@ class TlsListener:
         for listener in _bind_all(dict.fromkeys(found), port, backlog):
             listener.setblocking(False)
             port = listener.getsockname()[1]
-            task = loop.create_task(accept_all(listener, self._took, self._note))
+            task = loop.create_task(accept_all(listener, self._accept, self._log_accept_error))
             self._listening.append((listener, task))
         return port
 
@@ -94,15 +93,15 @@ class TlsListener:
     async def _close_distrusted(self) -> None:
         """Close the connections whose client certificate is not trusted any more."""
         for number, transport in enumerate([*self._transports()]):
-            if number % _LOOKS_A_SLICE == 0:
+            if number % _CHECKS_A_TURN == 0:
                 await asyncio.sleep(0)
             if transport is not None and not self._tls.trusts(transport):
                 transport.abort()
 
-    def _note(self, error: OSError) -> None:
+    def _log_accept_error(self, error: OSError) -> None:
         self._log.tell("accept", "cannot accept %s: %s", self._client, error)
 
-    def _took(self, sock: socket.socket) -> None:
+    def _accept(self, sock: socket.socket) -> None:
         if self._is_full():
             sock.close()
             return
@@ -111,11 +110,11 @@ class TlsListener:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()
-        task = asyncio.get_running_loop().create_task(self._shake_hands(sock))
+        task = asyncio.get_running_loop().create_task(self._handshake(sock))
         self._handshakes[task] = None
-        task.add_done_callback(partial(self._shaken, sock))
+        task.add_done_callback(partial(self._end_handshake, sock))
 
-    async def _shake_hands(self, sock: socket.socket) -> None:
+    async def _handshake(self, sock: socket.socket) -> None:
         context = self._tls.context
         transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
             self._make,
@@ -128,15 +127,15 @@ class TlsListener:
             # The client CAs were replaced during the handshake.
             transport.abort()
 
-    def _shaken(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+    def _end_handshake(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
         if task.cancelled():
             sock.close()
         elif (error := task.exception()) is not None:
-            self._note_failed(error)
+            self._log_failed(error)
             sock.close()
 
-    def _note_failed(self, error: BaseException) -> None:
+    def _log_failed(self, error: BaseException) -> None:
         """Log why a handshake failed, unless the client only disconnected or was too slow."""
         client = self._client
         if is_plain(error):

@@ -1,6 +1,6 @@
 """The TLS contexts of the listeners for clients, built from the files of the configuration.
 
-The files are read again without a restart: `read` builds a new context, which replaces the present
+The files are read again without a restart: `read` builds a new context, which replaces the current
 one. A context in use is never changed. OpenSSL can replace the certificate of a live context, but
 it only adds client CAs to it, so a removed CA would stay trusted. The listener gives each
 connection the context that is in use when the connection is accepted. Connections with a
@@ -26,7 +26,7 @@ _DER: Final = 2
 
 
 class ServerContext(ssl.SSLContext):
-    """A context of a `ServerTls`, which each connection leads back to."""
+    """A context that knows its `ServerTls`, so that a connection's `ServerTls` can be found."""
 
     owner: ServerTls
 
@@ -48,7 +48,7 @@ class ServerTls:
         self._config = config
         self._loaded = self._load()
         self.on_exchange: list[Callable[[], Awaitable[None]]] = []
-        """Awaited after another context has come into use, if a client CA was removed."""
+        """Awaited after a new context is in use, if a client CA was removed."""
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -81,7 +81,7 @@ class ServerTls:
         """Whether the client certificate of a connection, if it has one, is still trusted.
 
         The handshake has verified the certificate, perhaps with client CAs that were replaced
-        since. So the CA at the end of the verified chain must be among the present ones.
+        since. So the CA at the end of the verified chain must be among the current ones.
         """
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is None or ssl_object.context is self.context:

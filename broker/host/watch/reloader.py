@@ -18,8 +18,8 @@ from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.machine import Machine
 
 LOOK_SECONDS: Final = 1.0
-"""Interval of looks at the files. A change is acted on when two looks have found the same files, so
-that a certificate is not read while its key is still being replaced.
+"""Interval of the checks for changed files. A change takes effect when two checks have found the
+same files, so that a certificate is not read while its key is still being replaced.
 """
 
 Use: TypeAlias = Callable[[], Awaitable[None]]
@@ -39,7 +39,7 @@ class _Source:
     files: tuple[str, ...]
     read: Read
     seen: Signature
-    """The files at the last look."""
+    """The files at the last check."""
     tried: Signature
     """The files when they were last read, successfully or not."""
 
@@ -59,8 +59,8 @@ class Reloader:
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
 
-        `read` is called on a thread, raises ConfigError, and returns the function that puts what
-        it has read into use, which is awaited on the loop.
+        `read` is called on a thread, raises ConfigError, and returns the function that puts the
+        content into use, which is awaited on the loop.
         """
         signature = _signature(files)
         self._sources.append(_Source(name, tuple(files), read, signature, signature))
@@ -68,12 +68,12 @@ class Reloader:
             self.counts[name, result] = 0
 
     def start(self) -> None:
-        """Begin to look at the files."""
+        """Begin to watch the files."""
         if self._sources:
             self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def stop(self) -> None:
-        """Look at the files no more."""
+        """Stop watching the files."""
         for task in (self._task, *self._asked):
             if task is not None:
                 task.cancel()

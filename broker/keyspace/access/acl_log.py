@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 ENTRIES_MAX: Final = 128
-"""As Redis keeps by default."""
+"""The default of Redis."""
 SAME_MS: Final = 60_000
-"""A refusal like an earlier one within this time adds to its count."""
+"""A refusal adds to the count of a similar one that is not older than this."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from delaylog.broker.keyspace.access.key_access import Access, accesses
+from delaylog.broker.keyspace.access.key_access import KeyUse, key_uses
 from delaylog.broker.keyspace.access.rules import (
     BYTES_MAX,
     SYNTAX,
@@ -130,8 +130,8 @@ class Rights:
         if name not in self.commands:
             return Denied("command", name)
         if not self._all_keys:
-            for key, access in accesses(command, argv):
-                if not any(match(key) for match in self._matchers(access)):
+            for key, use in key_uses(command, argv):
+                if not any(match(key) for match in self._matchers(use)):
                     return Denied("key", key)
         if not self._all_channels:
             return self._denied_channel(name, argv)
@@ -144,16 +144,16 @@ class Rights:
             return found
         for name, entry in _everything():
             if name in self.commands and entry.keys == (1, 1, 1):
-                ((_, access),) = accesses(entry, [name, b""])
-                found[name] = self._matchers(access)
+                ((_, use),) = key_uses(entry, [name, b""])
+                found[name] = self._matchers(use)
         return found
 
-    def _matchers(self, access: Access) -> list[Match]:
-        """The matchers of the key patterns that allow this access."""
+    def _matchers(self, use: KeyUse) -> list[Match]:
+        """The matchers of the key patterns that allow this use."""
         return [
             match
             for match, may_read, may_write in self._keys
-            if may_read >= access.reads and may_write >= access.writes
+            if may_read >= use.reads and may_write >= use.writes
         ]
 
     def _denied_channel(self, name: bytes, argv: Args) -> Denied | None:
