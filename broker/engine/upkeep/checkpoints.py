@@ -68,6 +68,8 @@ class Upkeep:
         """The keyspace snapshots that these name."""
         self._kept_tiers: list[dict[str, Any]] = []
         """The runs of the far tier that these name."""
+        self._unsure = False
+        """Whether a checkpoint failed, which may have its name, and so be kept, all the same."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
         self.checkpoint_position = 0
         self.checkpoint_ms = 0
@@ -172,10 +174,15 @@ class Upkeep:
 
             def finish() -> None:
                 log_from = log_needed(small)
+                unsure, self._unsure = self._unsure, True
                 self.kept = write_checkpoint(state.fs, state.folder, small, position, log_from)
                 # In the same job: the checkpoint may be closed once it is written.
-                self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
-                self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
+                if unsure:
+                    self._read_kept()
+                else:
+                    self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
+                    self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
+                self._unsure = False
 
             yield finish
             state.ids.end_flush()
@@ -219,16 +226,24 @@ class Upkeep:
         """At a start: find the kept checkpoints, and remove files that neither of them needs."""
         fs, folder = self._state.fs, self._state.folder
         self.kept = kept_checkpoints(fs, folder)
-        for name in checkpoint_names(fs, folder)[-KEPT:]:
-            found = read_checkpoint(fs, f"{folder}/{name}")
-            if found is not None:
-                self._kept_files.append(base_of(found[0]).file)
-                if "far" in found[0]:
-                    self._kept_tiers.append(found[0]["far"]["tier"])
+        self._read_kept()
         self._drop_segments()
         # Unfinished snapshots were abandoned, since no other process writes to this folder.
         keep_all = len(self.kept) < KEPT
         drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
+
+    def _read_kept(self) -> None:
+        """Read which files the kept checkpoints name."""
+        fs, folder = self._state.fs, self._state.folder
+        files: list[str] = []
+        tiers: list[dict[str, Any]] = []
+        for name in checkpoint_names(fs, folder)[-KEPT:]:
+            found = read_checkpoint(fs, f"{folder}/{name}")
+            if found is not None:
+                files.append(base_of(found[0]).file)
+                if "far" in found[0]:
+                    tiers.append(found[0]["far"]["tier"])
+        self._kept_files, self._kept_tiers = files, tiers
 
     def _drop_segments(self) -> None:
         log_from = [one.log_from for one in self.kept]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
+from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.hours import hour_store
 from delaylog.storage.hours.far import far_merges, run_stack
 from delaylog.storage.hours.far.far_tier import named_runs
@@ -118,7 +119,7 @@ def test_groups_come_and_go_while_rows_are_judged(host: Any) -> None:
 
 def test_a_checkpoint_that_is_closed_once_it_is_written(host: Any) -> None:
     """A leader that steps down closes it. Its runs stay as long as it is kept."""
-    upkeep, fs, folder = host.engine.upkeep, host.engine.fs, host.engine.folder
+    upkeep = host.engine.upkeep
     host.checkpoint(2)
     host.send(10, delay=50 * 3_600_000)
     host.checkpoint()
@@ -135,8 +136,47 @@ def test_a_checkpoint_that_is_closed_once_it_is_written(host: Any) -> None:
     host.send(1, delay=50 * 3_600_000)
     host.checkpoint()
     assert position in upkeep.kept_positions
+    check_kept(host)
+
+
+def check_kept(host: Any) -> None:
+    """All runs that the kept checkpoints name exist."""
+    fs, folder = host.engine.fs, host.engine.folder
     for name in checkpoint_names(fs, folder):
         found = read_checkpoint(fs, f"{folder}/{name}")
         assert found is not None
         for run in named_runs(found[0]["far"]["tier"]):
             assert fs.exists(f"{folder}/hours/far/{run}")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_checkpoint_that_fails_before_or_after_it_has_its_name(
+    host: Any, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    """Without a descriptor, for one. Its runs stay if it is kept, else those of the one before."""
+    upkeep, fs, folder = host.engine.upkeep, host.engine.fs, host.engine.folder
+
+    def fail(path: str, *_: Any) -> None:
+        if path == folder or path.startswith(f"{folder}/checkpoint-"):
+            raise NoDescriptorError("no descriptor is free")
+
+    host.checkpoint(2)
+    host.send(10, delay=50 * 3_600_000)
+    host.checkpoint()
+    host.send(10, delay=50 * 3_600_000)
+    host.flush()
+    host.sync()
+    position = host.engine.state.position
+    with monkeypatch.context() as patched:
+        # The checkpoint is renamed first; then the data folder is synced.
+        patched.setattr(fs, "sync_folder" if named else "rename", fail)
+        with pytest.raises(NoDescriptorError):
+            host.engine.run_inline(upkeep.checkpoint(lambda: host.now_ms))
+    host.far_work()
+    host.send(1, delay=50 * 3_600_000)
+    host.checkpoint()
+    assert (position in upkeep.kept_positions) == named
+    check_kept(host)
+    host.far_work()
+    host.checkpoint()
+    check_kept(host)
