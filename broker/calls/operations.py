@@ -76,7 +76,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "changeMembers": cluster.change_members,
     "listPrincipals": principals.list_principals,
     "getPrincipal": principals.get_principal,
-    "putPrincipal": principals.put_principal_,
+    "putPrincipal": principals.put_principal,
     "rotatePrincipal": principals.rotate_principal,
     "revokePrincipal": principals.revoke_principal,
     "getSession": sessions.get_session,

@@ -41,8 +41,8 @@ def init_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"data-dir {args.data_dir} cannot be used: {error.strerror}") from None
     _say(
         f"The token of the administrator 'admin', which is not shown again. {args.data_dir} holds "
-        "only its digest.\nIt counts from the next start of the broker on; every call needs a "
-        "token from then on."
+        "only its digest.\nIt is valid from the next start of the broker. From then on every call "
+        "needs a token."
     )
     print(token)
     return DONE
@@ -55,16 +55,13 @@ async def token_command(args: argparse.Namespace) -> int:
         return DONE
     if args.action == "list":
         for principal in (await _carry(args, request("listPrincipals")))["principals"]:
-            _print_principal(principal, args)
+            _print(principal, _described(principal), args)
         return DONE
     if args.action == "revoke":
         await _carry(args, request("revokePrincipal", args.principal))
-        _report({"principal": args.principal, "result": "done"}, f"{args.principal} revoked", args)
+        _print({"principal": args.principal, "result": "done"}, f"{args.principal} revoked", args)
         return DONE
-    if args.action == "rotate":
-        answer = await _carry(args, _rotation(args))
-    else:
-        answer = await _carry(args, _creation(args))
+    answer = await _carry(args, _rotation(args) if args.action == "rotate" else _creation(args))
     if args.json:
         emit(answer)
         return DONE
@@ -104,7 +101,7 @@ def _expiry(args: argparse.Namespace) -> int | None:
 
 
 def span_ms(text: str, option: str) -> int:
-    """The milliseconds of a span such as 90d, 12h, 30m or 45s. Raises ConfigError."""
+    """The milliseconds of a time such as 90d, 12h, 30m or 45s. Raises ConfigError."""
     found = _SPAN.match(text)
     if found is None:
         raise ConfigError(f"{option} is a number and a unit, such as 90d, 12h or 30m, not {text!r}")
@@ -118,13 +115,6 @@ async def _carry(args: argparse.Namespace, call: Call[dict[str, Any]]) -> dict[s
         return await transport.carry(call)
     finally:
         await transport.close()
-
-
-def _print_principal(principal: dict[str, Any], args: argparse.Namespace) -> None:
-    if args.json:
-        emit(principal)
-    else:
-        print(_described(principal))
 
 
 def _described(principal: dict[str, Any]) -> str:
@@ -152,7 +142,7 @@ def _time(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
-def _report(members: dict[str, Any], text: str, args: argparse.Namespace) -> None:
+def _print(members: dict[str, Any], text: str, args: argparse.Namespace) -> None:
     if args.json:
         emit(members)
     else:

@@ -1,6 +1,6 @@
 """Handlers of principals: list, read, create or change, give a new token, revoke.
 
-A token is in the answer that creates it and nowhere else: the broker keeps only its digest.
+A token is in the answer that creates it and nowhere else: the broker stores only its digest.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from typing import Any, Final
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.access.commands import (
-    end_previous,
-    put_principal,
-    revoke,
-    rotate,
-    the_principal,
-)
+from delaylog.broker.engine.access import commands
 from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, digest_of, make_token
@@ -68,12 +62,12 @@ async def list_principals(ctx: Context) -> Answer:
 
 async def get_principal(ctx: Context) -> Answer:
     """GET /v1/principals/{principal}."""
-    principal = the_principal(ctx.node.engine.state, ctx.params["principal"])
+    principal = commands.the_principal(ctx.node.engine.state, ctx.params["principal"])
     return await ctx.durable_answer(_describe(ctx, principal))
 
 
-async def put_principal_(ctx: Context) -> Answer:
-    """PUT /v1/principals/{principal}: create one with a token, or change what an old one may do."""
+async def put_principal(ctx: Context) -> Answer:
+    """PUT /v1/principals/{principal}: create one with a token, or change an existing one."""
     values = await ctx.values()
     node, name = ctx.node, ctx.params["principal"]
     state, now_ms = node.engine.state, node.clock.now_ms()
@@ -88,25 +82,25 @@ async def put_principal_(ctx: Context) -> Answer:
         calls_per_s=values["calls_per_s"] or 0,
         created_ms=old.created_ms if old else now_ms,
     )
-    if old is not None:
-        if values["expires_at_ms"] is not None:
+    token, status = None, 200
+    if old is None:
+        if not state.access.principals and not principal.is_admin:
             raise Problem(
                 "conflict",
-                f"there is a principal {name!r}; rotate it to get a token that expires",
-                field="expires_at_ms",
+                "the first principal must have the grant admin: from then on every call needs a "
+                "token",
+                field="grants",
             )
-        principal = put_principal(state, principal, now_ms)
-        return await ctx.durable_answer({**_describe(ctx, principal), "token": None})
-    if not state.access.principals and not principal.is_admin:
+        token, secret = _new_token(ctx, values["expires_at_ms"])
+        principal, status = replace(principal, secrets=(secret,)), 201
+    elif values["expires_at_ms"] is not None:
         raise Problem(
             "conflict",
-            "the first principal must have the grant admin: from then on every call needs a token",
-            field="grants",
+            f"there is a principal {name!r}; rotate it to get a token that expires",
+            field="expires_at_ms",
         )
-    token, secret = _new_token(ctx, values["expires_at_ms"])
-    principal = replace(principal, secrets=(secret,))
-    principal = put_principal(state, principal, now_ms)
-    return await ctx.durable_answer({**_describe(ctx, principal), "token": token}, 201)
+    principal = commands.put_principal(state, principal, now_ms)
+    return await ctx.durable_answer({**_describe(ctx, principal), "token": token}, status)
 
 
 async def rotate_principal(ctx: Context) -> Answer:
@@ -115,15 +109,16 @@ async def rotate_principal(ctx: Context) -> Answer:
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     name = ctx.params["principal"]
     if values["finish"]:
-        principal, token = end_previous(state, name, now_ms), None
+        principal, token = commands.end_previous(state, name, now_ms), None
     else:
         grace_ms = GRACE_MS if values["grace_ms"] is None else values["grace_ms"]
         token, secret = _new_token(ctx, values["expires_at_ms"])
-        principal = rotate(state, name, secret, now_ms, previous_until_ms=now_ms + grace_ms)
+        until_ms = now_ms + grace_ms
+        principal = commands.rotate(state, name, secret, now_ms, previous_until_ms=until_ms)
     return await ctx.durable_answer({**_describe(ctx, principal), "token": token})
 
 
 async def revoke_principal(ctx: Context) -> Answer:
     """DELETE /v1/principals/{principal}: revoke it with all its tokens."""
-    revoke(ctx.node.engine.state, ctx.params["principal"], ctx.node.clock.now_ms())
+    commands.revoke(ctx.node.engine.state, ctx.params["principal"], ctx.node.clock.now_ms())
     return await ctx.durable_answer({"result": "done"})
