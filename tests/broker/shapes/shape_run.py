@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
 from delaylog.client import AsyncPlainClient
 from tests.broker.shapes.limited import FILES_MAX, Watch, disk_use, limited_broker
@@ -47,7 +48,17 @@ class Entry:
     topic: str
     body: bytes
     due_ms: int
-    cancelled: bool = False
+    cancelled_ms: int = 0
+    """When it was cancelled; 0 = it was not."""
+
+    @property
+    def cancelled(self) -> bool:
+        return self.cancelled_ms > 0
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the topic may not tell any more that it was cancelled."""
+        return self.cancelled and now_ms() - self.cancelled_ms > TopicSettings().ended_keep_ms // 2
 
 
 class ShapeRun:
@@ -197,7 +208,7 @@ class ShapeRun:
             self._expect(oks == [True] * len(names), f"changes of far messages: {oks}")
             for name in names:
                 if to_ms is None:
-                    self._entries[name].cancelled = True
+                    self._entries[name].cancelled_ms = now_ms()
                 else:
                     self._entries[name].due_ms = to_ms
 
@@ -253,7 +264,11 @@ class ShapeRun:
 
     async def _check_far(self, client: AsyncPlainClient) -> None:
         """Messages one by one, by their ids."""
-        far = [name for name, entry in self._entries.items() if self._is_far(entry)]
+        far = [
+            name
+            for name, entry in self._entries.items()
+            if self._is_far(entry) and not entry.forgotten
+        ]
         names = self._random.sample(far, min(len(far), self._size.lookups))
 
         async def look(name: str) -> None:
