@@ -140,3 +140,11 @@ def write_private(path: Path, content: bytes) -> Path:
     path.chmod(0o600)
     path.write_bytes(content)
     return path
+
+
+def write_pair(folder: Path, name: str, pair: bytes) -> tuple[Path, Path]:
+    """Write a certificate to NAME.pem and its key to NAME.key; returns their paths."""
+    key, mark, certificate = pair.partition(b"-----BEGIN CERTIFICATE-----")
+    path = folder / f"{name}.pem"
+    path.write_bytes(mark + certificate)
+    return path, write_private(folder / f"{name}.key", key)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.certificates import Authority, write_private
-
-_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+from tests.certificates import Authority, write_pair
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,5 @@ def make_certificates(folder: Path) -> Certificates:
     ca.write_bytes(authority.pem)
     made = [ca]
     for name in ("server", "client"):
-        key, mark, certificate = authority.issue(name, hosts=["127.0.0.1"]).partition(_CERTIFICATE)
-        path = folder / f"{name}.pem"
-        path.write_bytes(mark + certificate)
-        made += [path, write_private(folder / f"{name}.key", key)]
+        made += write_pair(folder, name, authority.issue(name, hosts=["127.0.0.1"]))
     return Certificates(*made)

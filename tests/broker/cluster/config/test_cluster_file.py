@@ -6,7 +6,6 @@ Method: one good file, and a table of changes to it with what the error must say
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
+from tests.certificates import self_signed, write_pair
 
 SECRET = bytes(range(32)).hex()
 HEAD = """
@@ -229,28 +229,10 @@ def test_keys_differ_by_use_and_cluster(folder: Path) -> None:
     assert all(len(key) == 32 for key in keys)
 
 
-def openssl(folder: Path, *words: str) -> None:
-    """The openssl program has to be there: without it nothing is shown about TLS."""
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-
 def test_tls(folder: Path) -> None:
     """Files beside the cluster file; a pair that fits, and a key that nobody else reads."""
-    subject = ["-nodes", "-subj", "/CN=delaylog", "-days", "2"]
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     for name in ("a", "b"):
-        openssl(
-            folder,
-            "req",
-            "-x509",
-            *curve,
-            *subject,
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.pem",
-        )
-        (folder / f"{name}.key").chmod(0o600)
+        write_pair(folder, name, self_signed())
     text = GOOD + '[tls]\nca = "a.pem"\ncert = "a.pem"\nkey = "a.key"\n'
     config = load(folder, text)
     assert config.tls is not None

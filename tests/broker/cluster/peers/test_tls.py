@@ -1,12 +1,8 @@
-"""TLS between nodes: certificates of one authority on both sides, under the same proof.
-
-Method: authorities and certificates made by the openssl program, which has to be there.
-"""
+"""TLS between nodes: certificates of one authority on both sides, under the same proof."""
 
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,42 +13,25 @@ from delaylog.replication.errors import ClusterError
 from delaylog.replication.messages import Append
 from delaylog.replication.watermark import EpochTick
 from tests.broker.cluster.peers.rig import Rig, ack
+from tests.certificates import Authority, write_pair
 from tests.waiting import until
 
 Certificates = Callable[[str, str], PeerTls]
-KEY_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Files of the node of this name, signed by the authority of that name."""
     folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    authorities: dict[str, Authority] = {}
 
     def made(authority: str, name: str) -> PeerTls:
-        ca, node = f"{authority}-ca", f"{authority}-{name}"
-        if not Path(folder, f"{ca}.pem").exists():
-            subject = ("-subj", f"/CN={ca}", "-days", "2")
-            openssl(
-                "req", "-x509", *KEY_KIND, *subject, "-keyout", f"{ca}.key", "-out", f"{ca}.pem"
-            )
-        openssl(
-            "req",
-            *KEY_KIND,
-            "-subj",
-            f"/CN={node}",
-            "-keyout",
-            f"{node}.key",
-            "-out",
-            f"{node}.csr",
-        )
-        sign = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2")
-        openssl("x509", "-req", "-in", f"{node}.csr", *sign, "-out", f"{node}.pem")
-        return PeerTls(
-            *(str(folder / name) for name in (f"{ca}.pem", f"{node}.pem", f"{node}.key"))
-        )
+        ca = folder / f"{authority}-ca.pem"
+        if authority not in authorities:
+            authorities[authority] = Authority(authority)
+            ca.write_bytes(authorities[authority].pem)
+        pair = authorities[authority].issue(name)
+        return PeerTls(str(ca), *map(str, write_pair(folder, f"{authority}-{name}", pair)))
 
     return made
 
