@@ -14,19 +14,19 @@ from delaylog.broker.keyspace.command import Args, Command, keys_of
 from delaylog.broker.keyspace.errors import CommandError
 
 
-class KeyUse(NamedTuple):
+class KeyAccess(NamedTuple):
     """What a command does with a key."""
 
     reads: bool
     writes: bool
 
 
-READ: Final = KeyUse(reads=True, writes=False)
-WRITE: Final = KeyUse(reads=False, writes=True)
-BOTH: Final = KeyUse(reads=True, writes=True)
-NEITHER: Final = KeyUse(reads=False, writes=False)
+READ: Final = KeyAccess(reads=True, writes=False)
+WRITE: Final = KeyAccess(reads=False, writes=True)
+BOTH: Final = KeyAccess(reads=True, writes=True)
+NEITHER: Final = KeyAccess(reads=False, writes=False)
 
-_ALIKE: Final[dict[bytes, KeyUse]] = {
+_ALIKE: Final[dict[bytes, KeyAccess]] = {
     **dict.fromkeys(
         b"""incr decr incrby decrby incrbyfloat move hincrby hincrbyfloat lpop rpop blpop brpop spop
         getset getdel getex zincrby zpopmin zpopmax bzpopmin bzpopmax lmpop blmpop zmpop bzmpop
@@ -41,7 +41,7 @@ _ALIKE: Final[dict[bytes, KeyUse]] = {
     **dict.fromkeys(b"eval_ro evalsha_ro fcall_ro xreadgroup".split(), READ),
 }
 """Commands that use all their keys in the same way, which their flags do not tell."""
-_FIRST_AND_OTHERS: Final[dict[bytes, tuple[KeyUse, KeyUse]]] = {
+_FIRST_AND_OTHERS: Final[dict[bytes, tuple[KeyAccess, KeyAccess]]] = {
     **dict.fromkeys(
         b"rename renamenx rpoplpush lmove brpoplpush blmove smove".split(), (BOTH, WRITE)
     ),
@@ -54,7 +54,7 @@ _FIRST_AND_OTHERS: Final[dict[bytes, tuple[KeyUse, KeyUse]]] = {
 }
 
 
-def key_uses(command: Command, argv: Args) -> Iterable[tuple[bytes, KeyUse]]:
+def key_accesses(command: Command, argv: Args) -> Iterable[tuple[bytes, KeyAccess]]:
     """The keys of a command, each with what the command does with it.
 
     A command whose arguments do not tell its keys has none: it refuses such arguments itself.
@@ -65,8 +65,8 @@ def key_uses(command: Command, argv: Args) -> Iterable[tuple[bytes, KeyUse]]:
         return ()
     name = command.name
     if name == b"set":
-        use = BOTH if any(word.lower() == b"get" for word in argv[3:]) else WRITE
-        return [(key, use) for key in keys]
+        access = BOTH if any(word.lower() == b"get" for word in argv[3:]) else WRITE
+        return [(key, access) for key in keys]
     both = _FIRST_AND_OTHERS.get(name)
     if both is not None:
         return [(key, both[at > 0]) for at, key in enumerate(keys)]

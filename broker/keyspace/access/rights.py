@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from delaylog.broker.keyspace.access.key_access import KeyUse, key_uses
+from delaylog.broker.keyspace.access.key_access import KeyAccess, key_accesses
 from delaylog.broker.keyspace.access.rules import (
     BYTES_MAX,
     SYNTAX,
@@ -130,8 +130,8 @@ class Rights:
         if name not in self.commands:
             return Denied("command", name)
         if not self._all_keys:
-            for key, use in key_uses(command, argv):
-                if not any(match(key) for match in self._matchers(use)):
+            for key, access in key_accesses(command, argv):
+                if not any(match(key) for match in self._matchers(access)):
                     return Denied("key", key)
         if not self._all_channels:
             return self._denied_channel(name, argv)
@@ -144,16 +144,16 @@ class Rights:
             return found
         for name, entry in _everything():
             if name in self.commands and entry.keys == (1, 1, 1):
-                ((_, use),) = key_uses(entry, [name, b""])
-                found[name] = self._matchers(use)
+                ((_, access),) = key_accesses(entry, [name, b""])
+                found[name] = self._matchers(access)
         return found
 
-    def _matchers(self, use: KeyUse) -> list[Match]:
-        """The matchers of the key patterns that allow this use."""
+    def _matchers(self, access: KeyAccess) -> list[Match]:
+        """The matchers of the key patterns that allow this access."""
         return [
             match
             for match, may_read, may_write in self._keys
-            if may_read >= use.reads and may_write >= use.writes
+            if may_read >= access.reads and may_write >= access.writes
         ]
 
     def _denied_channel(self, name: bytes, argv: Args) -> Denied | None:
