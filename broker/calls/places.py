@@ -40,5 +40,13 @@ def group_of(ctx: Context, values: dict[str, Any]) -> str:
 
 def permit_group(ctx: Context, name: str | None) -> None:
     """Raise a Problem unless the caller may make this call for a group; None = for all groups."""
-    if ctx.call is not None:
-        ctx.caller.check(ctx.call.right, ctx.topic_key, name)
+    if ctx.call is None:
+        return
+    caller, key, right = ctx.caller, ctx.topic_key, ctx.call.right
+    caller.check(right, key, name)
+    if name is None or caller.may(right, key):
+        return
+    topic = ctx.node.engine.state.topics.get(key)
+    if topic is not None and topic.group(name) is None:
+        # The refusal of `named_groups` lists groups, whose names this caller must not learn.
+        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")

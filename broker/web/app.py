@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
 from aiohttp import web
 
+from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import JSON, BufferedContext, Context
@@ -23,6 +24,7 @@ from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.web.answering import response_of, response_to
@@ -48,6 +50,7 @@ ROUTES_KEPT: Final = 4_096
 """Number of resolved topic paths to cache: resolving one costs as much as parsing a message."""
 CAMELLIA: Final = "/camellia/"
 """Unknown query parameters are accepted below this path: camellia ignores them."""
+SWITCHES: Final = "/camellia/health/"
 PUBLIC: Final = frozenset(
     [path for path, (_, right, *_) in PAGES.items() if right is None]
     + [path for path, (_, right, _) in PLAIN.items() if right is None]
@@ -58,6 +61,22 @@ HttpHandler: TypeAlias = Callable[[Any], Awaitable[Answer | Stream]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
 
 log = logging.getLogger("delaylog.web")
+
+
+def _reads(method: str, path: str) -> bool:
+    """Whether a request changes nothing. camellia takes a node out of service by GET too."""
+    return method in ("GET", "HEAD") and not path.startswith(SWITCHES)
+
+
+class _Named:
+    """The topics that some grant of a caller names; to the caller all others do not exist."""
+
+    def __init__(self, topics: Container[TopicKey], caller: Caller) -> None:
+        self._topics = topics
+        self._caller = caller
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._topics and self._caller.permissions.name(cast("TopicKey", key))
 
 
 class HttpFace:
@@ -203,7 +222,7 @@ class HttpFace:
         try:
             if path not in PUBLIC:
                 ctx.caller = await self._callers.find(
-                    request.headers, connection, request.method, query
+                    request.headers, connection, query, reads=_reads(request.method, path)
                 )
             route = self._routes.get((request.method, path))
             handler: HttpHandler
@@ -239,7 +258,9 @@ class HttpFace:
         ctx.about(route.call, route.topic_key, route.params)
         ctx.origin = connection
         try:
-            ctx.caller = await self._callers.find(ctx.headers, connection, route.call.method, "")
+            ctx.caller = await self._callers.find(
+                ctx.headers, connection, "", reads=_reads(route.call.method, head.path)
+            )
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
             return answer
@@ -342,7 +363,7 @@ class HttpFace:
             return pick({"GET": ops, "HEAD": ops}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method, ctx.caller)
-        found = resolve(path, method, self._node.engine.state.topics)
+        found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))
         ctx.about(found.call, found.topic_key, found.params)
         if found.common:
             if len(self._routes) >= ROUTES_KEPT:
@@ -356,12 +377,22 @@ class HttpFace:
         return ctx.answer({"status": "ok"})
 
     async def _readyz(self, ctx: Context) -> Answer:
+        known = self._node.access.authenticator.is_known(ctx.headers.get("Authorization"))
+        try:
+            members = self._readiness()
+        except Problem:
+            if known:
+                raise
+            raise Problem("not_ready", "this node is not ready; a token shows why") from None
+        return ctx.answer({"status": "ready", **(members if known else {})})
+
+    def _readiness(self) -> dict[str, Any]:
+        """The condition of the node. Raises a Problem, which may name other nodes, if not ready."""
         if self._node.stopping:
             raise Problem("not_ready", "the node is stopping")
         if self._node.suspended:
             raise Problem("not_ready", "this node is reloading its data")
         members: dict[str, Any] = {
-            "status": "ready",
             "disk_full": self._node.refusing_sends,
             "clock_held_ms": self._node.clock.ahead_ms,
         }
@@ -373,7 +404,7 @@ class HttpFace:
             status = cluster.status()
             members["role"] = status["role"]
             members["leader"] = status["leader"] and status["leader"]["http"]
-        return ctx.answer(members)
+        return members
 
     async def _metrics_text(self, _ctx: Context) -> Answer:
         body = await self._metrics.text()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
-_SAFE: Final = ("GET", "HEAD")
 FOLLOWER_SECONDS: Final = 0.25
 """A follower may not have applied the newest tokens: it looks again after this time."""
 
@@ -40,13 +39,15 @@ class Callers:
         self._sessions = sessions
 
     async def find(
-        self, headers: Mapping[str, str], connection: Connection | None, method: str, query: str
+        self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
     ) -> Caller:
-        """The caller of a request. Raises a Problem (401, 403, 429 or 503)."""
+        """The caller of a request, which changes nothing if `reads`. Raises a Problem (401, 403,
+        429 or 503).
+        """
         authenticator = self._authenticator
         header = headers.get(_AUTHORIZATION)
         if header is None and authenticator.required:
-            caller = self._without_header(headers, connection, method, query)
+            caller = self._without_header(headers, connection, query, reads=reads)
         else:
             try:
                 caller = authenticator.by_header(header)
@@ -73,12 +74,12 @@ class Callers:
                     connection.transport.abort()
 
     def _without_header(
-        self, headers: Mapping[str, str], connection: Connection | None, method: str, query: str
+        self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
     ) -> Caller:
         secret = session_secret(headers)
         if secret is not None:
-            return self._of_session(secret, headers, method)
-        if method in _SAFE and TICKET in query:
+            return self._of_session(secret, headers, reads=reads)
+        if reads and TICKET in query:
             tickets = parse_qs(query).get(TICKET)
             if tickets:
                 return self._checked(self._sessions.use_ticket(tickets[-1], self._now_ms()))
@@ -89,11 +90,11 @@ class Callers:
                 return caller
         return self._authenticator.by_header(None)
 
-    def _of_session(self, secret: str, headers: Mapping[str, str], method: str) -> Caller:
+    def _of_session(self, secret: str, headers: Mapping[str, str], *, reads: bool) -> Caller:
         session = self._sessions.find(secret, self._now_ms())
         if session is None:
             raise Problem("unauthorized", "the session has ended: log in again")
-        if method not in _SAFE:
+        if not reads:
             check_csrf(session, headers.get(CSRF_HEADER))
         return self._checked(session.caller)
 

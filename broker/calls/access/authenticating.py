@@ -88,6 +88,16 @@ class Authenticator:
             caller = self._recognise(header)
         return self.admit(caller)
 
+    def is_known(self, header: str | None) -> bool:
+        """Whether this value of `Authorization` proves a caller; asked also without a leader."""
+        if not self.required:
+            return True
+        try:
+            self._recognise(header)
+        except Problem:
+            return False
+        return True
+
     def by_token(self, token: str) -> Caller | None:
         """The caller of a token; None if it is not valid."""
         caller = self._of_token(token, self._node.clock.now_ms())

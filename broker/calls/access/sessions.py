@@ -29,6 +29,8 @@ SESSION_MS: Final = 8 * 3_600_000
 TICKET_MS: Final = 30_000
 SESSIONS_MAX: Final = 10_000
 """When there are more sessions or tickets, the oldest ends."""
+SESSIONS_EACH_MAX: Final = 100
+"""The same of one principal, so that it cannot end those of others."""
 SECRET_BYTES: Final = 32
 
 
@@ -105,6 +107,10 @@ def check_csrf(session: Session, header: str | None) -> None:
 
 
 def _keep(table: dict[bytes, Session], digest: bytes, session: Session) -> None:
-    if len(table) >= SESSIONS_MAX:
+    name = session.caller.name
+    own = [known for known, each in table.items() if each.caller.name == name]
+    if len(own) >= SESSIONS_EACH_MAX:
+        del table[own[0]]
+    elif len(table) >= SESSIONS_MAX:
         del table[next(iter(table))]
     table[digest] = session

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 import numpy as np
 
+from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW
@@ -40,6 +41,8 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
                 "bad_request", "give producer or an Idempotency-Key, not both", field="producer"
             )
         batch.producer, batch.sequence = key_producer(ctx, key), 0
+    elif batch.producer is not None:
+        batch.producer = _of_caller(ctx, batch.producer)
     result = await send_whole(node, ctx.topic_key, batch, acks)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
         return ctx.answer(_counted(batch.n, result))
@@ -93,4 +96,13 @@ def key_producer(ctx: Context, key: str) -> str:
         raise Problem("bad_request", "an Idempotency-Key has 1 to 200 characters")
     # Hashed, because names and key together may be longer than a producer's name may be.
     place = f"{ctx.topic_key[0]}/{ctx.topic_key[1]} ".encode()
-    return f"key {blake2b(place + raw, digest_size=32).hexdigest()}"
+    return _of_caller(ctx, f"key {blake2b(place + raw, digest_size=32).hexdigest()}")
+
+
+def _of_caller(ctx: Context, producer: str) -> str:
+    """The name under which a producer's sends are remembered.
+
+    Each principal has names of its own: otherwise a principal could take another one's keys, whose
+    sends would then be suppressed, and learn of sends by trying keys.
+    """
+    return producer if ctx.caller is ANYONE else f"{ctx.caller.name}\0{producer}"

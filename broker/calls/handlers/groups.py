@@ -26,6 +26,13 @@ def _describe(topic: Topic, group: Group) -> dict[str, Any]:
     }
 
 
+def _the_group(ctx: Context) -> tuple[Topic, Group]:
+    """The topic and the group of the path, or 404."""
+    topic, name = the_topic(ctx), ctx.params["group"]
+    permit_group(ctx, name)
+    return topic, named_in(topic, name)
+
+
 async def list_groups(ctx: Context) -> Answer:
     """GET …/groups."""
     topic = the_topic(ctx)
@@ -39,8 +46,7 @@ async def list_groups(ctx: Context) -> Answer:
 
 async def get_group(ctx: Context) -> Answer:
     """GET …/groups/{g}."""
-    topic = the_topic(ctx)
-    return ctx.answer(_describe(topic, named_in(topic, ctx.params["group"])))
+    return ctx.answer(_describe(*_the_group(ctx)))
 
 
 async def put_group_(ctx: Context) -> Answer:
@@ -59,9 +65,9 @@ async def put_group_(ctx: Context) -> Answer:
 
 async def delete_group(ctx: Context) -> Answer:
     """DELETE …/groups/{g}: messages that only this group had not consumed end."""
-    topic = the_topic(ctx)
+    topic, group = _the_group(ctx)
     node = ctx.node
-    drop_group(node.engine.state, topic, named_in(topic, ctx.params["group"]), node.clock.now_ms())
+    drop_group(node.engine.state, topic, group, node.clock.now_ms())
     return await ctx.durable_answer({"result": "done"})
 
 

@@ -35,6 +35,9 @@ async def open_session(ctx: Context) -> Answer:
     await ctx.values()
     if ctx.caller is ANYONE:
         raise Problem("conflict", "this broker requires no authentication: no session is needed")
+    if "Authorization" not in ctx.headers and _session(ctx) is not None:
+        # Otherwise a session could be renewed for ever.
+        raise Problem("conflict", "this call has a session already: log in with a token")
     secret, session = ctx.node.access.sessions.open(ctx.caller, ctx.node.clock.now_ms())
     answer = ctx.answer({"csrf": session.csrf, "expires_at_ms": session.expires_ms}, status=201)
     answer.headers = {"Set-Cookie": _cookie(ctx, secret), "Cache-Control": "no-store"}

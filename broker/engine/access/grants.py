@@ -166,6 +166,10 @@ class Permissions:
                 self._decided[asked] = known
         return known
 
+    def name(self, key: TopicKey) -> bool:
+        """Whether a grant names the topic, for whichever right."""
+        return any(grant.holds_for(key) for grant in self.grants)
+
     def may_in_some_group(self, right: str, key: TopicKey) -> bool:
         """Whether the grants allow `right` on at least one group of a topic."""
         return any(grant.holds_for(key) for grant in self._grants_with(right))

@@ -283,10 +283,13 @@ def _of_node() -> dict[str, Schema]:
     return {
         "Health": _object(status=_TEXT),
         "Ready": _object(
-            {"role": _words(*ROLES), "leader": _TEXT_OR_NULL},
+            {
+                "role": _words(*ROLES),
+                "leader": _TEXT_OR_NULL,
+                "disk_full": _FLAG,
+                "clock_held_ms": _COUNT,
+            },
             status=_TEXT,
-            disk_full=_FLAG,
-            clock_held_ms=_COUNT,
         ),
         "Cluster": _cluster(),
         "ClusterMembers": _object(

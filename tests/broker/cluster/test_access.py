@@ -49,7 +49,8 @@ def test_nobody_learns_of_the_leader_without_a_token(three: ThreeNodes) -> None:
             answer = three.call(node, "GET", path, None, bearer("x"))
             assert answer.status == 401
             assert "Location" not in answer.headers
-        assert three.call(node, "GET", "/readyz", None, bearer("x")).status == 200
+        ready = three.call(node, "GET", "/readyz", None, bearer("x"))
+        assert (ready.status, ready.json) == (200, {"status": "ready"})
 
 
 def test_a_revocation_is_in_force_everywhere_within_a_second(three: ThreeNodes) -> None:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import msgpack
 import pytest
 
 from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
 from delaylog.broker.web.camellia.face import PLAIN
 from tests.broker.answer import Answer
-from tests.broker.conftest import Secured
+from tests.broker.conftest import BULK, Broker, Secured
 
 NEEDS = {
     **dict.fromkeys(("getTopic", "listGroups", "listClaims", "getStats", "getForecast"), "read"),
@@ -331,6 +332,71 @@ def test_groups_of_others(secured: Secured) -> None:
     assert secured.call("POST", f"{topic}/ack", {"receipts": [receipt]}, token).json["results"] == [
         "done"
     ]
+
+
+def test_topics_with_names_of_camellia(secured: Secured) -> None:
+    """A name that only camellia accepts is no name to callers that may not use the topic."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = b"topic=odd%3Aname&msg=x&delayMillis=0"
+    sent = secured.call("POST", "/camellia/delayQueue/sendMsg", body, headers=form)
+    assert sent.json["code"] == 200
+    token = secured.token("read:mine")
+    found, none = (
+        secured.call("GET", f"/v1/topics/odd%3A{name}/stats", None, token)
+        for name in ("name", "none")
+    )
+    assert (found.status, found.body) == (none.status, none.body)
+    owner = secured.token("read:odd*")
+    assert secured.call("GET", "/v1/topics/odd%3Aname/stats", None, owner).status == 200
+
+
+def test_readiness_tells_strangers_nothing_else(secured: Secured, broker: Broker) -> None:
+    for token in (None, "dlt_wrong"):
+        assert secured.call("GET", "/readyz", None, token).json == {"status": "ready"}
+    for shown in (secured.call("GET", "/readyz"), broker.call("GET", "/readyz")):
+        assert shown.json == {"status": "ready", "disk_full": False, "clock_held_ms": 0}
+
+
+def test_names_of_groups(secured: Secured) -> None:
+    """A refusal lists the groups of a topic only to callers that may know all of them."""
+    topic = "/v1/topics/named"
+    assert secured.call("PUT", f"{topic}/groups/theirs-group", {}).status == 201
+    token = secured.token("receive,read,bodies,admin,change:named:ours")
+    wanted = {"group": "ours"}
+    for method, path, body in (
+        *(("POST", each, wanted) for each in ("receive", "peek", "claims/c", "purge")),
+        ("POST", "ack", {"ids": ["x"], "force": True, **wanted}),
+        ("POST", "ack_and_receive", {"receipts": [], **wanted}),
+        *(("GET", f"{each}?group=ours", None) for each in ("stats", "forecast", "messages")),
+        ("GET", "groups/ours", None),
+        ("DELETE", "groups/ours", None),
+    ):
+        answer = secured.call(method, f"{topic}/{path}", body, token)
+        assert answer.status == 404, (path, answer)
+        assert_tells_nothing(answer, "unknown")
+        assert b"default" not in answer.body
+    shown = secured.call("POST", f"{topic}/receive", wanted).json["detail"]
+    assert "its groups are default, theirs-group" in shown
+
+
+def test_keys_and_producers_of_others(secured: Secured) -> None:
+    """Two principals may use the same key or producer: neither suppresses nor learns of sends."""
+    first, second = (secured.token("send:shared") for _ in range(2))
+    path, key = "/v1/topics/shared/messages", {"Idempotency-Key": "k"}
+    sent = [secured.call("POST", path, {"body": "x"}, each, key).json for each in (first, second)]
+    assert sent[0]["id"] != sent[1]["id"]
+    other = secured.call("POST", path, {"body": "other"}, secured.token("send:shared"), key)
+    assert other.status == 200
+    assert secured.call("POST", path, {"body": "x"}, first, key).json == sent[0]
+    columns = {"v": 1, "n": 1, "delay_ms": 0, "body_size": 1, "bodies": b"a"}
+    columns |= {"producer": "p", "sequence": 1}
+    bulk = {"Content-Type": BULK, "Accept": BULK}
+    answers = [
+        secured.call("POST", path, msgpack.packb(columns), token, bulk).body
+        for token in (first, second, first)
+    ]
+    assert answers[0] == answers[2] != answers[1]
+    assert secured.call("GET", "/v1/topics/shared/stats").json["sent"] == 5
 
 
 def test_bodies_need_their_own_right(secured: Secured, tokens: dict[str, str]) -> None:

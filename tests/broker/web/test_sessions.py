@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.calls.access.sessions import SESSIONS_EACH_MAX
 from tests.broker.answer import Answer
 from tests.broker.conftest import Broker, Secured
 
@@ -61,6 +62,18 @@ def test_a_csrf_token_that_is_not_utf_8(browser: Browser) -> None:
     assert answer.startswith(b"HTTP/1.1 403 ")
 
 
+def test_a_switch_needs_the_csrf_token_with_each_method(secured: Secured) -> None:
+    """camellia takes a node out of service by GET, which any page on the same host can send."""
+    operator = secured.token("operate")
+    browser = Browser(secured, operator)
+    path = "/camellia/health/online"
+    assert browser.call("GET", path).status == 403
+    ticket = secured.call("POST", "/v1/session/ticket", {}, operator).json["ticket"]
+    assert secured.broker.call("GET", f"{path}?ticket={ticket}").status == 401
+    assert browser.call("GET", path, None, **{"Delaylog-CSRF": browser.csrf}).status == 200
+    assert secured.call("GET", path, None, operator).status == 200
+
+
 def test_who_is_logged_in(secured: Secured, browser: Browser) -> None:
     shown = browser.call("GET", "/v1/session").json
     assert shown["csrf"] == browser.csrf
@@ -84,6 +97,21 @@ def test_a_session_ends(secured: Secured) -> None:
     assert ended.status == 200
     assert "Max-Age=0" in ended.headers["Set-Cookie"]
     assert browser.call("GET", "/v1/topics").status == 401
+
+
+def test_a_session_does_not_renew_itself(browser: Browser) -> None:
+    refused = browser.call("POST", "/v1/session", {}, **{"Delaylog-CSRF": browser.csrf})
+    assert refused.status == 409
+    assert "log in with a token" in refused.json["detail"]
+
+
+def test_a_principal_ends_no_sessions_of_others(secured: Secured, browser: Browser) -> None:
+    greedy = secured.token("read")
+    first = Browser(secured, greedy)
+    for _ in range(SESSIONS_EACH_MAX):
+        assert secured.call("POST", "/v1/session", {}, greedy).status == 201
+    assert first.call("GET", "/v1/topics").status == 401
+    assert browser.call("GET", "/v1/topics").status == 200
 
 
 def test_a_session_ends_with_its_token(secured: Secured) -> None:
