@@ -68,7 +68,7 @@ def build(
     digest: Any = None,
     signs: bool | None = None,
 ) -> x509.Certificate:
-    """A certificate that is valid from and until so many days from now.
+    """A certificate whose validity begins and ends `days` days from now.
 
     `signs`: whether its keyUsage has digitalSignature; None = it has no keyUsage.
     """

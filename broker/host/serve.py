@@ -288,15 +288,17 @@ def _set_access(node: ServingNode, config: Config) -> None:
     """Require authentication wherever other machines reach the node, unless it is switched off."""
     authenticator = node.access.authenticator
     node.access.admin_token = config.admin_token
-    authenticator.never = config.no_auth
-    authenticator.always = (
+    authenticator.switched_off = config.no_auth
+    authenticator.always_required = (
         config.open_to_others
         or config.admin_token is not None
         or config.oidc is not None
         or is_awaited(node.engine.fs, config.data_dir)
     )
     if config.no_auth:
-        log.warning("authentication is switched off by --insecure=no-auth: everyone may do all")
+        log.warning(
+            "authentication is switched off by --insecure=no-auth: anyone may do anything"
+        )
     if config.no_tls and config.tls is None:
         log.warning(
             "TLS is switched off by --insecure=no-tls: everyone on the way may read and change "

@@ -1,4 +1,4 @@
-"""Writes calls over HTTP to the audit log: which ones its settings say, and every refused caller.
+"""Writes calls over HTTP to the audit log: those that its settings choose, and all refusals.
 
 An administrative call is carried out only after its line is durable, and its answer names the
 request id of its lines.

@@ -243,7 +243,7 @@ def _no_password() -> NoReturn:
 
 
 def _reason(error: OSError) -> str:
-    """Why a file cannot be used; OpenSSL has no better word than its error."""
+    """Why a file cannot be used. OpenSSL gives one error for several causes."""
     if isinstance(error, ssl.SSLError):
         return f"not PEM, or the key is of another certificate ({error.reason or error})"
     return error.strerror or str(error)

@@ -1,6 +1,8 @@
-"""Recognises the caller of a call by a token, a client certificate, or a session of a browser.
+"""Recognises the caller of a call by a token or a client certificate.
 
-Authentication is required once the log has a principal, or a listener is open to other machines.
+Authentication is required once the log has a principal. It is required from the start if other
+machines reach a listener, or if an administrator's token or an OIDC issuer is configured.
+
 A follower knows the principals of the log that it has applied. So that a revocation is in force
 everywhere within a second, a node that has had no leader for a second refuses all callers.
 """
@@ -36,9 +38,9 @@ class Authenticator:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.always = False
+        self.always_required = False
         """Authentication is required even while the log has no principal."""
-        self.never = False
+        self.switched_off = False
         """The operator has switched authentication off."""
         self._known: dict[str, Caller] = {}
         self._version = -1
@@ -58,7 +60,7 @@ class Authenticator:
     @property
     def required(self) -> bool:
         """Whether callers have to authenticate."""
-        return not self.never and (self.always or bool(self._table.principals))
+        return not self.switched_off and (self.always_required or bool(self._table.principals))
 
     @property
     def _table(self) -> AccessTable:
@@ -78,7 +80,7 @@ class Authenticator:
         A token that has just expired may still be accepted until the next `look`.
         """
         table = self._table
-        if self.never or not (self.always or table.principals):
+        if self.switched_off or not (self.always_required or table.principals):
             return ANYONE
         if self._version != table.version or self._followed is not table:
             self._known.clear()

@@ -1,4 +1,4 @@
-"""Every route that a broker serves, for every role, on topics of its own and of others.
+"""Every route that a broker serves, for every role, on own and foreign topics.
 
 The routes come from the OpenAPI document that the broker serves, and from the handler of each face,
 not from the table that the broker's own decision reads. What each route needs is written down here.

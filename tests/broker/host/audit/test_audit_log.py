@@ -191,7 +191,7 @@ async def test_modes(mode: str, recorded: list[str]) -> None:
 
 
 async def test_refusals_that_are_alike_share_a_line(world: World) -> None:
-    """A stranger who tries tokens as fast as he can does not fill the disk."""
+    """A stranger that tries tokens at full speed does not fill the disk."""
     for number in range(1_000):
         for address in ("10.0.0.8", "10.0.0.9"):
             line = AuditLine(call="login", address=address, outcome="unauthorized")

@@ -185,7 +185,7 @@ def test_changes_end_connections(secured: RespSecured, admin: RespClient) -> Non
     assert is_closed(client)
 
 
-def test_who_changes_his_own_rights_gets_the_reply(secured: RespSecured) -> None:
+def test_a_user_that_changes_its_own_rights_gets_the_reply(secured: RespSecured) -> None:
     client = secured.connect(secured.principal("self", "admin", redis=ALL_WORDS))
     replies = client.pipeline(("SET", "k", "v"), ("ACL", "SETUSER", "self", "-flushall"))
     assert replies == [b"OK", b"OK"]
