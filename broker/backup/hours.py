@@ -4,6 +4,9 @@ Rows that a checkpoint counts never change, so they are copied up to its count a
 the extents. All other files are written in place. Their copies may be newer than the checkpoint,
 and torn: every entry that has changed since has a frame behind the checkpoint, which the replay
 applies again.
+
+Compaction may replace the files of rows while they are opened here. Some are then old and others
+new, so their checksums do not match, and the copy begins again.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from delaylog.broker.backup.manifest import FileEntry
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.files.whole_files import size_of
+from delaylog.storage.hours.hour_rewrite import is_replacing, path_of
 from delaylog.storage.hours.indexes.extents import extents_upto, read_extents
 from delaylog.storage.layout import (
     EXTENT_HOLE,
@@ -29,13 +33,14 @@ from delaylog.storage.layout import (
 )
 
 _INDEX: Final = "delay.index"
-_ROW_FILES: Final = frozenset({_INDEX, "delay.log", "extents"})
+_EXTENTS: Final = "extents"
+_ROW_FILES: Final = frozenset({_INDEX, "delay.log", _EXTENTS})
 _CACHES: Final = frozenset({"second.index"})
 """Files that are rebuilt from the rows if they are missing."""
 
 
 class Vanished(Exception):
-    """A file that the checkpoint needs was removed by retention before it was copied."""
+    """A file that the checkpoint needs was removed or replaced before it was copied."""
 
 
 def is_state(name: str) -> bool:
@@ -56,14 +61,16 @@ class HourCopy:
     def _open(self) -> None:
         """Open every file, the index last: a removal deletes it before most other files.
 
-        Raises Vanished if the hour was removed.
+        The extents come first: a replacement renames them after records and rows, so new extents
+        are never opened with old rows. Raises Vanished if the hour was removed.
         """
         path, source = f"{self._route.folder}/{self._place}", self._route.source
+        self._replacing = is_replacing(source, path)
         try:
             names = source.listdir(path)
-            for name in sorted(names, key=lambda name: name == _INDEX):
+            for name in sorted(names, key=lambda name: (name == _INDEX, name != _EXTENTS)):
                 if name not in _CACHES and not name.endswith(".tmp"):
-                    self._files[name] = source.open(f"{path}/{name}")
+                    self._files[name] = _open_present(source, path, name)
             if _INDEX not in names:
                 raise Vanished(path)
         except FileNotFoundError:
@@ -80,12 +87,36 @@ class HourCopy:
         self._files.clear()
 
     def copy(self, progress: Progress) -> list[FileEntry]:
-        """Copy all files. Raises CorruptionError if rows or records are damaged."""
+        """Copy all files. Raises CorruptionError if rows or records are damaged, and Vanished if
+        compaction has replaced files since the first one was opened.
+        """
+        try:
+            return self._copy(progress)
+        except CorruptionError as error:
+            if self._replaced():
+                raise Vanished(error.path) from None
+            raise
+
+    def _replaced(self) -> bool:
+        """Whether compaction has begun or ended to replace files since the first one was opened."""
+        path, source = f"{self._route.folder}/{self._place}", self._route.source
+        if is_replacing(source, path) != self._replacing:
+            return True
+        mine = self._file(_EXTENTS)
+        try:
+            with closing(_open_present(source, path, _EXTENTS)) as present:
+                size = mine.size()
+                return present.size() < size or present.pread(size, 0) != mine.pread(size, 0)
+        except FileNotFoundError:
+            # The hour was removed; another attempt says whether it was still needed.
+            return True
+
+    def _copy(self, progress: Progress) -> list[FileEntry]:
         place = f"{self._route.dest}/{self._place}"
         self._route.target.mkdir(place)
         extents = self._extents()
         parts: dict[str, list[tuple[int, int, int | None]]] = {
-            "extents": [(0, len(extents) * EXTENT_SIZE, None)],
+            _EXTENTS: [(0, len(extents) * EXTENT_SIZE, None)],
             _INDEX: [
                 (
                     (int(extent["first_index"]) - 1) * INDEX_ENTRY_SIZE,
@@ -135,7 +166,7 @@ class HourCopy:
 
     def _extents(self) -> RowArray:
         """The extents of the counted rows, verified and checked for gaps."""
-        file, path = self._file("extents"), f"{self._route.folder}/{self._place}/extents"
+        file, path = self._file(_EXTENTS), f"{self._route.folder}/{self._place}/{_EXTENTS}"
         _, count = extents_upto(file, path, self._rows)
         extents = read_extents(file, count, path)
         if not extents[-1]["flags"]:
@@ -150,6 +181,18 @@ class HourCopy:
         row = np.frombuffer(raw, INDEX_ENTRY)[0]
         if int(row["offset"]) + int(row["size"]) != log_end:
             raise self._damaged(_INDEX, at, "the last row does not end where the extents end")
+
+
+def _open_present(source: FileSystem, folder: str, name: str) -> File:
+    """Open the file that a start would use."""
+    while True:
+        path = path_of(source, folder, name)
+        try:
+            return source.open(path)
+        except FileNotFoundError:
+            if path == f"{folder}/{name}":
+                raise
+            # The new file has got its name since `path_of` found it.
 
 
 def bytes_of_hour(source: FileSystem, folder: str, place: str, rows: int) -> int:

@@ -48,7 +48,7 @@ def settle_rewrite(fs: FileSystem, folder: str) -> None:
     """At a start: finish a replacement that had begun, or remove the files of an unfinished one."""
     if not fs.exists(folder):
         return
-    if fs.exists(f"{folder}/{_MARKER}"):
+    if is_replacing(fs, folder):
         _replace(fs, folder)
         return
     for name in _FILES:
@@ -56,10 +56,15 @@ def settle_rewrite(fs: FileSystem, folder: str) -> None:
             fs.unlink(f"{folder}/{name}.tmp")
 
 
+def is_replacing(fs: FileSystem, folder: str) -> bool:
+    """Whether the new files of an hour are replacing the old ones, or a start has to finish it."""
+    return fs.exists(f"{folder}/{_MARKER}")
+
+
 def path_of(fs: FileSystem, folder: str, name: str) -> str:
     """The path of a file's present bytes: that of the new file if a replacement was interrupted."""
     aside = f"{folder}/{name}.tmp"
-    replaced = fs.exists(f"{folder}/{_MARKER}") and fs.exists(aside)
+    replaced = is_replacing(fs, folder) and fs.exists(aside)
     return aside if replaced else f"{folder}/{name}"
 
 
