@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import numpy as np
+
 from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
@@ -61,6 +63,20 @@ def _permit(ctx: Context, name: str) -> None:
     known: Known | None = table.open.get(name) or table.publishing(name)
     if known is not None and not _is_theirs(ctx, known, "send"):
         raise commands.no_transaction(name)
+
+
+def _check_topics(ctx: Context, name: str) -> None:
+    """Raise a Problem unless the caller may still send to all topics of an open transaction: its
+    grants may have changed since it staged the parts.
+    """
+    state = ctx.node.engine.state
+    known = state.transactions.open.get(name)
+    if known is None or ctx.caller is ANYONE:
+        return
+    for number in np.unique(known.parts.columns["topic"]).tolist():
+        topic = state.by_number.get(number)
+        if topic is not None:
+            ctx.caller.check("send", (topic.namespace, topic.name))
 
 
 def _is_theirs(ctx: Context, known: Known, right: Right) -> bool:
@@ -133,6 +149,7 @@ async def commit_transaction(ctx: Context) -> Answer:
     # Another node may have become the leader while the winners were checked.
     node.role.check()
     _permit(ctx, name)
+    _check_topics(ctx, name)
     state, now_ms, free_bytes = node.engine.state, node.clock.now_ms(), node.free_bytes()
     async with _safe_refusals(ctx, acks):
         done = commands.commit(state, name, winners, now_ms, free_bytes=free_bytes)

@@ -277,6 +277,23 @@ def test_transactions_of_others(secured: Secured, tokens: dict[str, str]) -> Non
     assert begun.json["state"] == "aborted"
 
 
+def test_a_commit_needs_the_rights_of_its_time(secured: Secured) -> None:
+    token = secured.principal("stager", "send:staged", "send:other")
+    name = secured.call("POST", "/v1/transactions", {}, token).json["transaction"]
+    path = f"/v1/transactions/{name}"
+    rows = msgpack.packb({"v": 1, "n": 1, "delay_ms": 0, "body_size": 1, "bodies": b"a"})
+    bulk = {"Content-Type": BULK}
+    for part, topic in enumerate(("other", "staged")):
+        there = f"{path}/parts?topic={topic}&part={part}"
+        assert secured.call("POST", there, rows, token, bulk).status == 200
+    winners = [{"part": part, "attempt": 0, "rows": 1} for part in range(2)]
+    for grants, status in ((["send:other"], 403), (["send:staged", "send:other"], 200)):
+        assert secured.call("PUT", "/v1/principals/stager", {"grants": grants}).status == 200
+        answer = secured.call("POST", f"{path}/commit", {"winners": winners}, token)
+        assert answer.status == status, answer
+    assert answer.json["rows"] == 2
+
+
 def test_pages_of_topics_pass_over_others(secured: Secured) -> None:
     """Pages are as full as they can be, and no cursor names a foreign topic."""
     token = secured.token("read:page-*5")
