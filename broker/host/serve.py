@@ -296,9 +296,7 @@ def _set_access(node: ServingNode, config: Config) -> None:
         or is_awaited(node.engine.fs, config.data_dir)
     )
     if config.no_auth:
-        log.warning(
-            "authentication is switched off by --insecure=no-auth: anyone may do anything"
-        )
+        log.warning("authentication is switched off by --insecure=no-auth: anyone may do anything")
     if config.no_tls and config.tls is None:
         log.warning(
             "TLS is switched off by --insecure=no-tls: everyone on the way may read and change "

@@ -92,7 +92,7 @@ class HttpFace:
     ) -> None:
         self._node = node
         self._audit = CallAudit(audit, node.machine.random())
-        self._callers = Callers(node, node.access.authenticator, node.access.sessions)
+        self._callers = Callers(node)
         node.access.rechecks.append(self.recheck_callers)
         self._checks = checks
         limits = node.engine.limits

@@ -8,12 +8,10 @@ from urllib.parse import parse_qs
 
 from multidict import istr
 
-from delaylog.broker.calls.access.authenticating import Authenticator
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
     TICKET,
-    Sessions,
     check_csrf,
     session_secret,
 )
@@ -21,7 +19,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.host.tls.client_certificates import client_identities
 
 if TYPE_CHECKING:
-    from delaylog.broker.host.node import Node
+    from delaylog.broker.calls.serving_node import ServingNode
     from delaylog.broker.web.connection import Connection
 
 _AUTHORIZATION: Final = istr("Authorization")
@@ -33,10 +31,10 @@ FOLLOWER_SECONDS: Final = 0.25
 class Callers:
     """The callers of one HTTP face."""
 
-    def __init__(self, node: Node, authenticator: Authenticator, sessions: Sessions) -> None:
+    def __init__(self, node: ServingNode) -> None:
         self._node = node
-        self._authenticator = authenticator
-        self._sessions = sessions
+        self._authenticator = node.access.authenticator
+        self._sessions = node.access.sessions
 
     async def find(
         self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool

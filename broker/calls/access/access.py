@@ -49,6 +49,7 @@ class Access:
         self._adopted_at: int | None = None
         """Log position behind the first administrator, once this leadership has written it."""
         self._cleared = False
+        self._warned = ""
         self.admin_token: str | None = None
         """The first administrator's token, if the environment gives one."""
 
@@ -117,7 +118,10 @@ class Access:
             try:
                 adopt(state, self.admin_token, node.clock.now_ms())
             except EngineError as error:
-                log.warning("the first administrator is not in the log yet: %s", error)
+                if error.detail != self._warned:
+                    # It is tried several times a second.
+                    self._warned = error.detail
+                    log.warning("the first administrator is not in the log yet: %s", error)
                 return
             self._adopted_at = state.position
             if state.log.end_position > before:

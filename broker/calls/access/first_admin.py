@@ -7,12 +7,14 @@ file. Anyone who can write to the data folder owns the broker, so `init` may rep
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.engine.access.commands import put_principal, rotate
 from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.access.token_form import digest_of
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from delaylog.storage.files.file_system import parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "first-admin"
 NAME: Final = "admin"
+_DIGEST: Final = re.compile(rb"[0-9a-f]{64}")
 
 
 def leave_digest(fs: FileSystem, folder: str, token: str) -> None:
@@ -45,7 +48,10 @@ def adopt(state: EngineState, token: str | None, now_ms: int) -> None:
     """
     path = f"{state.folder}/{FILE}"
     if state.fs.exists(path):
-        _give(state, Secret(bytes.fromhex(read_file(state.fs, path).decode()), now_ms), now_ms)
+        found = _DIGEST.fullmatch(read_file(state.fs, path))
+        if found is None:
+            raise BadRequestError(f"{path} holds no digest: delete it, or run delaylog init again")
+        _give(state, Secret(bytes.fromhex(found[0].decode()), now_ms), now_ms)
     if token is not None and not any(each.is_admin for each in state.access.principals.values()):
         _give(state, Secret(digest_of(token), now_ms), now_ms)
 

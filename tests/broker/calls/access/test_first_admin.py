@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from delaylog.broker.calls.access.first_admin import adopt, clear, leave_digest
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.calls.access.first_admin import FILE, adopt, clear, leave_digest
 from delaylog.broker.engine.access.commands import put_principal, revoke
 from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.access.token_form import digest_of, make_token
+from delaylog.broker.engine.errors import BadRequestError
 from tests.broker.engine.host import Host
 
 TOKEN = make_token(b"1" * 32)
@@ -45,6 +50,16 @@ def test_a_digest_is_adopted_once(host: Host) -> None:
     adopt(state, None, now_ms)
     clear(state)
     assert state.access.snapshot() == revived
+
+
+@pytest.mark.parametrize("content", ["", "dlt_token", "ab", "x" * 64])
+def test_a_file_without_a_digest_is_named(host: Host, content: str) -> None:
+    """It makes no administrator, and does not end the node."""
+    state = host.engine.state
+    Path(state.folder, FILE).write_text(content)
+    with pytest.raises(BadRequestError, match=r"first-admin holds no digest: delete it, or run"):
+        adopt(state, TOKEN, host.now_ms)
+    assert not state.access.principals
 
 
 def test_the_owner_of_the_folder_replaces_a_lost_token(host: Host) -> None:
