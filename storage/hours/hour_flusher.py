@@ -61,7 +61,8 @@ class HourFlusher:
         """Whether a flush writes rows of far hours."""
         self._written: dict[StateColumn, None] = {}
         """Columns whose files stay open until they are synced."""
-        self._replaces = False
+        self.replaces = False
+        """Whether the files of an hour are being replaced, one after another."""
         self._syncs = 0
         """How many works write second indexes or sync files, beside those that append."""
         self.writes_states = False
@@ -114,7 +115,7 @@ class HourFlusher:
 
         Not while files are replaced: the second index of the old rows would replace the new one.
         """
-        while self._replaces:
+        while self.replaces:
             yield 0.001
         self._syncs += 1
         try:
@@ -245,15 +246,15 @@ class HourFlusher:
         """Run work that replaces files of an hour; meanwhile nothing is appended or synced."""
         while self._writes_tails or self._syncs:
             yield 0.001
-        self._writes_tails = self._replaces = True
+        self._writes_tails = self.replaces = True
         try:
             yield from work
         finally:
-            self._writes_tails = self._replaces = False
+            self._writes_tails = self.replaces = False
 
     def sync(self) -> Work:
         """Write second indexes and make every touched file durable, hour by hour."""
-        while self._replaces:
+        while self.replaces:
             yield 0.001
         self._syncs += 1
         try:

@@ -155,6 +155,10 @@ class Loader:
         """Copy loaded seconds with many messages in dispatch order, unless they are due."""
         state = self._state
         while self._hot:
+            while state.hours.flusher.replaces:
+                # A copy would have old rows and new records. The present hour is not compacted, but
+                # the clock may have been set ahead since that began.
+                yield 0.001
             second, refs, lanes = self._hot.popleft()
             hour = second // HOUR_SECONDS
             if not self._ahead(second) or hour not in state.hours.counts:

@@ -6,14 +6,20 @@ Work is driven as the node does it: its slices here, its jobs on another thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import pytest
 
+from delaylog.broker.engine.dispatch.loading import Loader
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFile
+from delaylog.storage.hours import hour_rewrite
+from delaylog.storage.hours.compaction import Removal
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000
@@ -172,3 +178,38 @@ def test_an_hour_whose_verification_fails_is_not_in_use(host: Any) -> None:
         work.throw(DiskFullError("no space"))
     assert folder.files.readers == 0
     assert str(caught.value) == "no space"
+
+
+def test_a_hot_second_of_an_hour_that_is_being_compacted(
+    open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy begins between two renames: it has no old rows with new records."""
+    host = open_host(hot_rows_min=8)
+    host.configure(ended_keep_ms=0)
+    host.cancel(host.ids_of(host.send([b"gone-%02d" % k for k in range(20)], delay=60_000)))
+    bodies = [b"body-%02d" % k for k in range(20)]
+    host.send(bodies, delay=60_000)
+    host.flush()
+    with monkeypatch.context() as patched:
+        patched.setattr(Loader, "laying_out", False)
+        host.advance(52_000)
+    loader, hours = host.engine.dispatcher.loader, host.engine.state.hours
+    assert loader.laying_out
+    copying, real = loader.lay_out_work(), hour_rewrite._replace
+    steps: list[object] = []
+
+    def replace(fs: FileSystem, folder: str) -> None:
+        fs.rename(f"{folder}/delay.log.tmp", f"{folder}/delay.log")
+        steps.append(next(copying))
+        real(fs, folder)
+
+    monkeypatch.setattr(hour_rewrite, "_replace", replace)
+    gone = np.arange(40) < 20
+    removal = Removal(gone, np.zeros(40, np.bool_), states=False)
+    host.engine.run_inline(hours.compact(host.now_ms // HOUR, removal))
+    for step in chain(steps, copying):
+        if callable(step):
+            step()
+    assert len(host.engine.state.hot) == 1
+    host.advance(8_000)
+    assert host.bodies() == bodies
