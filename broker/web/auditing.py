@@ -57,6 +57,9 @@ class CallAudit:
                 raise Problem("disk_full" if error.full else "not_ready", str(error)) from None
         outcome = FAILED
         try:
+            if administrative and ctx.changes:
+                # The node may have lost its leadership while the line was written.
+                ctx.node.role.check()
             answer = await handler(ctx)
             outcome = ctx.refused or DONE
         except asyncio.CancelledError:

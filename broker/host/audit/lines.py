@@ -63,7 +63,9 @@ class AuditLine:
     count: int | None = _field("messages or ids concerned; of refusals, how many share the line")
     outcome: str = _field(
         "`begun`, `done`, or the code of the refusal, such as `forbidden`; `client_left`: the "
-        "client closed the connection first, and the call was carried out or not",
+        "client closed the connection first, and the call was carried out or not; `cancelled`: it "
+        "did so before the call began; `failed`: an unexpected error; `audit_failed`: the line "
+        "`begun` was not durable in time, and the call was refused",
         DONE,
     )
     request_id: str | None = _field("the `X-Request-Id` of the answer")
