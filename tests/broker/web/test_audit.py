@@ -151,7 +151,7 @@ def test_all_calls(secured_broker: Callable[..., Secured]) -> None:
 
 
 def test_no_administration_without_an_audit(
-    secured_broker: Callable[..., Secured], start_broker: Callable[..., Broker], tmp_path: Path
+    start_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
     """If the log cannot be written, data calls go on; administrative ones are refused."""
     data = tmp_path / "data"

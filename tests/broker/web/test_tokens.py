@@ -224,9 +224,7 @@ def test_bytes_that_are_not_utf_8_are_no_token(secured: Secured, header: bytes) 
     assert secured.broker.raw(head % header).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_restart_and_a_lost_token(
-    start_broker: Callable[..., Broker], secured_broker: Callable[..., Secured]
-) -> None:
+def test_a_restart_and_a_lost_token(secured_broker: Callable[..., Secured]) -> None:
     """Principals survive kill -9. The owner of the folder can make a new administrator's token."""
     secured = secured_broker()
     token = secured.token("send")

@@ -135,7 +135,7 @@ def test_bodies_are_a_right_of_their_own(secured: RespSecured, admin: RespClient
     assert b"secret-body" in secured.user("+@dlread", "~*").call("DL.GET", "else/mine", "known-id")
 
 
-def test_rules_for_verbs_hold_for_http_too(secured: RespSecured, admin: RespClient) -> None:
+def test_rules_for_verbs_hold_for_http_too(secured: RespSecured) -> None:
     token = secured.token(redis=("+@dlsend", "~orders*", "~billing/*"))
     body = {"body": "x", "delay_ms": 3_600_000}
     for path, status in (
@@ -148,7 +148,7 @@ def test_rules_for_verbs_hold_for_http_too(secured: RespSecured, admin: RespClie
     assert secured.call("GET", "/v1/topics/orders-1", token=token).status == 403
 
 
-def test_limits_of_a_principal(secured: RespSecured, admin: RespClient) -> None:
+def test_limits_of_a_principal(secured: RespSecured) -> None:
     sender = secured.connect(secured.token("producer", messages_per_s=3))
     assert not is_error(sender.call("DL.MSEND", "limited", 0, "a", 0, "b", 0, "c"), "QUOTA")
     assert is_error(sender.call("DL.SEND", "limited", 0, "d"), "QUOTA the principal's limit")
@@ -174,7 +174,7 @@ SHOW_NAMES = {"scan", "randomkey", "dbsize", "pubsub|channels", "pubsub|numpat",
 def test_other_commands(secured: RespSecured, admin: RespClient, kind: str) -> None:
     rules = LOW[kind]
     token = secured.token(redis=rules)
-    before = keyspace(secured, admin)
+    before = keyspace(admin)
     refused = 0
     for command in every_command():
         name = command.name.decode()
@@ -194,7 +194,7 @@ def test_other_commands(secured: RespSecured, admin: RespClient, kind: str) -> N
         if name not in SHOW_NAMES:
             assert "hidden" not in str(reply), (name, reply)
     assert refused > (180 if kind == "no rules" else 100)
-    assert keyspace(secured, admin) == before
+    assert keyspace(admin) == before
 
 
 def is_refused(reply: Any) -> bool:
@@ -210,7 +210,7 @@ def is_open(command: Command) -> bool:
     return is_for_all(command) and not (name.startswith("acl|") and name not in OF_EVERYONE)
 
 
-def keyspace(secured: RespSecured, admin: RespClient) -> list[Any]:
+def keyspace(admin: RespClient) -> list[Any]:
     """What refused commands must leave as it is."""
     return [
         admin.call("GET", "hidden-key"),
