@@ -116,6 +116,18 @@ def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecur
     assert other.call("PUBLISH", "news", "x") == 0
 
 
+def test_no_command_runs_after_a_revocation(secured: RespSecured) -> None:
+    """Also before the broker has looked at its connections."""
+    other = secured.connect()
+    for number in range(5):
+        client = secured.connect(secured.principal(f"late{number}", redis=FULL))
+        assert secured.call("DELETE", f"/v1/principals/late{number}").status == 200
+        with suppress(ConnectionError):
+            client.send("SET", f"late{number}", "written")
+        assert is_closed(client)
+        assert other.call("EXISTS", f"late{number}") == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [
