@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.access.commands import leaves_no_admin, put_principal, revoke
@@ -101,6 +102,19 @@ class NodeUsers:
                 forget_watches(session)
                 session.dirty_watch = True
         self._admit(session, caller)
+
+    def later(self, run: Run, attempt: Callable[[], Reply]) -> Reply | None:
+        """The reply of a login that is tried again soon, because this node may not have the newest
+        users yet; None if it has them.
+        """
+        if self._node.role.leading or not run.may_wait:
+            return None
+
+        async def work() -> Reply:
+            await self._node.pause(FOLLOWER_SECONDS)
+            return attempt()
+
+        return self._native.answer_later(run, work())
 
     def _admit(self, session: Session, caller: Caller) -> None:
         session.authenticated = True

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 from multidict import istr
 
+from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
-FOLLOWER_SECONDS: Final = 0.25
-"""A follower may not have applied the newest tokens: it looks again after this time."""
 
 
 class Callers:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LEADERLESS_SECONDS: Final = 1.0
 """Without a leader for this time, a node may miss a revocation."""
+FOLLOWER_SECONDS: Final = 0.25
+"""A follower may not have applied the newest tokens: it looks again after this time."""
 _KNOWN_MAX: Final = 4_096
 """Number of tokens whose caller is cached."""
 _BEARER: Final = "Bearer "

@@ -9,6 +9,8 @@ from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from delaylog.broker.keyspace.access.rights import Denied
     from delaylog.broker.keyspace.replies import Reply
     from delaylog.broker.keyspace.running.run import Run
@@ -31,6 +33,11 @@ class Users(Protocol):
 
     def login(self, session: Session, name: bytes, secret: bytes) -> None:
         """Authenticate a client. Raises CommandError."""
+
+    def later(self, run: Run, attempt: Callable[[], Reply]) -> Reply | None:
+        """The reply of a login that is tried again soon, because this node may not have the newest
+        users yet; None if it has them.
+        """
 
     def names(self) -> list[bytes]:
         """The names of all users."""
@@ -63,6 +70,10 @@ class OneUser:
     def login(self, session: Session, name: bytes, secret: bytes) -> None:  # noqa: ARG002
         """Refuse every secret, since there are none."""
         raise CommandError(WRONG)
+
+    def later(self, run: Run, attempt: Callable[[], Reply]) -> Reply | None:  # noqa: ARG002
+        """Return None: there are no newer users."""
+        return None
 
     def names(self) -> list[bytes]:
         """Return the one user."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.keyspace.access.rights import Denied
@@ -59,21 +60,38 @@ _TOO_SOON: Final = b"ERR a login from this address has just failed: try again in
 """A client that sends several secrets at once, or has logged in before, does not wait by itself."""
 
 
-def _log_in(run: Run, name: bytes, secret: bytes) -> None:
-    """Authenticate a client. Raises CommandError."""
-    server = run.shared.server
-    if server.login_wait_s(run.session) > 0:
+def _log_in(run: Run, name: bytes, secret: bytes, then: Callable[[], Reply]) -> Reply:
+    """Authenticate a client, and return the reply of `then`. Raises CommandError."""
+    server, session = run.shared.server, run.session
+
+    def refused() -> None:
+        server.failed_logins += 1
+        server.on_wrong_password(session)
+        # An unknown name may be a secret that was sent in the wrong place.
+        user = name if server.users.find(name) is not None else b"(unknown)"
+        run.shared.note_denied(session, b"auth", Denied("auth", b"AUTH"), user=user)
+
+    def again() -> Reply:
+        try:
+            server.users.login(session, name, secret)
+        except CommandError as error:
+            if error.text == WRONG:
+                refused()
+            raise
+        return then()
+
+    if server.login_wait_s(session) > 0:
         raise CommandError(_TOO_SOON)
     try:
-        server.users.login(run.session, name, secret)
+        server.users.login(session, name, secret)
     except CommandError as error:
         if error.text == WRONG:
-            server.failed_logins += 1
-            server.on_wrong_password(run.session)
-            # An unknown name may be a secret that was sent in the wrong place.
-            user = name if server.users.find(name) is not None else b"(unknown)"
-            run.shared.note_denied(run.session, b"auth", Denied("auth", b"AUTH"), user=user)
+            later = server.users.later(run, again)
+            if later is not None:
+                return later
+            refused()
         raise
+    return then()
 
 
 @command("auth", -2, "connection", _FLAGS)
@@ -87,8 +105,7 @@ def auth(run: Run, argv: Args) -> Reply:
             raise CommandError(_NO_PASSWORD)
         if name == DEFAULT:
             return OK
-    _log_in(run, name, argv[-1])
-    return OK
+    return _log_in(run, name, argv[-1], lambda: OK)
 
 
 def _bad_hello(word: bytes) -> CommandError:
@@ -117,36 +134,27 @@ def hello(run: Run, argv: Args) -> Reply:
             raise CommandError(b"NOPROTO unsupported protocol version")
     options = read_options(argv, 2, _HELLO_OPTIONS, _bad_hello)
     login = options.value("login")
+
+    def greet() -> Reply:
+        session.name = options.value("name", session.name)
+        session.resp = resp
+        session.update_special()
+        role = run.shared.server.role()
+        members: list[Reply] = [b"server", b"redis", b"version", REDIS_VERSION, b"proto", resp]
+        members += [b"id", session.number, b"mode", b"standalone"]
+        members += [b"role", b"replica" if role == b"slave" else b"master", b"modules", []]
+        return Map(members)
+
     if login is not None and (run.shared.server.users.required or login[0] != DEFAULT):
-        _log_in(run, *login)
+        name, secret = login
+        return _log_in(run, name, secret, greet)
     if not session.authenticated:
         raise CommandError(
             b"NOAUTH HELLO must be called with the client already authenticated, otherwise the "
             b"HELLO AUTH <user> <pass> option can be used to authenticate the client and select "
             b"the RESP protocol version at the same time"
         )
-    session.name = options.value("name", session.name)
-    session.resp = resp
-    session.update_special()
-    role = run.shared.server.role()
-    return Map(
-        [
-            b"server",
-            b"redis",
-            b"version",
-            REDIS_VERSION,
-            b"proto",
-            resp,
-            b"id",
-            session.number,
-            b"mode",
-            b"standalone",
-            b"role",
-            b"replica" if role == b"slave" else b"master",
-            b"modules",
-            [],
-        ]
-    )
+    return greet()
 
 
 def check_name(name: bytes, what: bytes = b"Client names") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -120,9 +121,9 @@ def test_no_command_runs_after_a_revocation(secured: RespSecured) -> None:
     """Also before the broker has looked at its connections."""
     other = secured.connect()
     for number in range(5):
-        client = secured.connect(secured.principal(f"late{number}", redis=FULL))
+        client = secured.connect(secured.principal(f"late{number}", redis=ALL_WORDS))
         assert secured.call("DELETE", f"/v1/principals/late{number}").status == 200
-        with suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):
             client.send("SET", f"late{number}", "written")
         assert is_closed(client)
         assert other.call("EXISTS", f"late{number}") == 0
