@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from delaylog.broker.calls.access.permitting import check_group
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.named_groups import named_in
 from delaylog.broker.calls.problems import Problem
@@ -40,13 +41,6 @@ def group_of(ctx: Context, values: dict[str, Any]) -> str:
 
 def permit_group(ctx: Context, name: str | None) -> None:
     """Raise a Problem unless the caller may make this call for a group; None = for all groups."""
-    if ctx.call is None:
-        return
-    caller, key, right = ctx.caller, ctx.topic_key, ctx.call.right
-    caller.check(right, key, name)
-    if name is None or caller.may(right, key):
-        return
-    topic = ctx.node.engine.state.topics.get(key)
-    if topic is not None and topic.group(name) is None:
-        # The refusal of `named_groups` lists groups, whose names this caller must not learn.
-        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
+    if ctx.call is not None:
+        state = ctx.node.engine.state
+        check_group(ctx.caller, state, ctx.call.right, ctx.topic_key, name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller
+from delaylog.broker.calls.problems import Problem
 from delaylog.storage.calls.table import ALL
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from delaylog.broker.engine.state import EngineState
     from delaylog.broker.host.waiters import TopicKey
-    from delaylog.storage.calls.call import ApiCall
+    from delaylog.storage.calls.call import ApiCall, Right
 
 _OF_SOME_GROUP: Final = {call.name: call.names_group or call.lists_groups for call in ALL}
 """Calls for which the right for one group of the topic is enough here."""
@@ -40,6 +41,19 @@ def permit(caller: Caller, call: ApiCall, key: TopicKey, params: Mapping[str, st
         caller.check_some_group(right, key)
     else:
         caller.check(right, key)
+
+
+def check_group(
+    caller: Caller, state: EngineState, right: Right, key: TopicKey, name: str | None
+) -> None:
+    """Raise a Problem unless the caller has the right for a group of a topic; None = for all."""
+    caller.check(right, key, name)
+    if name is None or caller.may(right, key):
+        return
+    topic = state.topics.get(key)
+    if topic is not None and topic.group(name) is None:
+        # The refusal of `named_groups` lists groups, whose names this caller must not learn.
+        raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
 
 
 def may_settle(caller: Caller, state: EngineState, key: TopicKey, lease: int) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.calls.access.permitting import may_settle
+from delaylog.broker.calls.access.permitting import check_group, may_settle
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.keyspace.access.rights import Denied
 from delaylog.broker.keyspace.errors import CommandError
+from delaylog.broker.resp.native.host import NativeHost, host_of
 from delaylog.broker.resp.native.words import topic_key
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from delaylog.broker.host.waiters import TopicKey
     from delaylog.broker.keyspace.command import Args, Command
     from delaylog.broker.keyspace.running.run import Run
-    from delaylog.broker.resp.native.host import NativeHost
     from delaylog.storage.calls.call import Right
 
 _RIGHTS: Final[dict[str, Right]] = {
@@ -41,7 +41,7 @@ def permit(run: Run, right: Right, key: TopicKey, group: str | None = None) -> N
     caller: Caller | None = run.session.restricted
     if caller is not None:
         caller.take_call(run.now_ms)
-        caller.check(right, key, group)
+        check_group(caller, host_of(run).node.engine.state, right, key, group)
 
 
 def permit_messages(run: Run, key: TopicKey, count: int) -> None:

@@ -117,6 +117,9 @@ def test_a_group_is_a_limit(secured: RespSecured, admin: RespClient) -> None:
     client = secured.user(grants=["consumer:grouped:ours"])
     assert is_error(client.call("DL.RECEIVE", "grouped", 1), "NOPERM")
     assert is_error(client.call("DL.RECEIVE", "grouped", 1, "GROUP", "others"), "NOPERM")
+    absent = secured.user(grants=["consumer:grouped:absent"])
+    told = absent.call("DL.RECEIVE", "grouped", 1, "GROUP", "absent")
+    assert str(told) == "UNKNOWN topic 'grouped' has no group 'absent'", "it names no other group"
     mine = client.call("DL.RECEIVE", "grouped", 1, "GROUP", "ours", "WAIT", 5_000)
     theirs = admin.call("DL.RECEIVE", "grouped", 1, "GROUP", "others", "WAIT", 5_000)
     own, other = mine[0][1], theirs[0][1]
