@@ -3,7 +3,7 @@
 A page must not keep a token: any script in it could read it. So a browser exchanges its token for a
 session, whose secret is in a cookie that scripts cannot read. Because the browser sends the cookie
 by itself, calls that change something also need the session's CSRF token in a header. A ticket is
-part of a URL, which logs may show, so it is valid once and only for seconds.
+part of a URL, which logs may show, so it is valid once and expires in seconds.
 
 Sessions belong to one node and end with its process: cookies are bound to the node's host anyway.
 """
@@ -28,7 +28,7 @@ TICKET: Final = "ticket"
 SESSION_MS: Final = 8 * 3_600_000
 TICKET_MS: Final = 30_000
 SESSIONS_MAX: Final = 10_000
-"""When there are more sessions or tickets, the oldest ends."""
+"""A further session or ticket ends the oldest one."""
 SESSIONS_EACH_MAX: Final = 100
 """The same of one principal, so that it cannot end those of others."""
 SECRET_BYTES: Final = 32

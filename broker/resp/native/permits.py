@@ -1,7 +1,7 @@
-"""Asks whether a client may use a verb of the delay log on a topic, before the verb does anything.
+"""Checks a client's rights on a topic before a verb of the delay log does anything.
 
-The decision is that of the principal's permissions, which HTTP asks too. A client without limits
-(`session.restricted` is None) is not asked.
+The principal's permissions decide, as they do for HTTP. A client whose `session.restricted` is None
+has all rights and no limits, and is not checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def permit_messages(run: Run, key: TopicKey, count: int) -> None:
 def permit_settle(
     run: Run, host: NativeHost, key: TopicKey, receipts: list[Receipts]
 ) -> list[Receipts]:
-    """The receipts with those of groups that the client may not settle made invalid.
+    """The receipts. Those of groups that the client may not settle get lease 0: they are invalid.
 
     Raises a Problem if it may settle in no group of the topic.
     """
