@@ -7,6 +7,8 @@ goes to standard error.
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
 import re
 import secrets
 import sys
@@ -36,6 +38,12 @@ def init_command(args: argparse.Namespace) -> int:
     token = _new_token()
     try:
         make_folder(args.data_dir)
+        owner = os.stat(args.data_dir).st_uid
+        if owner != os.geteuid():
+            raise ConfigError(
+                f"data-dir {args.data_dir} belongs to user {_user(owner)}, whose broker could not "
+                f"read the file that init writes; run init as that user"
+            )
         leave_digest(OsFileSystem(), args.data_dir, token)
     except OSError as error:
         raise ConfigError(f"data-dir {args.data_dir} cannot be used: {error.strerror}") from None
@@ -68,7 +76,20 @@ async def token_command(args: argparse.Namespace) -> int:
     _say(_described(answer))
     if answer["token"] is not None:
         print(answer["token"])
+    elif args.action == "create":
+        _say(
+            f"{args.principal} existed: its grants and limits are now these, its tokens are as "
+            "before. `delaylog token rotate` makes a new token."
+        )
     return DONE
+
+
+def _user(user_id: int) -> str:
+    """The name of a user, or its number if it has none."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)
 
 
 def _creation(args: argparse.Namespace) -> Call[dict[str, Any]]:

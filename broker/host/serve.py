@@ -295,6 +295,13 @@ def _set_access(node: ServingNode, config: Config) -> None:
         or config.oidc is not None
         or is_awaited(node.engine.fs, config.data_dir)
     )
+    begins = config.cluster is None or config.new_cluster
+    known = config.admin_token is not None or config.oidc is not None
+    if begins and authenticator.required and not known and not _has_principal(node, config):
+        log.warning(
+            "every call is refused, since there is no principal: stop this node and run "
+            "`delaylog init` on its data folder, or set DELAYLOG_ADMIN_TOKEN"
+        )
     if config.no_auth:
         log.warning("authentication is switched off by --insecure=no-auth: anyone may do anything")
     if config.no_tls and config.tls is None:
@@ -302,6 +309,12 @@ def _set_access(node: ServingNode, config: Config) -> None:
             "TLS is switched off by --insecure=no-tls: everyone on the way may read and change "
             "messages and tokens"
         )
+
+
+def _has_principal(node: ServingNode, config: Config) -> bool:
+    """Whether the log has a principal, or will have the one of `delaylog init`."""
+    state = node.engine.state
+    return bool(state.access.principals) or is_awaited(state.fs, config.data_dir)
 
 
 def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:
@@ -343,6 +356,8 @@ def _advice(error: BaseException, place: ClusterNode | None = None) -> str:
             "Restore the file from a backup; `delaylog verify` lists further damage. "
             "Do not delete anything."
         )
+    if isinstance(error.__cause__ or error, PermissionError):
+        return "Let the user of this process own the folder and all files in it, and start again."
     if isinstance(error, (DiskFailedError, OSError)):
         return (
             "Check the kernel's log, repair or replace the disk and start again: "

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
+_NAMES_SHOWN_MAX: Final = 200
+"""Length of the names of a certificate in an error. A certificate can have many."""
 
 
 class Callers:
@@ -85,6 +87,11 @@ class Callers:
             caller = self._authenticator.by_certificate(identities)
             if caller is not None:
                 return caller
+            if identities:
+                names = ", ".join(identities)[:_NAMES_SHOWN_MAX]
+                raise Problem(
+                    "unauthorized", f"no principal has an identity of this certificate: {names}"
+                )
         return self._authenticator.by_header(None)
 
     def _of_session(self, secret: str, headers: Mapping[str, str], *, reads: bool) -> Caller:

@@ -28,6 +28,7 @@ from delaylog.client.wire.exchanging import (
     Pause,
     exchange,
 )
+from delaylog.client.wire.http_answer import unanswered
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -136,6 +137,8 @@ class AsyncTransport:
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError):
             # aiohttp quotes what it cannot read, and a server may echo the token.
             return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
+        except aiohttp.ServerDisconnectedError as error:
+            return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
 

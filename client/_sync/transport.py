@@ -30,7 +30,7 @@ from delaylog.client.wire.exchanging import (
     Pause,
     exchange,
 )
-from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer
+from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer, NoAnswer, unanswered
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -123,6 +123,8 @@ class Transport:
                 raise ConnectionAbortedError("the client is closed")
             reader = connection.exchange(head.request(ask), ask.body, until)
             answered = True
+        except NoAnswer as error:
+            return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
         except (OSError, MalformedAnswer) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
         finally:

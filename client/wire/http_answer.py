@@ -19,6 +19,23 @@ class MalformedAnswer(Exception):
     """The received bytes are not a complete HTTP answer."""
 
 
+class NoAnswer(MalformedAnswer):
+    """The connection ended before the first byte of an answer."""
+
+
+def unanswered(node: str) -> str:
+    """What to say about a node that closed the connection without an answer.
+
+    TLS 1.3 tells a client only then that its certificate is refused, and event loops do not send
+    the alert.
+    """
+    if node.startswith("https:"):
+        hint = "a broker with client CAs does so to a certificate that it does not trust"
+    else:
+        hint = "a broker with TLS does so to http: use https then"
+    return f"the connection was closed without an answer ({hint})"
+
+
 class _Part(IntEnum):
     HEAD = 0
     LENGTH = 1
@@ -88,6 +105,8 @@ class AnswerReader:
         """Handle the end of the connection. MalformedAnswer unless it completes the answer."""
         if self._part is _Part.UNTIL_END:
             self._part = _Part.WHOLE
+        if self._part is _Part.HEAD and not self._buffer:
+            raise NoAnswer("the connection broke off before an answer")
         if self._part is not _Part.WHOLE:
             where = "in its head" if self._part is _Part.HEAD else "in its body"
             raise MalformedAnswer(f"the answer broke off {where}")

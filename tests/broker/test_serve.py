@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import subprocess
@@ -13,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.host.serve import _advice
+from delaylog.storage.errors import DiskFailedError
+from delaylog.storage.files.file_system import raise_disk_error
 from tests.starts.warm import PROGRAM, as_text, run_warm
 
 LATER = {"body": "x", "delay_ms": 3_600_000}
@@ -170,6 +174,13 @@ def test_bad_folders(tmp_path: Path) -> None:
         assert "Traceback" not in refused.stderr
 
 
+def test_files_of_another_user_are_no_failed_disk() -> None:
+    """The advice, without a process: root, who may run this test, is denied nothing."""
+    with pytest.raises(DiskFailedError) as failed:
+        raise_disk_error(PermissionError(errno.EACCES, "Permission denied"), "d/first-admin")
+    assert _advice(failed.value).startswith("Let the user of this process own the folder")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -195,3 +206,13 @@ def test_text_logs(start_broker: Callable[..., Any]) -> None:
     broker = start_broker("--log-format", "text")
     assert broker.stop() == 0
     assert "INFO delaylog.serve stopped" in broker.log_path.read_text()
+
+
+def test_a_broker_without_principals_says_that_it_refuses_every_call(
+    start_broker: Callable[..., Any],
+) -> None:
+    broker = start_broker("--resp", "0.0.0.0:0", "--insecure=no-tls")
+    assert broker.call("GET", "/v1/topics").status == 401
+    told = [line["message"] for line in broker.logs() if "every call is refused" in line["message"]]
+    assert len(told) == 1
+    assert "delaylog init" in told[0]

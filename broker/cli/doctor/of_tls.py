@@ -52,6 +52,7 @@ def doctor_command(args: argparse.Namespace) -> int:
         hosts=[*args.host, *_hosts(config)],
         client_cas=client_cas,
         roots=_roots(config),
+        roots_named=config.tls_ca is not None,
     )
     return print_report([*report, *examine(examined)], as_json=args.json)
 

@@ -43,6 +43,8 @@ class Examined:
     """The certificates of `tls-client-ca`; None = it is not set."""
     roots: frozenset[x509.Name] = field(default=frozenset())
     """Subjects of the CAs that this machine, or `tls-ca`, trusts."""
+    roots_named: bool = False
+    """Whether `tls-ca` names the roots: then a chain that does not lead to them is incomplete."""
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -83,6 +85,10 @@ def _valid_now(certificate: x509.Certificate, now: datetime) -> Found:
 def _chain(examined: Examined) -> Found:
     path, rest = _path(examined.chain)
     last = path[-1]
+    if _is_ca(examined.leaf) and not all(map(_is_ca, rest)):
+        text = f"the first certificate of tls-cert is that of a CA, {_name(examined.leaf)}"
+        yield Mark.FAIL, text, "put the broker's certificate first, then those of its issuers"
+        return
     if path != list(examined.chain[: len(path)]):
         text = "the certificates of tls-cert are not in order"
         yield Mark.WARN, text, "put each certificate before that of its issuer"
@@ -96,7 +102,7 @@ def _chain(examined: Examined) -> Found:
     elif last.issuer not in examined.roots:
         text = f"tls-cert ends before {_issuer(last)}, a CA that this machine does not know"
         advice = "append its certificate if it is an intermediate CA; name a root by --tls-ca"
-        yield Mark.FAIL if rest else Mark.WARN, text, advice
+        yield Mark.FAIL if rest or examined.roots_named else Mark.WARN, text, advice
 
 
 def _path(

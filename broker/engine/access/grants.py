@@ -101,7 +101,7 @@ def parse_grant(text: str) -> Grant:
     rights: set[str] = set()
     for word in words.split(","):
         if word not in RIGHTS and word not in ROLES:
-            known = ", ".join([*sorted(RIGHTS), *ROLES])
+            known = ", ".join(dict.fromkeys([*sorted(RIGHTS), *ROLES]))
             raise _wrong(text, f"{word[:64]!a} is no right and no role; known are {known}")
         if rest and word in OF_BROKER:
             raise _wrong(text, f"{word} concerns the whole broker: grant it without a topic")

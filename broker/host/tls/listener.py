@@ -112,7 +112,7 @@ class TlsListener:
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._handshake(sock))
         self._handshakes[task] = None
-        task.add_done_callback(partial(self._end_handshake, sock))
+        task.add_done_callback(partial(self._end_handshake, sock, _peer_of(sock)))
 
     async def _handshake(self, sock: socket.socket) -> None:
         context = self._tls.context
@@ -127,25 +127,40 @@ class TlsListener:
             # The client CAs were replaced during the handshake.
             transport.abort()
 
-    def _end_handshake(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+    def _end_handshake(self, sock: socket.socket, address: str, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
         if task.cancelled():
             sock.close()
         elif (error := task.exception()) is not None:
-            self._log_failed(error)
+            self._log_failed(error, address)
             sock.close()
 
-    def _log_failed(self, error: BaseException) -> None:
+    def _log_failed(self, error: BaseException, address: str) -> None:
         """Log why a handshake failed, unless the client only disconnected or was too slow."""
-        client = self._client
+        client = f"{self._client} at {address}"
         if is_plain(error):
             self._log.tell("plain", "%s does not speak TLS, which this port requires", client)
         elif isinstance(error, ssl.SSLError):
             if not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-                why = error.reason or str(error)
+                why = _why(error)
                 self._log.tell("handshake", "the TLS handshake with %s failed: %s", client, why)
         elif not isinstance(error, OSError):
             log.error("unexpected error in a TLS handshake", exc_info=error)
+
+
+def _why(error: ssl.SSLError) -> str:
+    """Why a handshake failed; for a refused certificate with OpenSSL's reason."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return error.reason or str(error)
+
+
+def _peer_of(sock: socket.socket) -> str:
+    """The address of a client; asyncio closes the socket when its handshake fails."""
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return "an unknown address"
 
 
 def _bind_all(found: Iterable[tuple[Any, ...]], port: int, backlog: int) -> list[socket.socket]:

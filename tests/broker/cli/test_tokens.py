@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -49,6 +50,7 @@ def test_a_token_from_beginning_to_end(secured: Secured, run: Run) -> None:
 
     status, out, err = run("create", "life", "--allow", "viewer")
     assert (status, out) == (0, ""), "a change makes no token"
+    assert "life existed: its grants and limits are now these" in err
     assert secured.call("POST", "/v1/topics/cli.b/messages", {"body": "x"}, token).status == 403
 
     status, out, err = run("rotate", "life", "--grace", "1h")
@@ -119,3 +121,15 @@ def test_init_where_nothing_can_be_written(
     said = capsys.readouterr()
     assert said.out == "", "no token that would not work"
     assert "cannot be used" in said.err
+
+
+def test_init_in_the_folder_of_another_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root could write the file, but the user of the broker could not read it."""
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert main(["init", "--data-dir", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "belongs to user" in said.err
+    assert list(tmp_path.iterdir()) == []

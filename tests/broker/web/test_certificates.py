@@ -78,7 +78,12 @@ def test_a_certificate_is_as_good_as_a_token(served: Served) -> None:
     assert token["principal"] == "admin", "a token counts before the certificate"
     revoked = served.call("DELETE", "/v1/principals/worker", token=served.secured.admin)
     assert revoked.status == 200
-    assert served.call("GET", "/v1/session", pem=pem).status == 401
+    unknown = served.call("GET", "/v1/session", pem=pem)
+    assert unknown.status == 401
+    assert (
+        "no principal has an identity of this certificate: dns:worker.example"
+        in (unknown.json["detail"])
+    )
 
 
 def test_names_have_kinds(served: Served) -> None:

@@ -66,7 +66,7 @@ def test_both_ports(start_broker: Start, files: Files) -> None:
     redis.close()
     for wire in (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01" + bytes(90)):
         assert b"HTTP" not in broker.raw(wire)
-    told = "an HTTP client does not speak TLS, which this port requires"
+    told = "an HTTP client at 127.0.0.1 does not speak TLS, which this port requires"
     assert [line["message"] for line in broker.logs()].count(told) == 1
     broker.end_well()
 

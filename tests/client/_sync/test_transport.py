@@ -7,6 +7,7 @@ an error, a kept connection that died is not used, nothing is sent twice, and fo
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from delaylog.client import AnswerLost, ApiError, Client, ClientError, NotReached, TooLarge
+from delaylog.client._async.transport import AsyncTransport
 from delaylog.client._sync.transport import Transport
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.wire.credentials import Credentials
@@ -80,6 +82,37 @@ def test_an_answer_that_breaks_off_anywhere_is_a_lost_answer(answer: bytes) -> N
     # A body without a length is whole wherever it ends, so JSON has to say that it is not.
     assert (whole, len(shown)) == (1, len(answer))
     assert TOKEN not in "".join(shown)
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_no_answer_at_all_may_be_due_to_tls(tmp_path: Path, kind: Any) -> None:
+    """A port for TLS closes plain connections, and those of certificates that it refuses."""
+    path = write_private(tmp_path / "both.pem", self_signed())
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(path)
+
+    def script(wire: Wire) -> None:
+        if wire.socket.recv(1, socket.MSG_PEEK) == b"\x16":
+            wire.socket = server_side.wrap_socket(wire.socket, server_side=True)
+        wire.request()
+
+    async def ask(url: str) -> None:
+        tls = ssl.create_default_context(cafile=path)
+        opened = kind(LeaderRoute(url, (), Credentials(tls=tls)))
+        try:
+            asked = opened.carry(CALL)
+            if isinstance(opened, AsyncTransport):
+                await asked
+        finally:
+            closed = opened.close()
+            if isinstance(opened, AsyncTransport):
+                await closed
+
+    with serving(script) as server:
+        with pytest.raises(AnswerLost, match=r"without an answer \(.*use https then"):
+            asyncio.run(ask(server.url))
+        with pytest.raises(AnswerLost, match=r"without an answer \(.*certificate"):
+            asyncio.run(ask(server.url.replace("http:", "https:")))
 
 
 def test_a_slow_answer_in_single_bytes() -> None:

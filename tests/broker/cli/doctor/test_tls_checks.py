@@ -100,6 +100,11 @@ def no_intermediate(files: Files) -> None:
     files.pair = b"".join(blocks(files.pair)[:2])
 
 
+def issuer_first(files: Files) -> None:
+    key, leaf, issuer = blocks(files.pair)[:3]
+    files.pair = key + issuer + leaf
+
+
 def wrong_intermediate(files: Files) -> None:
     other = Authority("middle", Authority("root"))
     files.pair = b"".join(blocks(files.pair)[:2]) + other.pem
@@ -162,7 +167,8 @@ def old_client_ca(files: Files) -> None:
         (issued(days=(-300, 13)), "validity", "warn", "CN=broker expires on 20"),
         (issued(days=(-0.8, 0.2)), "validity", "warn", "CN=broker expires on 20"),
         (expired_intermediate, "validity", "fail", "CN=old expired on 20"),
-        (no_intermediate, "chain", "warn", "tls-cert ends before CN=middle, a CA that"),
+        (no_intermediate, "chain", "fail", "tls-cert ends before CN=middle, a CA that"),
+        (issuer_first, "chain", "fail", "the first certificate of tls-cert is that of a CA"),
         (wrong_intermediate, "chain", "warn", "CN=middle in tls-cert is no issuer of CN=broker"),
         (wrong_intermediate, "chain", "fail", "tls-cert ends before CN=middle"),
         (out_of_order, "chain", "warn", "the certificates of tls-cert are not in order"),

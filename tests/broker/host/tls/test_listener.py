@@ -211,4 +211,4 @@ def test_clients_without_tls_are_named_once(
                 await until(lambda: len(listening.open) == 1)
 
     serve(loop, main)
-    assert caplog.messages == ["a client does not speak TLS, which this port requires"]
+    assert caplog.messages == ["a client at 127.0.0.1 does not speak TLS, which this port requires"]

@@ -77,8 +77,10 @@ def test_identities_of_a_client(loop: str, files: Files) -> None:
     serve(loop, main)
 
 
-def test_bad_certificates_of_clients_are_refused(loop: str, files: Files) -> None:
-    """Of another CA, expired, not valid yet, for servers only."""
+def test_bad_certificates_of_clients_are_refused(
+    loop: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of another CA, expired, not valid yet, for servers only. The log names client and reason."""
     mine, other = Authority("mine"), Authority("other")
     files.trust(mine)
     bad = [
@@ -95,6 +97,10 @@ def test_bad_certificates_of_clients_are_refused(loop: str, files: Files) -> Non
             assert not listening.open
 
     serve(loop, main)
+    (message,) = caplog.messages
+    assert message.startswith(
+        "the TLS handshake with a client at 127.0.0.1 failed: its certificate is refused: "
+    )
 
 
 def test_certificates_are_ignored_without_client_cas(loop: str, files: Files) -> None:
