@@ -10,13 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, TypeAlias, cast
 
-import orjson
 from aiohttp import web
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, Stream
-from delaylog.broker.calls.context import JSON, BufferedContext, Context
+from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
@@ -25,7 +24,7 @@ from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
+from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.web.answering import response_of, response_to
 from delaylog.broker.web.auditing import CallAudit
@@ -36,7 +35,8 @@ from delaylog.broker.web.camellia import PLAIN, CamelliaFace
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.openapi import PAGES, openapi_document
+from delaylog.broker.web.openapi import PAGES
+from delaylog.broker.web.pages import pages
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.storage.errors import DISTRUSTED
@@ -99,18 +99,11 @@ class HttpFace:
         self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
         self._metrics = metrics
         self._camellia = camellia
-        self._document: bytes | None = None
         self._server: Server | None = None
         self.other_connections: Callable[[], int] = lambda: 0
         """Counts connections of Redis clients, which share the file descriptors."""
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
-        self._ops: dict[str, HttpHandler] = {
-            "/healthz": self._healthz,
-            "/readyz": self._readyz,
-            "/metrics": self._metrics_text,
-            "/openapi.json": self._openapi,
-            "/": self._root,
-        }
+        self._pages = pages(node, metrics)
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -345,7 +338,7 @@ class HttpFace:
 
     def _common_route(self, method: str, path: str) -> Route | None:
         """The route of a native call with an ASCII path, or None. Raises Problem."""
-        if path.startswith(CAMELLIA) or path in self._ops or not path.isascii():
+        if path.startswith(CAMELLIA) or path in self._pages or not path.isascii():
             return None
         return resolve(path, method, self._node.engine.state.topics)
 
@@ -355,12 +348,12 @@ class HttpFace:
                 path.encode()
             except UnicodeEncodeError:
                 raise Problem("bad_request", "the path is not UTF-8") from None
-        ops = self._ops.get(path)
-        if ops is not None:
+        page = self._pages.get(path)
+        if page is not None:
             right = PAGES[path][1]
             if right is not None:
                 ctx.caller.check_somewhere(right)
-            return pick({"GET": ops, "HEAD": ops}, method)
+            return pick({"GET": page, "HEAD": page}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method, ctx.caller)
         found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))
@@ -370,51 +363,3 @@ class HttpFace:
                 self._routes.clear()
             self._routes[method, path] = found
         return found.handler
-
-    # ------------------------------------------------------------------ operations
-
-    async def _healthz(self, ctx: Context) -> Answer:
-        return ctx.answer({"status": "ok"})
-
-    async def _readyz(self, ctx: Context) -> Answer:
-        known = self._node.access.authenticator.is_known(ctx.headers.get("Authorization"))
-        try:
-            members = self._readiness()
-        except Problem:
-            if known:
-                raise
-            raise Problem("not_ready", "this node is not ready; a token shows why") from None
-        return ctx.answer({"status": "ready", **(members if known else {})})
-
-    def _readiness(self) -> dict[str, Any]:
-        """The condition of the node. Raises a Problem, which may name other nodes, if not ready."""
-        if self._node.stopping:
-            raise Problem("not_ready", "the node is stopping")
-        if self._node.suspended:
-            raise Problem("not_ready", "this node is reloading its data")
-        members: dict[str, Any] = {
-            "disk_full": self._node.refusing_sends,
-            "clock_held_ms": self._node.clock.ahead_ms,
-        }
-        cluster = self._node.role.cluster
-        if cluster is not None:
-            why = cluster.not_ready()
-            if why is not None:
-                raise Problem("not_ready", why)
-            status = cluster.status()
-            members["role"] = status["role"]
-            members["leader"] = status["leader"] and status["leader"]["http"]
-        return members
-
-    async def _metrics_text(self, _ctx: Context) -> Answer:
-        body = await self._metrics.text()
-        return Answer(body, CONTENT_TYPE)
-
-    async def _openapi(self, _ctx: Context) -> Answer:
-        if self._document is None:
-            limits = self._node.engine.limits
-            self._document = orjson.dumps(openapi_document(limits), option=orjson.OPT_INDENT_2)
-        return Answer(self._document, JSON)
-
-    async def _root(self, ctx: Context) -> Answer:
-        return ctx.answer({"name": "delaylog"})

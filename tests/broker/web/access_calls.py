@@ -1,0 +1,143 @@
+"""What each call needs, who has it, and how tests of access make each call of the live document.
+
+The calls come from the OpenAPI document that the broker serves, and from the handler of each face,
+not from the table that the broker's own decision reads. What each call needs is written down here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.broker.answer import Answer
+from tests.broker.conftest import Secured
+
+NEEDS = {
+    **dict.fromkeys(("getTopic", "listGroups", "listClaims", "getStats", "getForecast"), "read"),
+    **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
+    **dict.fromkeys(("putTopic", "deleteTopic", "putGroup", "deleteGroup"), "admin"),
+    **dict.fromkeys(("send",), "send"),
+    **dict.fromkeys(("receive", "ack", "nack", "extend", "ackAndReceive"), "receive"),
+    **dict.fromkeys(("makeClaim", "getClaim", "readClaim", "extendClaim"), "receive"),
+    **dict.fromkeys(("ackClaim", "releaseClaim"), "receive"),
+    **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany", "reschedule"), "change"),
+    **dict.fromkeys(("cancel", "purge", "pause", "resume"), "change"),
+    "peek": "bodies",
+}
+"""The right that a call about a topic needs."""
+ELSEWHERE = {
+    "listTopics": "read",
+    **dict.fromkeys(("listJobs", "getJob", "listTransactions"), "read"),
+    "stopJob": "change",
+    **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),
+    **dict.fromkeys(("acceptClock", "getArchive", "releaseArchive"), "operate"),
+    **dict.fromkeys(("handOver", "changeMembers", "reload"), "operate"),
+    **dict.fromkeys(("listPrincipals", "getPrincipal", "putPrincipal"), "admin"),
+    **dict.fromkeys(("rotatePrincipal", "revokePrincipal"), "admin"),
+    **dict.fromkeys(
+        ("getClock", "getCluster", "getSession", "openSession", "closeSession", "makeTicket"), "any"
+    ),
+    "metrics": "metrics",
+    **dict.fromkeys(("openapi", "about"), "any"),
+    **dict.fromkeys(("health", "readiness"), "nothing"),
+}
+"""The same of calls about no topic."""
+OF_CAMELLIA = {
+    "sendMsg": "send",
+    **dict.fromkeys(("pullMsg", "longPollingMsg", "ackMsg"), "receive"),
+    "getMsg": "bodies",
+    "deleteMsg": "change",
+    **dict.fromkeys(("getTopicInfo", "getTopicInfoList", "getMonitorData"), "read"),
+    "getMonitorString": "read",
+    "metrics": "metrics",
+    **dict.fromkeys(("status", "check"), "nothing"),
+    **dict.fromkeys(("online", "offline"), "operate"),
+}
+ROLES = {
+    "nobody": set[str](),
+    "producer": {"send"},
+    "consumer": {"receive"},
+    "viewer": {"read"},
+    "reader": {"read", "bodies"},
+    "changer": {"change"},
+    "owner": {"send", "receive", "read", "bodies", "change", "admin"},
+}
+"""Rights on one topic of each role."""
+GRANTS = {
+    "nobody": [],
+    "producer": ["producer:mine"],
+    "consumer": ["consumer:mine"],
+    "viewer": ["viewer:mine"],
+    "reader": ["read,bodies:mine"],
+    "changer": ["change:mine"],
+    "owner": ["admin:mine"],
+}
+BODIES: dict[str, Any] = {
+    "send": {"body": "secret-body", "delay_ms": 3_600_000},
+    **{name: {"receipts": []} for name in ("ack", "nack", "extend")},
+    "ackAndReceive": {"receipts": []},
+    **{name: {"ids": ["known-id"]} for name in ("cancelMany", "replayMany")},
+    "rescheduleMany": {"ids": ["known-id"], "delay_ms": 1},
+    "reschedule": {"delay_ms": 1},
+    "acceptClock": {"accept": True},
+    "commit": {"winners": []},
+    "putPrincipal": {"grants": ["admin"]},
+    "releaseArchive": {"upto": "2020-01-01T00Z"},
+    "changeMembers": {"action": "remove", "nodes": ["1"]},
+}
+NAMES = {
+    "group": "default",
+    "claim": "known-claim",
+    "id": "known-id",
+    "job": "j1",
+    "transaction": "known-transaction",
+    "principal": "admin",
+}
+
+
+def routes(secured: Secured) -> Iterator[tuple[str, str, str]]:
+    """(operation, method, path) of every route of the live document but camellia's."""
+    document = secured.call("GET", "/openapi.json").json
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters" and "camellia" not in operation["tags"]:
+                yield operation["operationId"], method.upper(), path
+
+
+def filled(path: str, namespace: str, topic: str) -> str:
+    names = {**NAMES, "ns": namespace, "topic": topic}
+    return re.sub(r"\{(\w+)\}", lambda found: names[found[1]], path)
+
+
+def state(secured: Secured) -> Any:
+    """All that a refused call must not have changed."""
+    return [
+        secured.call("GET", path).json
+        for path in (
+            "/v1/topics",
+            "/v1/ns/else/topics",
+            *(f"/v1/topics/{topic}/groups" for topic in ("mine", "theirs")),
+            *(f"/v1/topics/{topic}/messages" for topic in ("mine", "theirs")),
+            "/v1/topics/theirs/claims",
+            "/v1/transactions",
+        )
+    ] + [
+        {
+            each["principal"]: {**each, "used_ms": None}
+            for each in secured.call("GET", "/v1/principals").json["principals"]
+        }
+    ]
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "now_ms"}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def assert_tells_nothing(answer: Answer, code: str) -> None:
+    problem = answer.json
+    assert problem["code"] == code, problem
+    for name in ("known-", "secret-body", "theirs-group"):
+        assert name not in answer.body.decode(), problem
