@@ -112,9 +112,11 @@ class ServerTls:
 def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
     """Load the certificate and its key. Raises ConfigError."""
     key_name, key = "tls-key", config.key
+    content = read_file("tls-cert", config.cert)
     if key is None:
         key_name, key = "tls-cert", config.cert
-    read_file("tls-cert", config.cert)
+        if b"-----BEGIN CERTIFICATE-----" in content and b"PRIVATE KEY-----" not in content:
+            raise ConfigError(f"tls-cert {key} contains no private key: give its file as tls-key")
     fault = private_file_fault(key, key_name)
     if fault is not None:
         raise ConfigError(fault)

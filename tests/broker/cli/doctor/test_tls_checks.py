@@ -100,6 +100,12 @@ def no_intermediate(files: Files) -> None:
     files.pair = b"".join(blocks(files.pair)[:2])
 
 
+def no_key(files: Files) -> None:
+    """Also where others may read the file: a certificate needs no mode 0600."""
+    files.pair = b"".join(blocks(files.pair)[1:])
+    files.mode = 0o644
+
+
 def issuer_first(files: Files) -> None:
     key, leaf, issuer = blocks(files.pair)[:3]
     files.pair = key + issuer + leaf
@@ -161,6 +167,7 @@ def old_client_ca(files: Files) -> None:
     ("change", "check", "mark", "says"),
     [
         (open_to_the_group, "files", "fail", "(mode 640); run: chmod 600"),
+        (no_key, "files", "fail", "contains no private key: give its file as tls-key"),
         (another_key, "files", "fail", "belongs to another certificate"),
         (issued(days=(-9, -1)), "validity", "fail", "CN=broker expired on 20"),
         (issued(days=(1, 9)), "validity", "fail", "CN=broker is not valid before 20"),
