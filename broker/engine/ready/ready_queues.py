@@ -218,9 +218,20 @@ class ReadyQueues:
         """Whether refs are left to sort, so that another receive may find something."""
         return any(len(queue) for queue in self._queues)
 
-    def expire_filters(self, now_ms: int) -> None:
-        """Close the queues of filters that were not used for a minute."""
+    def expire_filters(self, now_ms: int, rows_of: RowsOf) -> None:
+        """Close the queues of filters that were not used for a minute.
+
+        With an order, the last filter stays until all refs are sorted: they and later ones then
+        share one queue. Otherwise sorted refs would go out before later ones that rank below them.
+        """
         idle = [f for f, entry in self._filters.items() if entry.used_ms < now_ms - FILTER_IDLE_MS]
+        if self.order is not None and idle and len(idle) == len(self._filters):
+            self._sort_out(rows_of, rounds=1)
+            if self.unsorted:
+                return
+            for queue in self._queues:
+                queue.clear()
+            self._queues, self._sorted = [self._sorted], self._queue()
         for only in idle:
             self._close(only)
         if idle and not self._filters:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from delaylog.broker.engine.deliver.expired_blockers import end_expired_blockers
+from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic
@@ -63,7 +65,7 @@ def look_after_groups(state: EngineState, now_ms: int) -> None:
     for key in list(state.marks.filtered):
         group = state.group(*key)
         if group is not None:
-            group.ready.expire_filters(now_ms)
+            group.ready.expire_filters(now_ms, partial(known_rows, state))
         if group is None or not group.ready.filtered:
             state.marks.filtered.discard(key)
     for key in list(state.marks.blocked):

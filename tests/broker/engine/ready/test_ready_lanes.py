@@ -1,13 +1,20 @@
-"""What is ready in a group, counted."""
+"""The ready queues of a group: their counts, and their order once a filter was closed."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
+from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.ready import ready_queues
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ready_queues import ReadyQueues
+from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
@@ -35,3 +42,27 @@ def test_what_ended_is_not_counted_as_living(tmp_path: Path) -> None:
     assert queue.living == 1
     queue.clear()
     assert (len(queue), queue.living) == (0, 0)
+
+
+@pytest.mark.parametrize("late", [2, 20])
+def test_priorities_after_a_filter_is_closed(
+    host: Any, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """What was sorted for it, what came after that, and what comes later go out in one order."""
+    monkeypatch.setattr(ready_queues, "SORT_OUT_REFS", 8)
+    host.configure(order="priority")
+    first = [5, 1, 3]
+    host.send([b"%d" % p for p in first], priority=first)
+    group, state = host.topic.default, host.engine.state
+    asked = ReceiveRequest(1, host.now_ms, only=TagFilter(frozenset([b"red"])))
+    receiving.peek(state, host.topic, group, asked)
+    middle = [2, 4] * (late // 2)
+    host.send([b"%d" % p for p in middle], priority=middle)
+    host.advance(61_000)
+    looks = 0
+    while group.ready.filtered:
+        look_after_groups(state, host.now_ms)
+        looks += 1
+    assert looks == -(-late // 8), "a few refs at a time"
+    host.send([b"9", b"0"], priority=[9, 0])
+    assert host.bodies() == [b"%d" % p for p in sorted([*first, *middle, 9, 0], reverse=True)]
