@@ -53,6 +53,10 @@ def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
     return LeanResponse(answer) if lean else response_of(answer)
 
 
+NAMED: Final = {"Server": "delaylog"}
+"""Replaces aiohttp's header, which tells strangers the versions of Python and aiohttp."""
+
+
 class LeanResponse(web.StreamResponse):
     """An answer that is written at once."""
 
@@ -85,5 +89,5 @@ class LeanResponse(web.StreamResponse):
 
 def response_of(answer: Answer) -> web.Response:
     """An answer as an aiohttp response."""
-    headers = {"Content-Type": answer.kind, **answer.headers}
+    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
     return web.Response(body=answer.body, status=answer.status, headers=headers)

@@ -26,7 +26,7 @@ from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
-from delaylog.broker.web.answering import response_of, response_to
+from delaylog.broker.web.answering import NAMED, response_of, response_to
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers
@@ -317,7 +317,7 @@ class HttpFace:
 
     async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
         """Send a body piece by piece. If it fails midway, the connection is aborted."""
-        response = web.StreamResponse(headers={"Content-Type": answer.kind})
+        response = web.StreamResponse(headers={"Content-Type": answer.kind, **NAMED})
         try:
             async for piece in answer.pieces:
                 if not response.prepared:

@@ -45,6 +45,21 @@ def test_every_route_is_written_down(secured: Secured) -> None:
     assert CAMELLIA.keys() | plain == OF_CAMELLIA.keys()
 
 
+def test_strangers_learn_no_versions(secured: Secured) -> None:
+    """Of Python and aiohttp, by refusals on all paths of the parser and by an open call."""
+    wires = [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ]
+    for wire in wires:
+        answer = secured.broker.raw(wire)
+        assert answer.startswith(b"HTTP/1.")
+        assert b"aiohttp" not in answer, wire
+        assert b"Python" not in answer, wire
+
+
 def test_without_a_token(secured: Secured, tokens: dict[str, str]) -> None:
     """No call but those of health is answered, whatever it would be, and nothing changes."""
     before = without_times(state(secured))
