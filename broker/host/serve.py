@@ -24,7 +24,6 @@ from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER, AuditFiles
-from delaylog.broker.host.audit.lines import AuditHead
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
@@ -64,6 +63,7 @@ SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
 
 START_LOG_SECONDS: Final = 2.0
+AUDIT_ID_BYTES: Final = 16
 
 log = logging.getLogger("delaylog.serve")
 
@@ -190,13 +190,12 @@ async def _serve(config: Config) -> int:
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
     index = 0 if place is None else place.member.config.node
-    lines, chain = node.engine.state.access.audit_heads.get(index, (0, b""))
     audit_files = AuditFiles(
         OsFileSystem(),
         f"{config.data_dir}/{FOLDER}",
         index,
         config.audit,
-        AuditHead(index, lines, chain.hex()) if lines else None,
+        REAL.random_bytes(AUDIT_ID_BYTES).hex(),
     )
     audit = AuditLog(audit_files, config.audit, REAL)
     metrics.registry.register(AuditMetrics(audit))

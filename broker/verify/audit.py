@@ -19,6 +19,7 @@ from delaylog.broker.host.audit.files import (
     file_name,
     first_line,
     first_lines,
+    log_id,
     torn_at,
 )
 from delaylog.broker.host.audit.lines import (
@@ -36,7 +37,12 @@ from delaylog.storage.files.file_system import File, FileSystem
 
 _FINDINGS_MAX: Final = 20
 """Damaged lines of one file that are listed."""
-_ABSENT: Final = "lines up to {} are not here: the folder was restored, or they were deleted"
+
+
+_ABSENT: Final = (
+    "the node had another audit log, which is not here: the folder was restored, copied or made "
+    "anew, or the audit log was deleted"
+)
 
 
 @dataclass(slots=True)
@@ -56,19 +62,22 @@ class _Chain:
 def heads_in(members: Mapping[str, Any]) -> list[AuditHead]:
     """The ends of audit logs in an ACCESS frame, or in the `access` member of a checkpoint."""
     audit = members.get("audit", {})
-    named = [audit] if isinstance(audit, list) else [[node, *end] for node, end in audit.items()]
-    return [AuditHead(node, lines, chain.hex()) for node, lines, chain in named]
+    named = [audit] if isinstance(audit, list) else [[log, *end] for log, end in audit.items()]
+    return [AuditHead(node, log, lines, chain) for log, node, lines, chain in named]
 
 
 def verify_audit(
-    fs: FileSystem, folder: str, report: Report, heads: Sequence[AuditHead] = ()
+    fs: FileSystem, folder: str, report: Report, heads: Sequence[AuditHead] = (), node: int = 0
 ) -> Generator[None, None, None]:
-    """Check the audit log of a data folder; `heads` = the ends that its node has reported."""
+    """Check the audit log of a data folder; `heads` = the ends of audit logs that the log of
+    messages names, `node` = the index of the folder's node.
+    """
     place = f"{folder}/{FOLDER}"
     firsts = first_lines(fs, place)
     for name in fs.listdir(place) if fs.exists(place) else []:
         if name not in {file_name(first) for first in firsts}:
             report.note(f"{FOLDER}/{name}", 0, "not a file of the audit log, or set aside by it")
+    heads = _of_this_log(fs, place, firsts, report, heads, node)
     at = _Chain({})
     for head in heads:
         at.heads.setdefault(head.n, set()).add(head.chain)
@@ -90,24 +99,46 @@ def verify_audit(
     if missing:
         _check_missing(missing, stated, at, report)
     newest = max(at.heads, default=0)
-    if newest and not firsts:
-        report.note(FOLDER, 0, _ABSENT.format(newest))
-    elif newest > at.n:
+    if newest > at.n:
         what = f"it ends with line {at.n}, but the node has written line {newest}: lines were cut"
         report.damaged(FOLDER, 0, what)
 
 
+def _of_this_log(
+    fs: FileSystem,
+    place: str,
+    firsts: Sequence[int],
+    report: Report,
+    heads: Sequence[AuditHead],
+    node: int,
+) -> list[AuditHead]:
+    """The heads of the audit log in this folder, by its id. Reports that the node had another one.
+
+    A member of a cluster records heads only while it leads, and its folder may be made anew. A
+    single broker has recorded its audit log since the start.
+    """
+    own: str | None = None
+    for first in reversed(firsts):
+        with closing(fs.open(f"{place}/{file_name(first)}")) as file:
+            own = own or log_id(file)
+    if firsts and own is None:
+        return [head for head in heads if head.node == node]
+    others = [head for head in heads if head.node == node and head.log != own]
+    mine = [head for head in heads if head.log == own]
+    if others and firsts and not mine and not node:
+        report.damaged(FOLDER, 0, "this is not the audit log that the node has written")
+    elif others:
+        report.note(FOLDER, 0, _ABSENT)
+    return mine
+
+
 def _check_missing(missing: int, stated: str | None, at: _Chain, report: Report) -> None:
-    """Check that the node has removed the lines before the first file, or that a restore lacks
-    them. `stated` = the chain that the file states for the last of them.
+    """Check that the node has removed the lines before the first file. `stated` = the chain that
+    the file states for the last of them.
     """
     removed = missing in at.removed and at.removed[missing] == stated
     reported = at.heads.get(missing)
-    if removed and (reported is None or stated in reported):
-        return
-    if reported is not None and stated in reported:
-        report.note(FOLDER, 0, _ABSENT.format(missing))
-    else:
+    if not removed or (reported is not None and stated not in reported):
         what = f"lines up to {missing} are missing, and no line says that the node removed them"
         report.damaged(FOLDER, 0, what)
 

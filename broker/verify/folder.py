@@ -86,8 +86,8 @@ def verify_folder(
     yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
-    heads = [head for head in (*newest.audit, *log.audit) if head.node == node]
-    yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads))
+    heads = [*newest.audit, *log.audit]
+    yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads, node))
     return report
 
 

@@ -90,8 +90,9 @@ class Access:
         if now_ms - self._recorded_ms >= USED_MS:
             self._recorded_ms = now_ms
             self._record_used(now_ms)
-        checkpoint = self._node.engine.upkeep.checkpoint_position
-        if checkpoint != self._checkpoint:
+        head, checkpoint = self.audit_head(), self._node.engine.upkeep.checkpoint_position
+        unknown = head is not None and head.log not in table.audit_heads
+        if unknown or checkpoint != self._checkpoint:
             self._checkpoint = checkpoint
             self.record_audit_head()
 
@@ -101,7 +102,7 @@ class Access:
         if head is not None and node.role.leading and node.role.may_dispatch():
             state, now_ms = node.engine.state, node.clock.now_ms()
             try:
-                note_audit_head(state, head.node, head.n, bytes.fromhex(head.chain), now_ms)
+                note_audit_head(state, head.log, head.node, head.n, head.chain, now_ms)
             except EngineError as error:
                 log.warning("the head of the audit log is not recorded: %s", error)
                 return

@@ -117,10 +117,12 @@ def note_used(state: EngineState, used_ms: dict[str, int], now_ms: int) -> None:
         _append(state, {"used": known}, now_ms)
 
 
-def note_audit_head(state: EngineState, node: int, lines: int, chain: bytes, now_ms: int) -> None:
+def note_audit_head(
+    state: EngineState, log: str, node: int, lines: int, chain: str, now_ms: int
+) -> None:
     """Record the head of a node's audit log."""
-    if state.access.audit_heads.get(node) != (lines, chain):
-        _append(state, {"audit": [node, lines, chain]}, now_ms)
+    if state.access.audit_heads.get(log) != (node, lines, chain):
+        _append(state, {"audit": [log, node, lines, chain]}, now_ms)
 
 
 def _append(state: EngineState, members: dict[str, Any], now_ms: int) -> None:

@@ -5,15 +5,18 @@ An ACCESS frame is a msgpack map with one of these members:
     put      a principal, which replaces the one of its name
     drop     the name of a principal
     used     {name: Unix ms}: last use of principals, at most one frame in ten minutes
-    audit    [node, lines, chain]: the head of a node's audit log
+    audit    [id, node, lines, chain]: the head of a node's audit log
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from delaylog.broker.engine.access.principals import Principal
+
+AUDIT_HEADS_MAX: Final = 64
+"""Audit logs of which the heads are kept, the latest: a node that is replaced has a new one."""
 
 
 class AccessTable:
@@ -25,8 +28,9 @@ class AccessTable:
         self.by_certificate: dict[str, Principal] = {}
         self.used_ms: dict[str, int] = {}
         """Last use of each principal, as ACCESS frames record it."""
-        self.audit_heads: dict[int, tuple[int, bytes]] = {}
-        """Per node: the number of lines in its audit log, and the chain of the last one."""
+        self.audit_heads: dict[str, tuple[int, int, str]] = {}
+        """Of each audit log, by its random id: the node that wrote it, the number of its lines, and
+        the chain of the last one."""
         self.version = 0
         """Grows with each change of a principal; not state."""
 
@@ -40,8 +44,11 @@ class AccessTable:
         elif "used" in members:
             self.used_ms |= members["used"]
         elif "audit" in members:
-            node, lines, chain = members["audit"]
-            self.audit_heads[node] = lines, chain
+            log, node, lines, chain = members["audit"]
+            self.audit_heads.pop(log, None)
+            self.audit_heads[log] = node, lines, chain
+            if len(self.audit_heads) > AUDIT_HEADS_MAX:
+                del self.audit_heads[next(iter(self.audit_heads))]
 
     def _put(self, principal: Principal) -> None:
         self._forget(principal.name)
@@ -63,7 +70,7 @@ class AccessTable:
         return {
             "principals": [each.pack() for each in self.principals.values()],
             "used": dict(self.used_ms),
-            "audit": {node: list(head) for node, head in self.audit_heads.items()},
+            "audit": {log: list(head) for log, head in self.audit_heads.items()},
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -71,7 +78,7 @@ class AccessTable:
         for each in saved["principals"]:
             self._put(Principal.unpack(each))
         self.used_ms = dict(saved["used"])
-        self.audit_heads = {node: (lines, chain) for node, (lines, chain) in saved["audit"].items()}
+        self.audit_heads = {log: tuple(head) for log, head in saved["audit"].items()}
 
     def certified(self, identities: Iterable[str]) -> Principal | None:
         """The principal that one of a certificate's identities proves."""

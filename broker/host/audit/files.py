@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -94,6 +95,15 @@ def _last_line(file: File) -> tuple[int, AuditLine, str] | None:
         window *= 8
 
 
+def log_id(file: File) -> str | None:
+    """The id of the audit log that a file belongs to, as its first line states it."""
+    try:
+        stated = first_line(file).facts.get("log")
+    except ValueError:
+        return None
+    return stated if isinstance(stated, str) else None
+
+
 def _began_ms(file: File) -> int:
     """The time of a file's first line; 0 if it is damaged, so that a new file begins."""
     try:
@@ -111,11 +121,9 @@ class AuditFiles:
         folder: str,
         node: int,
         settings: AuditSettings,
-        after: AuditHead | None = None,
+        new_id: str,
     ) -> None:
-        """`after` = the end that the log of messages names: a folder without files, which was
-        restored from a backup, continues there.
-        """
+        """`new_id` = the id of the audit log if the folder has none yet."""
         self._fs = fs
         self._folder = folder
         self._node = node
@@ -129,7 +137,7 @@ class AuditFiles:
         self._old_removed = False
         self._own: list[AuditLine] = []
         """Lines about the log itself, which are written before all others."""
-        self._end = after or AuditHead(node, 0, FIRST_CHAIN)
+        self._end = AuditHead(node, new_id, 0, FIRST_CHAIN)
 
     @property
     def head(self) -> AuditHead | None:
@@ -157,7 +165,7 @@ class AuditFiles:
             if size >= BATCH_BYTES:
                 break
         self._append(b"".join(parts))
-        self._end = AuditHead(self._node, n, chain)
+        self._end = replace(self._end, n=n, chain=chain)
         own = len(self._own)
         del self._own[:count]
         return max(count - own, 0)
@@ -225,7 +233,8 @@ class AuditFiles:
         self.close()
         self._path = f"{self._folder}/{file_name(self._end.n + 1)}"
         self._size, self._began_ms, self._old_removed = 0, now_ms, False
-        self._own.insert(0, self._line(FILE_BEGUN, now_ms, {"previous": self._end.chain}))
+        facts: dict[str, Fact] = {"previous": self._end.chain, "log": self._end.log}
+        self._own.insert(0, self._line(FILE_BEGUN, now_ms, facts))
         self._open_file()
 
     def _open_file(self) -> None:
@@ -284,10 +293,11 @@ class AuditFiles:
                 start = max(end - TORN_BYTES_MAX, 0)
                 file.pwritev([file.pread(end - start, start)], start)
                 file.fdatasync()
-                began_ms = _began_ms(file)
+                began_ms, known_id = _began_ms(file), log_id(file)
             if found is not None:
                 self._path, self._size, self._began_ms = path, end, began_ms
-                self._end = AuditHead(self._node, found[1].n, found[2])
+                log = known_id or self._end.log
+                self._end = AuditHead(self._node, log, found[1].n, found[2])
                 break
             empty = True
         self._fs.sync_folder(self._folder)

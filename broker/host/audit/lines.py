@@ -97,9 +97,12 @@ assert _TEXTS * (TEXT_MAX * 4 + 32) < LINE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """The end of a node's audit log: its newest durable line. The log of messages keeps heads."""
+    """The end of an audit log: its newest durable line. The log of messages keeps heads."""
 
     node: int
+    log: str
+    """The random id of the audit log. Folders are restored, swapped and made anew, so the node does
+    not tell which audit log is meant."""
     n: int
     chain: str
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +32,13 @@ from delaylog.broker.host.audit.lines import (
     split_line,
 )
 from delaylog.broker.host.audit.settings import AuditSettings
+from delaylog.broker.verify.audit import verify_audit
 from delaylog.broker.verify.folder import verify_folder
 from delaylog.broker.verify.report import Report
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.host.audit.audit_world import (
     DAY_MS,
+    ID,
     NOW_MS,
     PLACE,
     SMALL,
@@ -175,7 +178,7 @@ def test_no_file_at_all() -> None:
     """After a restore, or a deletion: nothing tells them apart."""
     report = judge({})
     assert report.damage == []
-    assert "the folder was restored, or they were deleted" in report.notes[0].what
+    assert "the folder was restored" in report.notes[0].what
     assert judge({}, []).notes == []
 
 
@@ -202,7 +205,7 @@ def test_a_chain_that_was_made_again(at: int, remove: bool) -> None:
         if index == at:
             line.principal = "mallory"
         if "previous" in line.facts:
-            line.facts = {"previous": chain}
+            line.facts = {"previous": chain, "log": ID}
         if line.outcome == "removed" and index > at:
             assume(False)
         changed[index], chain = encode_line(line, chain)
@@ -227,7 +230,7 @@ def test_a_removal_must_name_the_chain() -> None:
     first, second, *_ = first_lines(disk, PLACE)
     assert first > 1
     assert verified(disk).damage == []
-    forged = AuditHead(2, first - 1, "a" * 64)
+    forged = AuditHead(2, ID, first - 1, "a" * 64)
     assert "no line says" in verified(disk, [forged]).damage[0].what
     disk.unlink(f"{PLACE}/{file_name(first)}")
     assert f"lines up to {second - 1} are missing" in verified(disk).damage[0].what
@@ -263,7 +266,7 @@ def test_verify_of_a_folder(open_host: Callable[..., Any]) -> None:
     host.send(3)
     host.checkpoint()
     fs, folder = OsFileSystem(), host.folder
-    files = AuditFiles(fs, f"{folder}/audit", 0, SMALL)
+    files = AuditFiles(fs, f"{folder}/audit", 0, SMALL, ID)
     write_all(files, [a_line()])
     files.close()
     assert files.head is not None
@@ -272,8 +275,7 @@ def test_verify_of_a_folder(open_host: Callable[..., Any]) -> None:
     def verify(*heads: AuditHead) -> list[str]:
         """What is found once the log of messages has these heads too."""
         for head in heads:
-            chain = bytes.fromhex(head.chain)
-            note_audit_head(host.engine.state, head.node, head.n, chain, host.now_ms)
+            note_audit_head(host.engine.state, head.log, head.node, head.n, head.chain, host.now_ms)
         host.sync()
         report = Report()
         for _ in verify_folder(fs, str(folder), report):
@@ -281,13 +283,30 @@ def test_verify_of_a_folder(open_host: Callable[..., Any]) -> None:
         assert report.notes == []
         return [finding.what for finding in report.damage]
 
-    assert verify() == verify(files.head) == verify(AuditHead(1, 99, "a" * 64)) == []
-    assert "lines were cut" in verify(AuditHead(0, 99, "a" * 64))[0]
+    assert verify() == verify(files.head) == verify(AuditHead(1, "b1" * 16, 99, "a" * 64)) == []
+    assert "lines were cut" in verify(AuditHead(0, ID, 99, "a" * 64))[0]
     host.checkpoint()
     assert "lines were cut" in verify()[0], "also by the checkpoint"
     path = Path(folder) / "audit" / file_name(1)
     path.write_bytes(path.read_bytes().replace(b"alice", b"mallo"))
     assert "does not continue the chain" in verify()[0]
+
+
+def test_another_audit_log_than_that_of_the_node() -> None:
+    """A single broker has recorded its own; members of a cluster may be made anew."""
+    disk = FakeDisk()
+    files = files_on(disk, AuditSettings())
+    write_all(files, [a_line()])
+    other = AuditHead(0, "b1" * 16, 5, "a" * 64)
+    report = Report()
+    for _ in verify_audit(disk, "data", report, [other], 0):
+        pass
+    assert "not the audit log that the node has written" in report.damage[0].what
+    assert files.head is not None
+    mine = replace(other, node=2)
+    report = verified(disk, [mine, files.head])
+    assert report.damage == []
+    assert "the folder was restored" in report.notes[0].what
 
 
 def decode(raw: bytes) -> tuple[AuditLine, str]:

@@ -19,6 +19,7 @@ from delaylog.storage.files.file_system import FileSystem
 from tests.storage.fake_disk import FakeDisk
 
 PLACE = f"data/{FOLDER}"
+ID = "a1" * 16
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 SMALL = AuditSettings(file_bytes=2_000, keep_days=3)
@@ -42,7 +43,7 @@ def a_line(call: str = "putTopic", now_ms: int = NOW_MS) -> AuditLine:
 def files_on(disk: FakeDisk, settings: AuditSettings = SMALL) -> AuditFiles:
     """The log's files, opened as by a new process."""
     disk.mkdir("data")
-    return AuditFiles(disk, PLACE, 2, settings)
+    return AuditFiles(disk, PLACE, 2, settings, ID)
 
 
 def write_all(files: AuditFiles, lines: Sequence[AuditLine], now_ms: int = NOW_MS) -> None:
@@ -66,6 +67,6 @@ def lines_of(fs: FileSystem) -> list[AuditLine]:
 def verified(fs: FileSystem, heads: Sequence[AuditHead] = ()) -> Report:
     """What `verify` says."""
     report = Report()
-    for _ in verify_audit(fs, "data", report, heads):
+    for _ in verify_audit(fs, "data", report, heads, 2):
         pass
     return report

@@ -77,7 +77,7 @@ class StillMachine(RealMachine):
 
 def opened(disk: FakeDisk, machine: RealMachine, settings: AuditSettings) -> AuditLog:
     """The audit log of node 2."""
-    return AuditLog(AuditFiles(disk, "data/audit", 2, settings), settings, machine)
+    return AuditLog(AuditFiles(disk, "data/audit", 2, settings, "a" * 32), settings, machine)
 
 
 class World:

@@ -25,6 +25,7 @@ from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.storage.errors import DiskFailedError, DiskFullError, StorageError
 from tests.broker.host.audit.audit_world import (
     DAY_MS,
+    ID,
     NOW_MS,
     PLACE,
     SMALL,
@@ -82,7 +83,7 @@ class World:
     def restart(self) -> None:
         """The process is killed: what it has not written is gone."""
         self.pending.clear()
-        self.files = AuditFiles(self.disk, PLACE, 2, SMALL)
+        self.files = AuditFiles(self.disk, PLACE, 2, SMALL, ID)
 
     def write_until_killed(self, count: int, after: int) -> None:
         at = self.disk.count + after
