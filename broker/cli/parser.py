@@ -216,7 +216,7 @@ def _add_access(verbs: Any) -> None:
         "--finish", action="store_true", help="make no token, but end the previous one now"
     )
     for verb in (create, rotate):
-        verb.add_argument("--expires", metavar="SPAN", help="when the new token ends, such as 90d")
+        verb.add_argument("--expires", metavar="SPAN", help="lifetime of the token, such as 90d")
     revoke = add_verb(actions, "revoke", "revoke a principal with all its tokens", topic=None)
     revoke.add_argument("principal", metavar="NAME")
     add_verb(actions, "list", "list the principals, without their tokens", topic=None)

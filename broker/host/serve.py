@@ -16,7 +16,6 @@ from delaylog.broker.calls.access.first_admin import is_awaited
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
 from delaylog.broker.cluster.members.addresses import unlike_options
-from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
@@ -27,7 +26,7 @@ from delaylog.broker.host.audit.files import FOLDER, AuditFiles
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config, ConfigError
-from delaylog.broker.host.exit_codes import exit_code
+from delaylog.broker.host.exit_codes import advice, exit_code
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
@@ -47,10 +46,6 @@ from delaylog.broker.web.request_checks import RequestChecks, host_name
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import (
     CorruptionError,
-    DiskFailedError,
-    DiskFullError,
-    NewerFormatError,
-    NoDescriptorError,
     StorageError,
 )
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -121,7 +116,7 @@ async def _serve(config: Config) -> int:
         if not failure:
             failure.append(error)
             damaged = isinstance(error, CorruptionError)
-            hint = {"do": _advice(error, place)} if damaged else {}
+            hint = {"do": advice(error, has_peers=_has_peers(place))} if damaged else {}
             log.critical("the node stops", exc_info=error, extra=hint)
             if isinstance(error, CorruptionError) and place is not None:
                 place.note_damage(error)
@@ -276,8 +271,8 @@ async def _serve(config: Config) -> int:
         # The disk or the state cannot be trusted: exit at once, since everything is in the log.
         # The loop is not closed: what it would still start while closing, for example an incoming
         # connection, would print errors after this line.
-        advice = _advice(failure[0], place)
-        print(f"delaylog: the node stops: {failure[0]}. {advice}", file=sys.stderr)
+        what_to_do = advice(failure[0], has_peers=_has_peers(place))
+        print(f"delaylog: the node stops: {failure[0]}. {what_to_do}", file=sys.stderr)
         _leave(exit_code(failure[0]))
     log.info("stopped")
     return 0
@@ -332,37 +327,9 @@ def _warn_of_ports(config: Config, place: ClusterNode, http_port: int) -> None:
         log.warning(text)
 
 
-def _advice(error: BaseException, place: ClusterNode | None = None) -> str:
-    """What the operator can do about the error that ended the node."""
-    if isinstance(error, StaleFolderError):
-        return (
-            "Stop the other process if there is one, then start this node again: it moves its data "
-            "to a folder damaged-TIME and fetches a copy from another node."
-        )
-    if isinstance(error, CorruptionError) and place is not None and place.member.config.others:
-        return (
-            "Start the node again: it moves its data to a folder damaged-TIME and fetches a copy "
-            "from the leader. Then check the disk."
-        )
-    if isinstance(error, NewerFormatError):
-        return "Use the release that wrote this folder, or a later one."
-    if isinstance(error, NoDescriptorError):
-        return "Raise the limit of open files and start again."
-    if isinstance(error, DiskFullError):
-        return "Free some space and start again."
-    if isinstance(error, (CorruptionError, FileNotFoundError)):
-        return (
-            "Restore the file from a backup; `delaylog verify` lists further damage. "
-            "Do not delete anything."
-        )
-    if isinstance(error.__cause__ or error, PermissionError):
-        return "Let the user of this process own the folder and all files in it, and start again."
-    if isinstance(error, (DiskFailedError, OSError)):
-        return (
-            "Check the kernel's log, repair or replace the disk and start again: "
-            "every acknowledged change is in the log."
-        )
-    return "This is a bug: keep the log and report it."
+def _has_peers(place: ClusterNode | None) -> bool:
+    """Whether other nodes may have a copy of the folder."""
+    return place is not None and bool(place.member.config.others)
 
 
 def serve(config: Config) -> int:
@@ -397,7 +364,7 @@ def serve(config: Config) -> int:
             extra={"why": str(error)},
             exc_info=None if expected else error,
         )
-        print(f"delaylog: {error}. {_advice(error)}", file=sys.stderr)
+        print(f"delaylog: {error}. {advice(error)}", file=sys.stderr)
         status = exit_code(error)
     finally:
         os.close(lock)

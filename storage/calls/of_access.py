@@ -24,7 +24,12 @@ CERTIFICATES: Final = TextList(
 )
 MESSAGES_PER_S: Final = Int("messages_per_s", "Most messages it sends a second.", 0, _RATE_MAX)
 CALLS_PER_S: Final = Int("calls_per_s", "Most calls it makes a second.", 0, _RATE_MAX)
-EXPIRES_AT_MS: Final = Int("expires_at_ms", "When the new token expires.", 0, INT64_MAX)
+EXPIRES_AT_MS: Final = Int(
+    "expires_at_ms",
+    "When the new token expires; absent: never, or after the lifetime of the one before.",
+    0,
+    INT64_MAX,
+)
 GRACE_MS: Final = Int(
     "grace_ms", "How long the previous token stays valid; absent: a day.", 0, 400 * 86_400_000
 )

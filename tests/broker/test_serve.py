@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.serve import _advice
+from delaylog.broker.host.exit_codes import advice
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import raise_disk_error
 from tests.starts.warm import PROGRAM, as_text, run_warm
@@ -178,7 +178,7 @@ def test_files_of_another_user_are_no_failed_disk() -> None:
     """The advice, without a process: root, who may run this test, is denied nothing."""
     with pytest.raises(DiskFailedError) as failed:
         raise_disk_error(PermissionError(errno.EACCES, "Permission denied"), "d/first-admin")
-    assert _advice(failed.value).startswith("Let the user of this process own the folder")
+    assert advice(failed.value).startswith("Let the user of this process own the folder")
 
 
 @pytest.mark.parametrize(

@@ -112,10 +112,19 @@ async def rotate_principal(ctx: Context) -> Answer:
         principal, token = commands.end_previous(state, name, now_ms), None
     else:
         grace_ms = GRACE_MS if values["grace_ms"] is None else values["grace_ms"]
-        token, secret = _new_token(ctx, values["expires_at_ms"])
+        old = commands.the_principal(state, name)
+        token, secret = _new_token(ctx, values["expires_at_ms"] or _inherited_expiry(old, now_ms))
         until_ms = now_ms + grace_ms
         principal = commands.rotate(state, name, secret, now_ms, previous_until_ms=until_ms)
     return await ctx.durable_answer({**_describe(ctx, principal), "token": token})
+
+
+def _inherited_expiry(principal: Principal, now_ms: int) -> int | None:
+    """When a new token expires if the call does not say: after the lifetime of the newest one."""
+    if not principal.secrets or principal.secrets[-1].expires_ms == NEVER_MS:
+        return None
+    newest = principal.secrets[-1]
+    return now_ms + newest.expires_ms - newest.created_ms
 
 
 async def revoke_principal(ctx: Context) -> Answer:

@@ -42,6 +42,22 @@ def test_a_rotation_keeps_the_previous_token(secured: Secured) -> None:
     assert works(secured, ended)
 
 
+def test_a_rotation_keeps_the_lifetime(secured: Secured) -> None:
+    """Otherwise a forgotten option would make a token without end."""
+    now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
+    body = {"grants": ["send"], "expires_at_ms": now_ms + 90_000}
+    assert secured.call("PUT", "/v1/principals/lasting", body).status == 201
+    path = "/v1/principals/lasting/rotate"
+    for body, lifetime_ms in (({}, 90_000), ({"expires_at_ms": now_ms + 500_000}, 500_000)):
+        newest = secured.call("POST", path, body).json["tokens"][-1]
+        assert abs(newest["expires_at_ms"] - newest["created_ms"] - lifetime_ms) < 30_000
+    assert secured.call("POST", "/v1/principals/nobody/rotate", {}).status == 404
+    endless = secured.principal("endless", "send")
+    rotated = secured.call("POST", "/v1/principals/endless/rotate", {}).json
+    assert rotated["tokens"][-1]["expires_at_ms"] is None
+    assert works(secured, endless)
+
+
 def test_a_token_expires(secured: Secured) -> None:
     now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
     answer = secured.call(
