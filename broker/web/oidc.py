@@ -21,6 +21,7 @@ from delaylog.broker.calls.access.caller import FOREIGN_MARK, Caller
 from delaylog.broker.engine.access.grants import Permissions
 from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.oidc_config import OidcConfig
+from delaylog.broker.host.watch.quiet_log import QuietLog
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -34,6 +35,7 @@ FETCH_SECONDS: Final = 10.0
 KEYS_BYTES_MAX: Final = 1 << 20
 TOKEN_CHARS_MAX: Final = 16_384
 SUBJECT_CHARS_MAX: Final = 200
+REASON_CHARS_MAX: Final = 200
 LEEWAY_SECONDS: Final = 5
 """How far the clocks of issuer and node may differ."""
 
@@ -51,6 +53,7 @@ class OidcIssuer:
             raise ConfigError("oidc needs joserfc: pip install 'delaylog[oidc]'") from None
         self._config = config
         self._machine = node.machine
+        self._quiet = QuietLog(log, node.machine.steady_s)
         self._keys: KeySet | None = None
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -109,10 +112,12 @@ class OidcIssuer:
             rules.validate(decoded.claims)
             claims = dict(decoded.claims)
             claims["exp"] = int(claims["exp"])
-        except InvalidKeyIdError:
-            self._wanted.set()
-            return None
-        except (JoseError, ValueError, TypeError, OverflowError):
+        except (JoseError, ValueError, TypeError, OverflowError) as error:
+            if isinstance(error, InvalidKeyIdError):
+                self._wanted.set()
+            # Whoever sent the token is told nothing of it, but the operator has to find out why.
+            reason = str(error)[:REASON_CHARS_MAX]
+            self._quiet.tell("refused", "a token for the OIDC issuer is refused: %a", reason)
             return None
         return claims if isinstance(claims["sub"], str) else None
 

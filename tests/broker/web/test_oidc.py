@@ -170,6 +170,16 @@ def test_forged_tokens(served: Broker, name: str) -> None:
     assert status(served, FORGED[name]()) in ((401, 400) if name == "long" else (401,))
 
 
+def test_the_operator_learns_why(served: Broker) -> None:
+    """The caller does not. The log has the reason, at most once in five seconds, and no token."""
+    text = token(aud="other")
+    answer = served.call("GET", "/v1/session", None, {"Authorization": f"Bearer {text}"})
+    assert answer.json["detail"] == "the token is not valid: unknown, expired or revoked"
+    said = served.log_path.read_text()
+    assert "a token for the OIDC issuer is refused" in said
+    assert text not in said
+
+
 def test_an_expired_token_ends_although_it_is_cached(served: Broker) -> None:
     text = token(exp=int(time.time()) - 3)
     assert status(served, text) == 200, "clocks may differ by five seconds"
