@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs
 
 from multidict import istr
 
@@ -12,9 +11,9 @@ from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
-    TICKET,
     check_csrf,
     session_secret,
+    ticket_secret,
 )
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.host.tls.client_certificates import client_identities
@@ -78,10 +77,9 @@ class Callers:
         secret = session_secret(headers)
         if secret is not None:
             return self._of_session(secret, headers, reads=reads)
-        if reads and TICKET in query:
-            tickets = parse_qs(query).get(TICKET)
-            if tickets:
-                return self._checked(self._sessions.use_ticket(tickets[-1], self._now_ms()))
+        ticket = ticket_secret(query) if reads else None
+        if ticket is not None:
+            return self._checked(self._sessions.use_ticket(ticket, self._now_ms()))
         if connection is not None and connection.transport is not None:
             identities = client_identities(connection.transport)
             caller = self._authenticator.by_certificate(identities)
