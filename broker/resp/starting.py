@@ -22,7 +22,7 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
         scripts=config.scripts,
         script_seconds=config.script_seconds,
     )
-    CommandAudit(audit, face.executor)
+    CommandAudit(audit, face.executor, face.users)
     return face
 
 

@@ -6,7 +6,7 @@ its principal's rules for Redis commands, and for DL.* and ACL by the rights tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.client import Client
     from delaylog.broker.resp.native.host import NativeHost
 
+Carry = Callable[[Session, bytes, Args, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
+"""Carries out a change of users: by a client, with a command, of users with these names."""
+
 RIGHTS_OF_VERBS: Final = frozenset[str]().union(*RIGHTS_OF.values())
 
 
@@ -52,6 +55,8 @@ class NodeUsers:
         self._executor = executor
         self._native = native
         self._connections = connections
+        self.carry: Carry = lambda session, command, names, change: change()
+        """Records changes of users."""
         self._authenticator = node.access.authenticator
         self._seen: tuple[object, int] = (None, -1)
         """The table of principals, and its version, that all sessions agree with."""
@@ -206,7 +211,7 @@ class NodeUsers:
             put_principal(state, changed_by(name, old, words, now_ms), now_ms)
             return OK
 
-        return self._logged(run, put)
+        return self._logged(run, [name], put)
 
     def remove(self, run: Run, names: list[bytes]) -> Reply:
         """Remove users; replies with their number. Raises CommandError."""
@@ -220,16 +225,20 @@ class NodeUsers:
                 revoke(state, each.name, now_ms)
             return len(known)
 
-        return self._logged(run, drop)
+        return self._logged(run, names, drop)
 
-    def _logged(self, run: Run, change: Callable[[], Reply]) -> Reply:
-        """Make a change, and reply when it is durable."""
+    def _logged(self, run: Run, names: list[bytes], change: Callable[[], Reply]) -> Reply:
+        """Make a change of these users, and reply when it is durable."""
         if not run.may_wait:
             raise CommandError(b"ERR users cannot be changed inside a transaction")
-        node, session = self._node, run.session
+        node, session, command = self._node, run.session, run.command
+        assert command is not None, "a command asks for it"
 
         async def work() -> Reply:
+            # Its line in the audit log has been written meanwhile.
             node.role.check()
+            if not self._authenticator.is_valid(session.caller or ANYONE):
+                raise CommandError(b"NOPERM the rights of this user have changed")
             reply = change()
             node.appended()
             ends = session.caller is not None and not self._authenticator.is_valid(session.caller)
@@ -240,7 +249,7 @@ class NodeUsers:
             session.closing = session.closing or ends
             return reply
 
-        return self._native.answer_later(run, work())
+        return self._native.answer_later(run, self.carry(session, command.name, names, work))
 
 
 def _is_restricted(caller: Caller) -> bool:

@@ -15,7 +15,7 @@ from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
-from delaylog.broker.host.audit.lines import DONE, AuditLine
+from delaylog.broker.host.audit.lines import DONE, FAILED, LEFT, AuditLine
 from delaylog.broker.host.audit.request_ids import HEADER, accepted_request_id, make_request_id
 from delaylog.broker.host.audit.settings import ADMINISTRATIVE
 from delaylog.storage.calls.call import Right
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
-FAILED = "failed"
-"""Outcome of a call that ended with an unexpected error."""
-LEFT = "client_left"
-"""Outcome of a call whose client left before the answer: it was carried out or not."""
 
 
 class CallAudit:

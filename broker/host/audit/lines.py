@@ -27,6 +27,10 @@ LINE_BYTES_MAX: Final = 1 << 17
 
 BEGUN: Final = "begun"
 DONE: Final = "done"
+FAILED: Final = "failed"
+"""Outcome of a call that ended with an unexpected error."""
+LEFT: Final = "client_left"
+"""Outcome of a call whose client left before the answer: it was carried out or not."""
 AUDIT: Final = "audit"
 """The `call` of lines that the audit log writes about itself. Their outcomes follow."""
 FILE_BEGUN: Final = "file_begun"
