@@ -61,7 +61,11 @@ def _no_gate() -> list[Patch]:
         self.check()
         return True
 
-    return [(MemberRole, "until_may_deliver", until_may_deliver)]
+    # A turn asks once more when it leases.
+    return [
+        (MemberRole, "until_may_deliver", until_may_deliver),
+        (MemberRole, "may_deliver", lambda self: True),
+    ]
 
 
 def _checkpoint_at_log_end() -> list[Patch]:
