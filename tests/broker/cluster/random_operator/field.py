@@ -124,8 +124,13 @@ class Field:
             counted = {each["node"] for each in status["members"] if each["voter"]}
             return {*self.voters} <= counted
 
-        text = "the nodes are not sound"
-        self.until(sound, text, SETTLE_S, lambda: str(self.nodes.lacking(self.members)))
+        self.until(
+            sound,
+            "the nodes are not sound",
+            SETTLE_S,
+            lambda: str(self.nodes.lacking(self.members)),
+            lambda: self.nodes.lag_bytes(self.members),
+        )
 
     def lose_disks(self) -> None:
         """Before a disk is lost: all others must be sound."""
@@ -158,11 +163,18 @@ class Field:
         text: str,
         deadline_s: float,
         why: Callable[[], str] = str,
+        left: Callable[[], int] = int,
     ) -> Any:
-        """What `look` finds, once it finds something; no node may end meanwhile."""
-        end = time.monotonic() + deadline_s
+        """What `look` finds, once it finds something; no node may end meanwhile.
+
+        The time starts anew whenever less is `left` than ever before: how long a node takes to
+        catch up depends on its log and the machine.
+        """
+        end, least = time.monotonic() + deadline_s, left()
         while not (found := look()):
             self.check()
+            if (now := left()) < least:
+                end, least = time.monotonic() + deadline_s, now
             assert time.monotonic() < end, f"{text}: {why()}\n{self.nodes.tails()}"
             time.sleep(0.1)
         return found

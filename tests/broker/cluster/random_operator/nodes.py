@@ -101,8 +101,15 @@ class Nodes(Growing):
             if not each["connected"] or mine.get("role") not in ("leader", "follower", "learner"):
                 return f"node {node} is {mine.get('role')}, connected: {each['connected']}"
             if mine["version"] != status["version"] or mine["applied"] < status["commit"]:
-                return f"node {node} lags"
+                return f"node {node} has applied {mine['applied']} of {status['commit']} bytes"
         return None
+
+    def lag_bytes(self, members: Sequence[int]) -> int:
+        """How much of the leader's committed log the last of these nodes has not applied."""
+        status = self.calm_status()
+        if status is None:
+            return sys.maxsize
+        return max(int(status["commit"] - self.status(node).get("applied", 0)) for node in members)
 
     # ------------------------------------------------------------------ what must not come up
 
