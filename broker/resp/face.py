@@ -11,7 +11,7 @@ from typing import Final
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.process import descriptors
-from delaylog.broker.host.tls.client_certificates import client_identities
+from delaylog.broker.host.tls.client_certificates import client_certificate
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.quiet_log import QuietLog
@@ -211,8 +211,8 @@ class RespFace:
 
     def enter(self, connection: Client, transport: asyncio.Transport) -> Session:
         """Create the session of a new client."""
-        identities = tuple(client_identities(transport))
-        session = self.executor.connect(self._node.clock.now_ms(), identities)
+        certificate = client_certificate(transport)
+        session = self.executor.connect(self._node.clock.now_ms(), certificate)
         self.server.connections += 1
         session.address = address_text(transport.get_extra_info("peername"))
         session.local_address = address_text(transport.get_extra_info("sockname"))

@@ -29,6 +29,7 @@ from delaylog.broker.resp.user_words import changed_by
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
+    from delaylog.broker.host.tls.client_certificates import ClientCertificate
     from delaylog.broker.keyspace.running.executor import Executor
     from delaylog.broker.keyspace.running.run import Run
     from delaylog.broker.resp.client import Client
@@ -72,12 +73,14 @@ class NodeUsers:
     def enter(self, session: Session) -> None:
         """Set the user and the rights of a new client, or of a client after RESET."""
         session.authenticated = not self.required
-        if session.authenticated or not session.identities:
+        certificate: ClientCertificate | None = session.certificate
+        if session.authenticated or certificate is None:
             return
         try:
-            caller = self._authenticator.by_certificate(session.identities)
+            caller = self._authenticator.by_certificate(*certificate)
         except Problem:
-            # The client may authenticate later, when this node has a leader.
+            # The certificate has expired, or this node has no leader: the client may authenticate
+            # later.
             return
         if caller is not None:
             self._admit(session, caller)

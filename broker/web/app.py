@@ -145,6 +145,8 @@ class HttpFace:
                 is_full=lambda: not self._has_room(accepting=True),
                 transports=lambda: [each.transport for each in server.connections],
             )
+            # After the listener has closed the connections, which could begin new sessions.
+            tls.on_exchange.append(self._callers.end_certified)
             return await self._listener.start(host, port, BACKLOG)
         self._site = web.TCPSite(self._runner, host, port, backlog=BACKLOG)
         await self._site.start()

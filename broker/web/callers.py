@@ -16,7 +16,7 @@ from delaylog.broker.calls.access.sessions import (
     ticket_secret,
 )
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.tls.client_certificates import client_identities
+from delaylog.broker.host.tls.client_certificates import client_certificate
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
@@ -71,6 +71,10 @@ class Callers:
                 if connection.transport is not None:
                     connection.transport.abort()
 
+    async def end_certified(self) -> None:
+        """End the sessions of client certificates, after a client CA was removed."""
+        self._sessions.end_certified()
+
     def _without_header(
         self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
     ) -> Caller:
@@ -81,8 +85,8 @@ class Callers:
         if ticket is not None:
             return self._checked(self._sessions.use_ticket(ticket, self._now_ms()))
         if connection is not None and connection.transport is not None:
-            identities = client_identities(connection.transport)
-            caller = self._authenticator.by_certificate(identities)
+            identities, expires_ms = client_certificate(connection.transport)
+            caller = self._authenticator.by_certificate(identities, expires_ms)
             if caller is not None:
                 return caller
             if identities:

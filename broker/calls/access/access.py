@@ -74,7 +74,8 @@ class Access:
         table = self._node.engine.state.access
         now_ms = self._node.clock.now_ms()
         seen = table, table.version
-        if seen != self._seen or now_ms >= self._first_expiry_ms:
+        some_expired = self.authenticator.some_expired(now_ms)
+        if seen != self._seen or now_ms >= self._first_expiry_ms or some_expired:
             self._seen = seen
             self._first_expiry_ms = min(
                 (

@@ -18,7 +18,6 @@ from delaylog.broker.engine.access.principals import Principal
 from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
@@ -58,6 +57,10 @@ class Authenticator:
         self.used_ms: dict[str, int] = {}
         """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
+        self._expiries: set[int] = set()
+        """When callers expire of which the table of principals does not know it: those proved by a
+        certificate or by an issuer. Both expire at whole seconds, so there are few times.
+        """
 
     @property
     def required(self) -> bool:
@@ -107,12 +110,25 @@ class Authenticator:
         caller = self._of_token(token, self._node.clock.now_ms())
         return None if caller is None else self.admit(caller)
 
-    def by_certificate(self, identities: Iterable[str]) -> Caller | None:
-        """The caller by the identities in a verified client certificate; None if it has none."""
+    def by_certificate(self, identities: Iterable[str], expires_ms: int) -> Caller | None:
+        """The caller by the identities in a verified client certificate; None if it has none.
+
+        Raises a Problem (401, 429 or 503). The handshake has checked that the certificate was
+        valid then, but a connection may live longer than its certificate.
+        """
         principal = self._table.certified(identities)
         if principal is None:
             return None
-        return self.admit(self._caller(principal, b"", NEVER_MS))
+        if expires_ms <= self._node.clock.now_ms():
+            raise Problem("unauthorized", "the client certificate has expired")
+        self._expiries.add(expires_ms)
+        return self.admit(self._caller(principal, b"", expires_ms))
+
+    def some_expired(self, now_ms: int) -> bool:
+        """Whether a certificate or a token of an issuer has expired since the last call."""
+        expired = {each for each in self._expiries if each <= now_ms}
+        self._expiries -= expired
+        return bool(expired)
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller that was recognised earlier still has the same rights."""
@@ -146,7 +162,10 @@ class Authenticator:
         digest = digest_of(token)
         principal: Principal | None = self._table.by_digest.get(digest)
         if principal is None:
-            return self.foreign(token)
+            foreign = self.foreign(token)
+            if foreign is not None:
+                self._expiries.add(foreign.expires_ms)
+            return foreign
         secret = principal.secret_of(digest)
         if secret is None or secret.expires_ms <= now_ms:
             return None

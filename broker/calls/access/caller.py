@@ -58,6 +58,11 @@ class Caller:
         """Whether an OIDC issuer proves the caller, which is then no principal of this broker."""
         return FOREIGN_MARK in self.name
 
+    @property
+    def is_certified(self) -> bool:
+        """Whether a client certificate proves the caller."""
+        return self.principal is not None and not self.digest
+
     def check(self, right: Right, key: TopicKey, group: str | None = None) -> None:
         """Raise a Problem unless the caller may do this to a group of a topic; None = to all its
         groups. The text is the same whether the topic exists or not.

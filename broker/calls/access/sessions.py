@@ -75,6 +75,12 @@ class Sessions:
         """End a session."""
         self._sessions.pop(digest_of(secret), None)
 
+    def end_certified(self) -> None:
+        """End the sessions and the tickets of all callers that a certificate proves."""
+        for table in (self._sessions, self._tickets):
+            for digest in [known for known, each in table.items() if each.caller.is_certified]:
+                del table[digest]
+
     def make_ticket(self, caller: Caller, now_ms: int) -> tuple[str, int]:
         """A ticket for one request of this caller, and when it ends."""
         secret = self._secret()

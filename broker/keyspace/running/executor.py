@@ -7,7 +7,7 @@ first (`begin`), and takes the effects of the keyspace when its turn ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
@@ -66,12 +66,12 @@ class Executor(SharedState):
 
     # ------------------------------------------------------------------ sessions
 
-    def connect(self, now_ms: int, identities: tuple[str, ...] = ()) -> Session:
-        """Create the session of a new client; `identities` = what its certificate proves."""
+    def connect(self, now_ms: int, certificate: Any = None) -> Session:
+        """Create the session of a new client; `certificate` = `Session.certificate`."""
         session = Session(self._next_session, self.keyspace.databases[0])
         self._next_session += 1
         session.created_ms = session.used_ms = now_ms
-        session.identities = identities
+        session.certificate = certificate
         self.server.users.enter(session)
         session.update_special()
         self.sessions[session.number] = session

@@ -52,8 +52,8 @@ class Session:
     used_ms: int = 0
     used_word: bytes = b""
     """The last command, for CLIENT LIST."""
-    identities: tuple[str, ...] = ()
-    """What the client's certificate proves."""
+    certificate: Any = None
+    """The host's own object for the client's certificate."""
     authenticated: bool = True
     caller: Any = None
     """The host's own object for the user; None before the client has authenticated."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +36,42 @@ class Served:
         )
 
     def call(
-        self, method: str, path: str, body: Any = None, *, pem: bytes = b"", token: str = ""
+        self, method: str, path: str, body: Any = None, *, pem: bytes = b"", **headers: str
     ) -> Answer:
+        with closing(self.connect(pem)) as connection:
+            return ask(connection, method, path, body, **headers)
+
+    def connect(self, pem: bytes = b"") -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.trusted))
         if pem:
             file = self.folder / "client.pem"
             file.write_bytes(pem)
             context.load_cert_chain(file)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        connection = http.client.HTTPSConnection(
+        return http.client.HTTPSConnection(
             "127.0.0.1", self.secured.broker.port, timeout=30, context=context
         )
-        try:
-            wire = None if body is None else json.dumps(body).encode()
-            connection.request(method, path, wire, headers)
-            answer = connection.getresponse()
-            return Answer(answer.status, dict(answer.getheaders()), answer.read())
-        finally:
-            connection.close()
 
     def principal(self, name: str, *grants: str, certificates: list[str]) -> None:
         body = {"grants": grants, "certificates": certificates}
         made = self.call("PUT", f"/v1/principals/{name}", body, token=self.secured.admin)
         assert made.status == 201, made
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    token: str = "",
+    **headers: str,
+) -> Answer:
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    wire = None if body is None else json.dumps(body).encode()
+    connection.request(method, path, wire, headers)
+    answer = connection.getresponse()
+    return Answer(answer.status, dict(answer.getheaders()), answer.read())
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +117,41 @@ def test_a_stranger_is_refused_by_the_handshake(served: Served) -> None:
     pem = Authority("clients").issue("x", hosts=("worker.example",), uses=[CLIENT])
     with pytest.raises((ssl.SSLError, ConnectionError)):
         served.call("GET", "/v1/session", pem=pem)
+
+
+def test_an_expired_certificate_ends_what_it_began(served: Served) -> None:
+    """Calls of an open connection, a call that waits, and a session in its browser."""
+    served.principal("brief", "receive:none", certificates=["cn:brief"])
+    pem = served.authority.issue("brief", uses=[CLIENT], days=(-1, 8 / 86_400))
+    with closing(served.connect(pem)) as connection, closing(served.connect(pem)) as waiting:
+        opened = ask(connection, "POST", "/v1/session", {})
+        assert opened.status == 201
+        assert opened.json["expires_at_ms"] < (time.time() + 9) * 1_000
+        with pytest.raises((http.client.HTTPException, OSError)):
+            ask(waiting, "POST", "/v1/topics/none/receive", {"wait_ms": 25_000})
+        refused = ask(connection, "GET", "/v1/session")
+        assert refused.status == 401
+        assert "the client certificate has expired" in refused.json["detail"]
+    cookie = opened.headers["Set-Cookie"].partition(";")[0]
+    assert served.call("GET", "/v1/session", Cookie=cookie).status == 401
+
+
+def test_a_removed_authority_ends_sessions(
+    secured_broker: Callable[..., Secured], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Those of its certificates. Sessions of tokens go on."""
+    served = Served(secured_broker, tmp_path_factory.mktemp("removed"))
+    served.principal("worker", "send:mine", certificates=["cn:worker"])
+    pem = served.authority.issue("worker", uses=[CLIENT])
+    admin = served.secured.admin
+    certified = served.call("POST", "/v1/session", {}, pem=pem)
+    by_token = served.call("POST", "/v1/session", {}, token=admin)
+    cookies = [each.headers["Set-Cookie"].partition(";")[0] for each in (certified, by_token)]
+
+    def statuses() -> list[int]:
+        return [served.call("GET", "/v1/session", Cookie=each).status for each in cookies]
+
+    assert statuses() == [200, 200]
+    (served.folder / "ca.pem").write_bytes(Authority("next").pem)
+    assert served.call("POST", "/v1/reload", {}, token=admin).status == 200
+    assert statuses() == [401, 200]

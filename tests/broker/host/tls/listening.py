@@ -14,7 +14,7 @@ import uvloop
 
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.tls.client_certificates import client_identities
+from delaylog.broker.host.tls.client_certificates import client_certificate
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.reloader import Reloader
@@ -76,7 +76,8 @@ class Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
-        self.transport.write(json.dumps(client_identities(self.transport)).encode() + b"\n")
+        identities = client_certificate(self.transport).identities
+        self.transport.write(json.dumps(identities).encode() + b"\n")
 
 
 class Listening:

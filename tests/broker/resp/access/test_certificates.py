@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,10 @@ class Certified:
         )
         self.secured.broker.tls = self.files.client()
 
-    def connect(self, name: str | None) -> RespClient:
+    def connect(self, name: str | None, **how: Any) -> RespClient:
         """A client that has not sent AUTH; None = without a certificate."""
         issuer = None if name is None else self.clients
-        context = self.files.client(issuer, name or "")
+        context = self.files.client(issuer, name or "", **how)
         context.check_hostname = False
         return self.secured.connect(None, tls=context)
 
@@ -68,3 +69,10 @@ def test_a_certificate_that_is_taken_away_ends_connections(certified: Certified)
     assert changed.status == 200
     assert is_closed(client)
     assert is_error(certified.connect("worker").call("GET", "k"), "NOAUTH")
+
+
+def test_an_expired_certificate_ends_connections(certified: Certified) -> None:
+    certified.secured.principal("brief", redis=ALL_WORDS, certificates=["cn:brief"])
+    client = certified.connect("brief", days=(-1, 8 / 86_400))
+    assert client.call("SUBSCRIBE", "news")[0] == b"subscribe"
+    assert is_closed(client)
