@@ -6,7 +6,7 @@ callables that the host sets. Their defaults serve tests without a host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from secrets import randbits
 from typing import Final
@@ -50,10 +50,10 @@ class ServerState:
     """Fields of the Delaylog section of INFO."""
     role: Callable[[], bytes] = lambda: b"master"
     """`master` where writes are accepted, otherwise `slave`."""
-    on_wrong_password: Callable[[Session], None] = lambda session: None
+    on_wrong_password: Callable[[Session, bytes], None] = lambda session, secret: None
     """Called with a client that sent a wrong secret."""
-    login_wait_s: Callable[[Session], float] = lambda session: 0.0
-    """Returns the seconds until a secret of this client is checked again, after wrong ones."""
+    login_wait_s: Callable[[Session, Iterable[bytes]], float] = lambda session, secrets: 0.0
+    """Returns the seconds until these secrets of a client may be checked, after wrong ones."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
     """Host and port of the leader's endpoint; None = this node, or unknown (see `role`)."""
     secret_bits: Callable[[int], int] = randbits

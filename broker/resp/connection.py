@@ -189,9 +189,6 @@ class Connection(asyncio.Protocol):
         if not face.ready():
             self.task = face.loop.create_task(self._until_ready())
             return
-        if not session.authenticated and (seconds := face.failed_logins.left(session)) > 0:
-            self.task = face.loop.create_task(self._wait(seconds))
-            return
         executor = face.begin()
         if self._transport is None:
             # The client's rights have ended.
@@ -213,6 +210,8 @@ class Connection(asyncio.Protocol):
 
     def _run(self, session: Session, executor: Executor) -> None:
         parser = self._parser
+        # Only the first command of a turn: further guesses of a pipeline get an error.
+        may_wait = not session.authenticated
         for _ in range(SLICES_A_TURN):
             commands = self._rest
             whole = not commands and parser.authenticated
@@ -220,6 +219,10 @@ class Connection(asyncio.Protocol):
                 commands = parser.next_commands(COMMANDS_A_SLICE)
                 if not commands:
                     break
+            if may_wait and self._waits_to_log_in(commands[0]):
+                self._rest, self._stopped = commands, True
+                break
+            may_wait = False
             count = len(commands)
             done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
@@ -248,6 +251,13 @@ class Connection(asyncio.Protocol):
             self._hold_back()
         elif self._behind and not self._stopped:
             self._read_on()
+
+    def _waits_to_log_in(self, argv: Args) -> bool:
+        """Whether a command has to wait because a login from this address has just failed."""
+        seconds = self._face.failed_logins.left(self.session, argv)
+        if seconds > 0:
+            self.task = self._face.loop.create_task(self._wait(seconds))
+        return seconds > 0
 
     def _waits(self) -> bool:
         """Whether a command is under way."""

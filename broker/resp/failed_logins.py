@@ -1,16 +1,21 @@
-"""Slows down guesses of secrets from one address."""
+"""Slows down guesses of passwords from one address.
+
+Tokens are not slowed down: nobody guesses 32 random bytes. Otherwise a stranger, or clients with an
+old token, could keep all clients behind the same proxy or on the same machine from logging in.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.facts import host_in
 
 AUTH_WAIT_SECONDS: Final = 0.5
-"""After a wrong secret, the next one from that address is checked only after this time."""
+"""After a wrong password, the next one from that address is checked only after this time."""
 _ADDRESSES_MAX: Final = 1_024
 
 log = logging.getLogger("delaylog.resp")
@@ -25,20 +30,32 @@ class FailedLogins:
         self._failed: dict[str, tuple[int, float]] = {}
         """Address -> number of failures, and the time of the next attempt."""
 
-    def note(self, session: Session) -> None:
+    def note(self, session: Session, secret: bytes) -> None:
         """Count a wrong secret. The first one and every doubling are logged."""
         host = host_in(session.address)
-        count = self._failed.pop(host, (0, 0.0))[0] + 1
+        count, next_s = self._failed.pop(host, (0, 0.0))
+        count += 1
         if len(self._failed) >= _ADDRESSES_MAX:
             del self._failed[next(iter(self._failed))]
-        self._failed[host] = count, self._time() + AUTH_WAIT_SECONDS
+        if not _is_token(secret):
+            next_s = self._time() + AUTH_WAIT_SECONDS
+        self._failed[host] = count, next_s
         if count & (count - 1) == 0:
             log.warning(
                 "a Redis client sent a wrong token or password",
                 extra={"address": host, "failures": count},
             )
 
-    def left(self, session: Session) -> float:
-        """Return the seconds until the next attempt from the address of a client."""
+    def left(self, session: Session, words: Iterable[bytes]) -> float:
+        """Return the seconds until the address of a client may try again.
+
+        `words` = what the client sends: 0 if one of them has the form of a token.
+        """
         failed = self._failed.get(host_in(session.address))
-        return 0.0 if failed is None else failed[1] - self._time()
+        if failed is None or any(map(_is_token, words)):
+            return 0.0
+        return failed[1] - self._time()
+
+
+def _is_token(secret: bytes) -> bool:
+    return is_token(secret.decode("latin-1"))

@@ -6,6 +6,7 @@ goes on for the others.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -191,6 +192,28 @@ def test_guesses_of_a_token_are_slow_and_noted(secured_broker: Callable[..., Res
     assert b"delaylog_resp_failed_logins_total 5.0" in secured.call("GET", "/metrics").body
     noted = [line for line in broker.logs() if "wrong token" in line.get("message", "")]
     assert [line["failures"] for line in noted] == [1, 2, 4]
+
+
+def test_guesses_keep_no_token_out(secured_broker: Callable[..., RespSecured]) -> None:
+    """Guesses wait for each other. A client with a token waits for none of them, and a wrong token
+    makes nobody wait.
+    """
+    secured = secured_broker()
+    revoked = secured.principal("gone")
+    assert secured.call("DELETE", "/v1/principals/gone").status == 200
+    for _ in range(20):
+        guesser = secured.broker.connect()
+        for guess in range(5):
+            guesser.send("AUTH", f"guess-{guess}")
+    for login in (("AUTH", secured.admin), ("HELLO", 3, "AUTH", "admin", secured.admin)):
+        client = secured.broker.connect()
+        for _ in range(20):
+            assert is_error(client.call("AUTH", revoked), "WRONGPASS")
+        assert not is_error(client.call(*login), "")
+    metrics = secured.call("GET", "/metrics").body
+    failed = re.search(rb"delaylog_resp_failed_logins_total (\d+)", metrics)
+    assert failed is not None
+    assert int(failed[1]) < 40 + 50, "half a second for each guess"
 
 
 def test_who_sends_without_end_is_closed_when_memory_is_used_up(start_broker: Start) -> None:

@@ -66,7 +66,7 @@ def _log_in(run: Run, name: bytes, secret: bytes, then: Callable[[], Reply]) -> 
 
     def refused() -> None:
         server.failed_logins += 1
-        server.on_wrong_password(session)
+        server.on_wrong_password(session, secret)
         # An unknown name may be a secret that was sent in the wrong place.
         user = name if server.users.find(name) is not None else b"(unknown)"
         run.shared.note_denied(session, b"auth", Denied("auth", b"AUTH"), user=user)
@@ -80,7 +80,7 @@ def _log_in(run: Run, name: bytes, secret: bytes, then: Callable[[], Reply]) -> 
             raise
         return then()
 
-    if server.login_wait_s(session) > 0:
+    if server.login_wait_s(session, (secret,)) > 0:
         raise CommandError(_TOO_SOON)
     try:
         server.users.login(session, name, secret)
