@@ -11,7 +11,9 @@ from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
 
 broker = RedisBroker(url=os.environ["SERVER_URL"])
-broker.add_middleware(Results(backend=RedisBackend(url=os.environ["SERVER_URL"])))
+# redis-py reads for 5 s at most. A worker may take longer until it has the first result.
+results = RedisBackend(url=f"{os.environ['SERVER_URL']}?socket_timeout=60")
+broker.add_middleware(Results(backend=results))
 dramatiq.set_broker(broker)
 tried: list[bool] = []
 
