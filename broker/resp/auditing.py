@@ -31,7 +31,7 @@ _NAMED: Final = {
     b"config|set": slice(2, None, 2),
     b"client|kill": slice(2, None),
 }
-"""The words of commands that are recorded: they name what it changes, and are no secrets."""
+"""Which words of these commands are recorded: they name what is changed, and are no secrets."""
 _REFUSED: Final = ErrorReply(b"ERR the audit log cannot be written, so the command was not run")
 
 

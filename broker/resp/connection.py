@@ -7,6 +7,7 @@ command while it leaves replies unread.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
@@ -187,7 +188,7 @@ class Connection(asyncio.Protocol):
             return
         self._deferred = False
         if not face.ready():
-            self.task = face.loop.create_task(self._until_ready())
+            self.task = face.loop.create_task(self._after(face.until_ready))
             return
         executor = face.begin()
         if self._transport is None:
@@ -210,19 +211,20 @@ class Connection(asyncio.Protocol):
 
     def _run(self, session: Session, executor: Executor) -> None:
         parser = self._parser
-        # Only the first command of a turn: further guesses of a pipeline get an error.
-        may_wait = not session.authenticated
-        for _ in range(SLICES_A_TURN):
+        for number in range(SLICES_A_TURN):
             commands = self._rest
             whole = not commands and parser.authenticated
             if not commands:
                 commands = parser.next_commands(COMMANDS_A_SLICE)
                 if not commands:
                     break
-            if may_wait and self._waits_to_log_in(commands[0]):
-                self._rest, self._stopped = commands, True
-                break
-            may_wait = False
+            if number == 0 and not session.authenticated:
+                # Only the first command of a turn waits: other guesses of a pipeline get an error.
+                seconds = self._face.failed_logins.left(session, commands[0])
+                if seconds > 0:
+                    self.task = self._face.loop.create_task(self._after(asyncio.sleep, seconds))
+                    self._rest, self._stopped = commands, True
+                    break
             count = len(commands)
             done = self._handle(executor, commands)
             self._rest = commands[done:] if done < count else []
@@ -241,8 +243,7 @@ class Connection(asyncio.Protocol):
                 break
         else:
             self.go_on()
-        if parser.authenticated is not session.authenticated:
-            parser.authenticated = session.authenticated
+        parser.authenticated = session.authenticated
         if not self._rest and parser.error is not None and not session.closing:
             if parser.error:
                 encode_into(session.out, ErrorReply(b"ERR " + parser.error), session.resp)
@@ -251,13 +252,6 @@ class Connection(asyncio.Protocol):
             self._hold_back()
         elif self._behind and not self._stopped:
             self._read_on()
-
-    def _waits_to_log_in(self, argv: Args) -> bool:
-        """Whether a command has to wait because a login from this address has just failed."""
-        seconds = self._face.failed_logins.left(self.session, argv)
-        if seconds > 0:
-            self.task = self._face.loop.create_task(self._wait(seconds))
-        return seconds > 0
 
     def _waits(self) -> bool:
         """Whether a command is under way."""
@@ -297,13 +291,9 @@ class Connection(asyncio.Protocol):
                 return done + 1
         return len(commands)
 
-    async def _until_ready(self) -> None:
-        await self._face.until_ready()
-        self.task = None
-        self.finished()
-
-    async def _wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def _after(self, event: Callable[..., Awaitable[None]], *given: float) -> None:
+        """Continue with the next command after an event."""
+        await event(*given)
         self.task = None
         self.finished()
 

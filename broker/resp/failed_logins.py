@@ -49,7 +49,7 @@ class FailedLogins:
     def left(self, session: Session, words: Iterable[bytes]) -> float:
         """Return the seconds until the address of a client may try again.
 
-        `words` = what the client sends: 0 if one of them has the form of a token.
+        `words` = the client's command. 0 if one of its words has the form of a token.
         """
         failed = self._failed.get(host_in(session.address))
         if failed is None or any(map(_is_token, words)):

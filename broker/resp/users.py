@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.native.host import NativeHost
 
 Carry = Callable[[Session, bytes, Args, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
-"""Carries out a change of users: by a client, with a command, of users with these names."""
+"""Carries out a change of users. Its arguments: the client, the command's name, the users' names,
+and the change.
+"""
 
 RIGHTS_OF_VERBS: Final = frozenset[str]().union(*RIGHTS_OF.values())
 
@@ -238,7 +240,8 @@ class NodeUsers:
         assert command is not None, "a command asks for it"
 
         async def work() -> Reply:
-            # Its line in the audit log has been written meanwhile.
+            # The node's role and the client's rights may have changed while the audit line was
+            # written.
             node.role.check()
             if not self._authenticator.is_valid(session.caller or ANYONE):
                 raise CommandError(b"NOPERM the rights of this user have changed")

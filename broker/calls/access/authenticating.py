@@ -58,8 +58,8 @@ class Authenticator:
         """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
         self._expiries: set[int] = set()
-        """When callers expire of which the table of principals does not know it: those proved by a
-        certificate or by an issuer. Both expire at whole seconds, so there are few times.
+        """Expiry times (Unix ms) that the table of principals does not have: those of client
+        certificates and of issuers' tokens. Both are whole seconds, so the set stays small.
         """
 
     @property
@@ -113,8 +113,8 @@ class Authenticator:
     def by_certificate(self, identities: Iterable[str], expires_ms: int) -> Caller | None:
         """The caller by the identities in a verified client certificate; None if it has none.
 
-        Raises a Problem (401, 429 or 503). The handshake has checked that the certificate was
-        valid then, but a connection may live longer than its certificate.
+        Raises a Problem (401, 429 or 503). The handshake has checked the certificate, but a
+        connection may outlive it.
         """
         principal = self._table.certified(identities)
         if principal is None:

@@ -36,8 +36,8 @@ _SECRET: Final = r"([A-Za-z0-9_-]{43})"
 """A secret is `SECRET_BYTES` in base64url."""
 _COOKIE: Final = re.compile(rf"(?:^|[; ]){COOKIE}={_SECRET}(?:;|$)")
 _TICKET: Final = re.compile(rf"(?:^|&){TICKET}={_SECRET}(?:&|$)")
-"""Searched in what a stranger has sent, so no general parser of cookies and queries runs here: for
-8 KB those take ten milliseconds of the loop.
+"""Strangers choose the headers and queries in which these are searched. A general parser of cookies
+or queries would take more than ten milliseconds of the loop for 8 KB.
 """
 
 
