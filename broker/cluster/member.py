@@ -347,7 +347,8 @@ class ClusterMember:
     def committed(self) -> int:
         """End of the log that is both committed and durable on this disk."""
         if self.replication is None:
-            return self._files.start
+            # What a node in quarantine has applied was committed, and it serves reads of it.
+            return self._files.start if self.quarantined is None else self.position
         commit = self.replication.commit
         return min(commit, self._files.physical.durable_position)
 

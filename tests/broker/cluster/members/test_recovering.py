@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -182,8 +183,12 @@ def test_a_second_process_with_the_same_index_is_kept_out(nodes: Growing, copied
     send(nodes, "b")
 
 
-def test_a_node_keeps_what_the_others_have_lost(nodes: Growing) -> None:
-    """Two disks lose an acknowledged message; the third does not cut it, and says so."""
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "running on"])
+def test_a_node_keeps_what_the_others_have_lost(nodes: Growing, restarted: bool) -> None:
+    """Two disks lose an acknowledged message; the third does not cut it, and says so.
+
+    One that runs on has applied the message since its start, and serves it too.
+    """
     nodes.found(1, 2, 3)
     send(nodes, "a")
     nodes.caught_up()
@@ -194,7 +199,11 @@ def test_a_node_keeps_what_the_others_have_lost(nodes: Growing) -> None:
     nodes.start()
     send(nodes, "b")
     nodes.caught_up()
-    nodes.stop()
+    if restarted:
+        nodes.stop()
+    else:
+        nodes.signal(keeper, signal.SIGSTOP)
+        nodes.stop(*lossy)
     for node in lossy:
         # They still know who they are and what they have promised.
         for name in ("meta", "vote"):
@@ -203,7 +212,10 @@ def test_a_node_keeps_what_the_others_have_lost(nodes: Growing) -> None:
         shutil.move(nodes.folder / f"before{node}", nodes.data_dir(node))
     nodes.start(*lossy)
     send(nodes, "c")
-    nodes.start(keeper, wait=False)
+    if restarted:
+        nodes.start(keeper, wait=False)
+    else:
+        nodes.signal(keeper, signal.SIGCONT)
     nodes.until(lambda: nodes.status(keeper).get("role") == "quarantined")
     assert "acknowledged are missing" in nodes.status(keeper)["error"]
     assert "acknowledged are missing" in nodes.log_path(keeper).read_text()
