@@ -83,6 +83,7 @@ class ClusterMember:
         self._quiet = QuietLog(log)
         self.quarantined: str | None = None
         """Why this node takes no part any more, though it runs."""
+        self._kept = 0  # The end of what was committed then.
         self._safe_sends = SafeSends(self._loop, self.members.name_of)
         self.counts = MemberCounts()
         self.statuses = Statuses()
@@ -298,7 +299,8 @@ class ClusterMember:
     def _quarantine(self, error: LostCommitError) -> None:
         """Keep what the cluster has lost: take no further part, and serve reads only."""
         log.error("%s", error)
-        self.quarantined = str(error)
+        # Reads wait for what was committed, which replication then no longer knows.
+        self._kept, self.quarantined = self.committed(), str(error)
         self.fall_silent(0)
         self.counts.lost_commits += 1
         self._loop.create_task(self._leave())
@@ -347,10 +349,8 @@ class ClusterMember:
     def committed(self) -> int:
         """End of the log that is both committed and durable on this disk."""
         if self.replication is None:
-            # What a node in quarantine has applied was committed, and it serves reads of it.
-            return self._files.start if self.quarantined is None else self.position
-        commit = self.replication.commit
-        return min(commit, self._files.physical.durable_position)
+            return self._files.start if self.quarantined is None else self._kept
+        return min(self.replication.commit, self._files.physical.durable_position)
 
     def drop_log(self, position: int) -> int:
         """Remove the log below `position` that no near follower needs. Any thread."""
