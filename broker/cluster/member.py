@@ -83,7 +83,7 @@ class ClusterMember:
         self._quiet = QuietLog(log)
         self.quarantined: str | None = None
         """Why this node takes no part any more, though it runs."""
-        self._kept = 0  # The end of what was committed then.
+        self._kept_end = 0  # Where the committed log ended when the node was quarantined.
         self._safe_sends = SafeSends(self._loop, self.members.name_of)
         self.counts = MemberCounts()
         self.statuses = Statuses()
@@ -299,8 +299,8 @@ class ClusterMember:
     def _quarantine(self, error: LostCommitError) -> None:
         """Keep what the cluster has lost: take no further part, and serve reads only."""
         log.error("%s", error)
-        # Reads wait for what was committed, which replication then no longer knows.
-        self._kept, self.quarantined = self.committed(), str(error)
+        # Reads wait for the committed position, and replication, which knows it, ends here.
+        self._kept_end, self.quarantined = self.committed(), str(error)
         self.fall_silent(0)
         self.counts.lost_commits += 1
         self._loop.create_task(self._leave())
@@ -349,7 +349,7 @@ class ClusterMember:
     def committed(self) -> int:
         """End of the log that is both committed and durable on this disk."""
         if self.replication is None:
-            return self._files.start if self.quarantined is None else self._kept
+            return self._files.start if self.quarantined is None else self._kept_end
         return min(self.replication.commit, self._files.physical.durable_position)
 
     def drop_log(self, position: int) -> int:

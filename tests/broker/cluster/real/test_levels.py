@@ -78,7 +78,7 @@ def test_an_older_program_is_refused_afterwards(tmp_path: Path) -> None:
         assert await until(lambda: levels(world) == [KNOWN_LEVEL] * SIZE)
         await upgrade(world, 0, 1)
         assert await until(lambda: world.network.refused == {0})
-        # Node 0 may have led and failed to hand over: the oracle then chooses among the others.
+        # Node 0 may have led and failed to hand over. As raftos would, choose another node.
         world.wanted = {1}
         await asyncio.sleep(0.3)
         assert await until(lambda: bool(world.leaders()))
