@@ -291,7 +291,12 @@ class Engine:
         self.dispatcher.dispatch(now_ms)
 
     def run_due(self, now_ms: int) -> bool:
-        """Release due messages and expire leases, one bounded slice; True if more is due."""
+        """Release due messages and expire leases, one bounded slice; True if more is due.
+
+        Raises the error that left a frame applied in part: the host must end the process.
+        """
+        if self.state.failure is not None:
+            raise self.state.failure
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.
         expire_claims(self.state, now_ms)

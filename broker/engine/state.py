@@ -111,6 +111,7 @@ class EngineState:
     The role, set by the engine and its host:
 
         following, retired, may_append         whether frames may be appended here
+        failure                                the error that left a frame applied in part
         replaying                              frames come from the log, not from calls
         committed                              up to where frames are committed
         archive_hold                           ended hours stay until they are released
@@ -191,6 +192,7 @@ class EngineState:
         self.retired = False
         """This engine led and is about to be discarded: it appends nothing more."""
         self.may_append: Callable[[], bool] = lambda: True
+        self.failure: Exception | None = None
         """Whether a leader accepts changes now: False while it hands over."""
         self.replaying = False
         self.committed: Callable[[], int] = lambda: log.durable_position
@@ -256,6 +258,8 @@ class EngineState:
         """Queue a frame; returns (position, end). Raises NotLeadingError: nothing was done."""
         if self.following or self.retired:
             raise NotLeadingError(NO_LONGER_LEADS)
+        if self.failure is not None:
+            raise NotLeadingError("this node ends after an error; try again")
         if not self.may_append():
             raise NotLeadingError("this node does not take changes at the moment; try again")
         position = self.log.append(

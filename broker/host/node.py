@@ -167,9 +167,9 @@ class Node:
         self.engine.close()
 
     async def _finish(self) -> None:
-        if self.engine.state.retired:
+        if self.engine.state.retired or self.engine.state.failure is not None:
             # Frames that this engine applied may never be committed, and work that waits for them
-            # would never end.
+            # would never end; or a frame was applied in part.
             return
         position = self.engine.state.position
         if not self.role.leading and self.log_commits.position() < position:

@@ -16,6 +16,7 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_publish, appl
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
 from delaylog.broker.engine.apply.topic_frames import apply_group, apply_purge, apply_topic
 from delaylog.broker.engine.apply.transaction_frames import apply_transaction
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.applying import apply_effects
@@ -82,12 +83,14 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 
 
+@whole
 def apply_hour_floor(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
     """Raise the hour floor: no new row is stored below it. Forget idle producers."""
     state.hour_floor = max(state.hour_floor, members["floor"])
     state.producers.expire(leader_time_ms)
 
 
+@whole
 def apply_clock(state: EngineState, members: dict[str, int], leader_time_ms: int) -> None:
     """The clock jumped. Leases, claims and transactions keep their remaining time; after a step
     back, hours that had been removed may be created again.

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.claim_table import OPEN, Claim
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import FrameKind
@@ -22,6 +23,7 @@ def append_claim(state: EngineState, members: dict[str, Any], now_ms: int) -> No
     apply_claim(state, members, end)
 
 
+@whole
 def apply_claim(state: EngineState, members: dict[str, Any], end: int) -> None:
     """Apply a CLAIM frame."""
     claims = state.claims

@@ -12,10 +12,12 @@ import numpy as np
 
 from delaylog.broker.engine.apply.send_frames import expose
 from delaylog.broker.engine.apply.state_frames import leave_leases
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns.questions import guests_per_hour, per_hour, some
+from delaylog.storage.columns.questions import every, guests_per_hour, per_hour, some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, Int64Array, MessageState, RowArray
 from delaylog.storage.log.payloads import MoveDecision
 from delaylog.storage.messages.rows import PlacedRows
@@ -23,6 +25,7 @@ from delaylog.storage.messages.rows import PlacedRows
 _WAITS_FOR_RETRY: Final = (Cause.NACK, Cause.LEASE_EXPIRED)
 
 
+@whole
 def apply_move(
     state: EngineState,
     decision: MoveDecision,
@@ -34,6 +37,10 @@ def apply_move(
     state.before_change(decision.topic)
     refs = decision.refs
     old = state.hours.rows(refs) if old is None else old
+    if not every(old["topic"]):
+        # A tombstone has no origin and no body: the message would be lost for good.
+        path = f"{state.folder}/hours"
+        raise CorruptionError("rows of moved messages are missing", path=path, position=end)
     data = state.hours.records(refs, old)
     rows = copy_rows(old)
     size = rows["size"].astype(np.int64)

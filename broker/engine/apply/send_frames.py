@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from delaylog.broker.engine.apply.transaction_frames import uncount_committed
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
@@ -33,6 +34,7 @@ class Logged(NamedTuple):
     leader_time_ms: int
 
 
+@whole
 def apply_send(
     state: EngineState,
     batch: MessageBatch,
@@ -70,6 +72,7 @@ def apply_send(
     return placed, refs
 
 
+@whole
 def apply_publish(
     state: EngineState,
     decision: PublishDecision,

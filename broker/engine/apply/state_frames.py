@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.leases import Keyed
 from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.state import EngineState
@@ -33,6 +34,7 @@ from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
 from delaylog.storage.messages.batch import Column
 
 
+@whole
 def apply_lease(
     state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
 ) -> Int64Array:
@@ -77,6 +79,7 @@ def apply_lease(
     return origins
 
 
+@whole
 def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
     """Store the states in the frame."""
     state.before_change(decision.topic)

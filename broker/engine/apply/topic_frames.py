@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
@@ -19,6 +20,7 @@ from delaylog.storage.columns.questions import guests_per_hour, per_hour
 from delaylog.storage.layout import STATE_ENTRY, Cause, MessageState
 
 
+@whole
 def apply_topic(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """Create, change or drop a topic."""
     number = members["number"]
@@ -55,6 +57,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
     topic.follow_settings()
 
 
+@whole
 def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """Create, change or drop a named group."""
     state.before_change(members["topic"])
@@ -90,6 +93,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
         state.marks.dropped.append((topic.namespace, topic.name, group.name))
 
 
+@whole
 def apply_purge(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """Purge a group: what waits or is ready has ended; with `force` also what is leased."""
     state.before_change(members["topic"])

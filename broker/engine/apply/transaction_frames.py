@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.transactions.open_transaction import Unpublished
 from delaylog.broker.engine.transactions.outstanding import by_topic
@@ -12,6 +13,7 @@ from delaylog.storage.log.transaction_frames import StagedPart, TxnOp
 from delaylog.storage.messages.batch import Block
 
 
+@whole
 def apply_transaction(
     state: EngineState, payload: Block, leader_time_ms: int, position: int
 ) -> None:

@@ -144,6 +144,8 @@ class Upkeep:
 
     def _checkpoint(self, clock: Callable[[], int]) -> Work:
         state = self._state
+        if state.failure is not None:
+            raise state.failure
         try:
             state.hours.far.merges.frozen = True
             now_ms = clock()

@@ -46,8 +46,11 @@ class FarMerges:
         self._states = states
         self._read_rows = read_rows
         self.frozen = False
-        """A checkpoint is being taken: no merge begins, since it could mix rows from before and
-        after its position.
+        """A checkpoint is being taken: no merge begins, and none that runs replaces its runs.
+
+        A merge that begins could mix rows from before and after the checkpoint's position. One that
+        runs may have dropped rows that messages left after that position: a start from the
+        checkpoint applies these moves again, and needs the rows.
         """
         self.splitting: int | None = None
         """The hour that is being copied to a folder. Its states stay until it has left the far
@@ -176,7 +179,7 @@ class FarMerges:
                     return numbers[-1]
 
                 try:
-                    yield from merge(
+                    runs = yield from merge(
                         self._open,
                         stack,
                         sets,
@@ -184,6 +187,9 @@ class FarMerges:
                         number=number,
                         keep=keep,
                     )
+                    while self.frozen:
+                        yield 0.001
+                    stack.replace(sets, runs)
                 finally:
                     self._files.release(numbers)
                 self._open.drop(run.number for run in stack_runs(sets))

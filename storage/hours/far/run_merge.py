@@ -20,7 +20,7 @@ from delaylog.storage.columns.whole_rows import concat_rows, take_rows
 from delaylog.storage.hours.far.run_stack import OpenRuns, RunSet, RunStack
 from delaylog.storage.hours.far.sorted_run import RunFacts, RunRows, write_run
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob
 
 Keep = Callable[[Int64Array, RowArray], Generator[None, None, npt.NDArray[np.bool_]]]
 """Decides in slices which rows, given with their keys, are still needed."""
@@ -74,10 +74,10 @@ def merge(
     first_key: int,
     number: Callable[[], int],
     keep: Keep | None,
-) -> Work:
-    """Replace neighbouring `sets` of a stack by one; rows below `first_key` are left out.
+) -> Generator[IoJob | float | None, None, tuple[RunFacts, ...]]:
+    """Write `sets`, neighbours of a stack, as one; rows below `first_key` are left out.
 
-    `number` returns the number of a new run, `files` its path.
+    `number` returns the number of a new run, `files` its path. Returns the new runs.
     """
     # A slice reads from every set, so a run of each stays open.
     reader = OpenRuns(files.fs, files.folder, len(sets))
@@ -112,7 +112,7 @@ def merge(
             yield write
         if written:
             yield lambda: files.fs.sync_folder(files.folder)
-        stack.replace(sets, tuple(written))
+        return tuple(written)
     finally:
         reader.close()
 

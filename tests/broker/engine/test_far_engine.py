@@ -149,6 +149,16 @@ def check_kept(host: Any) -> None:
             assert fs.exists(f"{folder}/hours/far/{run}")
 
 
+def test_a_start_keeps_the_runs_of_both_checkpoints(host: Any) -> None:
+    for _ in range(2):
+        host.send(10, delay=50 * 3_600_000)
+        host.flush()
+        host.far_work()
+        host.checkpoint()
+    host.restart()
+    check_kept(host)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_checkpoint_that_fails_before_or_after_it_has_its_name(
     host: Any, monkeypatch: pytest.MonkeyPatch, *, named: bool
@@ -180,3 +190,34 @@ def test_a_checkpoint_that_fails_before_or_after_it_has_its_name(
     host.far_work()
     host.checkpoint()
     check_kept(host)
+
+
+def test_messages_move_while_a_merge_outlives_the_begin_of_a_checkpoint(host: Any) -> None:
+    """A start from that checkpoint applies the moves again, so it must find the rows they left."""
+    hour_ms, ids = 3_600_000, [str(k) for k in range(80)]
+    for part in (ids[:40], ids[40:]):
+        host.send([text.encode() for text in part], ids=part, delay=50 * hour_ms)
+        host.reschedule(part, host.now_ms + 700 * hour_ms)
+        host.flush()
+    merge = host.engine.housekeeping.merge_work(lambda: host.now_ms)
+    run_step(merge)
+    checkpoint = host.engine.upkeep.checkpoint(lambda: host.now_ms)
+    while not host.engine.state.hours.flusher.boundary:
+        run_step(checkpoint)
+    host.reschedule(ids, host.now_ms + 30 * 60_000)
+    works = [merge, checkpoint]
+    while works:
+        works = [work for work in works if run_step(work)]
+    host.restart()
+    host.reschedule(ids, host.now_ms + 40 * 60_000)
+    host.advance(hour_ms)
+    assert sorted(host.bodies()) == sorted(text.encode() for text in ids)
+
+
+def run_step(work: Any) -> bool:
+    """Run background work up to its next pause; return whether some is left."""
+    for step in work:
+        if callable(step):
+            step()
+        return True
+    return False
