@@ -161,12 +161,15 @@ class FarTier:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint; files of later runs are removed."""
+        """Restore the state of a checkpoint, and remove files of later runs.
+
+        Earlier runs stay until a checkpoint collects them: the older kept checkpoint names some.
+        """
         self.files.next_number = saved["next"]
         self.rows.restore(saved["rows"])
         self.states.restore(saved["states"])
         if self.files.exist:
-            self.files.remove_others(named_runs(saved), None)
+            self.files.remove_from(self.files.next_number)
 
     def collect(self, saved: list[dict[str, Any]]) -> Work:
         """Remove files that neither the tier nor a kept checkpoint needs."""

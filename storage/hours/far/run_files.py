@@ -65,10 +65,17 @@ class RunFiles:
         """Names of the files that are in use."""
         return {f"{number}.run" for number in list(self._users)}
 
-    def remove_others(self, needed: set[str], below: int | None) -> None:
+    def remove_from(self, first: int) -> None:
+        """Remove files with numbers from `first` on, which new runs will have."""
+        for name in self._fs.listdir(self.folder):
+            number = name.split(".")[0]
+            if number.isdigit() and int(number) >= first:
+                self._fs.unlink(f"{self.folder}/{name}")
+
+    def remove_others(self, needed: set[str], below: int) -> None:
         """Remove all files but those `needed` and those with numbers from `below` on."""
         for name in self._fs.listdir(self.folder):
             number = name.split(".")[0]
-            old = below is None or not number.isdigit() or int(number) < below
+            old = not number.isdigit() or int(number) < below
             if name not in needed and old and name.removesuffix(".tmp") not in needed:
                 self._fs.unlink(f"{self.folder}/{name}")
