@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypedDict
 
+from delaylog.client.hooks import Hooks
 from delaylog.client.sending.outbox import SendLimits
+from delaylog.client.shards.sharding import Sharding
 from delaylog.client.wire.credentials import CredentialOptions, Credentials
 
 
@@ -33,6 +35,16 @@ class ClientOptions(ConnectionOptions, total=False):
     pending_max: int
     pending_bytes_max: int
     retry_for_s: float
+
+
+class EnvironmentOptions(ClientOptions, total=False):
+    """All arguments of a client but its endpoints."""
+
+    namespace: str
+    zone: str | None
+    sharding: Sharding | None
+    producer: str | None
+    hooks: Hooks | None
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}

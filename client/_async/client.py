@@ -8,6 +8,7 @@ sent.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,7 +29,12 @@ from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.message import Message
 from delaylog.client.models import Settled
-from delaylog.client.options import ClientOptions, split_connection, split_options
+from delaylog.client.options import (
+    ClientOptions,
+    EnvironmentOptions,
+    split_connection,
+    split_options,
+)
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
@@ -37,6 +43,7 @@ from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.wire.bulk import SendColumns, Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_text, check_whole
+from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience
 
@@ -48,7 +55,8 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
-    are shards. Creating a client opens no connection. Use it as
+    are shards. Without an argument, DELAYLOG_URL gives the addresses, and without that variable the
+    address is http://127.0.0.1:8711. Creating a client opens no connection. Use it as
     `async with AsyncClient(…) as client:`, or call `close`.
     """
 
@@ -80,7 +88,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
 
         check_hooks(hooks)
         check_text("zone", zone)
-        self._topology = Topology(endpoints, sharding or ByKey(), zone)
+        self._topology = Topology(endpoints or default_endpoints(), sharding or ByKey(), zone)
         self._places = Places(namespace)
         limits, connection = split_options(options)
         credentials, transport = split_connection(connection)
@@ -101,6 +109,17 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
             lambda consumer: [AsyncLinkPort(link, consumer) for link in self._links],
             hooks=hooks,
         )
+
+    @classmethod
+    def from_env(cls, **options: Unpack[EnvironmentOptions]) -> Self:
+        """A client of the brokers in DELAYLOG_URL, with the token and TLS files of other variables.
+
+        Unlike a client without endpoints, it raises ValueError if the variable is absent.
+        """
+        endpoints = endpoints_from(os.environ)
+        if not endpoints:
+            raise ValueError(f"{URL} is not set: give the address of a broker in it")
+        return cls(*endpoints, **options)
 
     async def __aenter__(self) -> Self:
         return self

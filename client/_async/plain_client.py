@@ -16,6 +16,7 @@ from delaylog.client._async.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
 from delaylog.client.options import ConnectionOptions, split_connection
+from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -27,7 +28,8 @@ class AsyncPlainClient(AsyncBrokerCalls):
     """A client of one broker at `base_url` and one namespace.
 
     Use it as `async with AsyncPlainClient(url) as client:`. `members` are further nodes of the
-    broker's cluster; nodes that are not listed are learned from a listed one.
+    broker's cluster, which `base_url` may name too, separated by commas; nodes that are not listed
+    are learned from a listed one.
     """
 
     def __init__(
@@ -44,9 +46,9 @@ class AsyncPlainClient(AsyncBrokerCalls):
 
         self._places = Places(namespace)
         credentials, options = split_connection(connection)
-        self._transport = AsyncTransport(
-            LeaderRoute(base_url, members, credentials), failover_s=failover_s, **options
-        )
+        shard = Shard.of(base_url)
+        route = LeaderRoute(shard.url, (*shard.members, *members), credentials)
+        self._transport = AsyncTransport(route, failover_s=failover_s, **options)
 
     @classmethod
     def on(cls, transport: AsyncTransport, places: Places) -> Self:

@@ -18,6 +18,7 @@ from delaylog.client._sync.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
 from delaylog.client.options import ConnectionOptions, split_connection
+from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -29,7 +30,8 @@ class PlainClient(BrokerCalls):
     """A client of one broker at `base_url` and one namespace.
 
     Use it as `with PlainClient(url) as client:`. `members` are further nodes of the
-    broker's cluster; nodes that are not listed are learned from a listed one.
+    broker's cluster, which `base_url` may name too, separated by commas; nodes that are not listed
+    are learned from a listed one.
     """
 
     def __init__(
@@ -46,9 +48,9 @@ class PlainClient(BrokerCalls):
 
         self._places = Places(namespace)
         credentials, options = split_connection(connection)
-        self._transport = Transport(
-            LeaderRoute(base_url, members, credentials), failover_s=failover_s, **options
-        )
+        shard = Shard.of(base_url)
+        route = LeaderRoute(shard.url, (*shard.members, *members), credentials)
+        self._transport = Transport(route, failover_s=failover_s, **options)
 
     @classmethod
     def on(cls, transport: Transport, places: Places) -> Self:

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
-from urllib.parse import urlsplit
 from zlib import crc32
 
 from delaylog.client.wire.checks import check_text, check_whole
-from delaylog.client.wire.credentials import check_no_user
+from delaylog.client.wire.endpoints import checked_url
 
-EXAMPLE = "http://127.0.0.1:8711"
 SERVER_MADE = "~"
 """Prefix of the ids that brokers generate. They are unique within one broker only."""
 
@@ -51,26 +49,6 @@ class Shard:
             raise TypeError(f"an endpoint is an address or a Shard, not {type(endpoint).__name__}")
         first, *members = (part.strip() for part in endpoint.split(","))
         return cls(first, members=tuple(members))
-
-
-def checked_url(url: str) -> str:
-    """The address without a trailing slash. ValueError unless it is an http or https URL.
-
-    It may have a path, for a broker behind a proxy.
-    """
-    check_no_user(url)
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError(f"not an http address: {url!r}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError(f"not an http address: {url!r}; such as {EXAMPLE}")
-    if parts.path.rstrip("/").endswith("/v1"):
-        raise ValueError(f"an address of a broker ends before /v1: {url!r}; such as {EXAMPLE}")
-    if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"an address of a broker has no query and no spaces: {url!r}")
-    return url.rstrip("/")
 
 
 class Sharding(Protocol):
@@ -139,7 +117,7 @@ class Topology:
     ) -> None:
         self.shards = tuple(map(Shard.of, endpoints))
         if not self.shards:
-            raise ValueError("give the address of a broker")
+            raise ValueError("give the address of a broker, such as http://127.0.0.1:8711")
         self._at = {shard.name: at for at, shard in enumerate(self.shards)}
         if len(self._at) < len(self.shards):
             raise ValueError("two shards have one name; several addresses of one cluster are one")

@@ -26,6 +26,27 @@ def test_hooks_that_hear_nothing_are_refused(
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_the_environment_gives_the_endpoints(
+    kind: type[Client] | type[AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two shards, of which one is a cluster. Arguments win; without a variable it is this machine.
+
+    Only `from_env` insists on the variable.
+    """
+    monkeypatch.setenv("DELAYLOG_URL", "delaylog://a, delaylog://b:1 https://c/proxy")
+    for client in (kind(), kind.from_env(namespace="n")):
+        assert [(each.url, each.members) for each in client.shards] == [
+            ("http://a:8711", ("http://b:1",)),
+            ("https://c/proxy", ()),
+        ]
+    assert [each.url for each in kind(NOBODY).shards] == [NOBODY]
+    monkeypatch.setenv("DELAYLOG_URL", "")
+    assert [each.url for each in kind().shards] == ["http://127.0.0.1:8711"]
+    with pytest.raises(ValueError, match="DELAYLOG_URL is not set"):
+        kind.from_env()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_client_is_not_for_another_process(kind: type[Client] | type[AsyncClient]) -> None:
     with pytest.raises(TypeError, match="make one in each process"):
         pickle.dumps(kind(NOBODY))
