@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import pytest
+
+import delaylog
+import delaylog.client
 
 PEERS = "Levels PeerConfig PeerCounts PeerHost PeerLimits PeerTls PeerTraffic PeerTransport Refused"
 QUEUES = """
@@ -28,3 +33,23 @@ def test_the_names_of_a_package(package: str, names: list[str] | int) -> None:
     assert module.__all__ == sorted(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
     assert names in (module.__all__, len(module.__all__))
+
+
+def test_delaylog_has_all_names_of_the_client() -> None:
+    own = {"ManualClock", "WallClock", "__version__", "open", "open_async"}
+    assert set(delaylog.__all__) == own | set(delaylog.client.__all__)
+    assert delaylog.__all__ == sorted(delaylog.__all__) == dir(delaylog)
+    for name in delaylog.client.__all__:
+        assert getattr(delaylog, name) is getattr(delaylog.client, name)
+    with pytest.raises(AttributeError, match="'delaylog' has no attribute 'Customer'"):
+        delaylog.Customer  # noqa: B018
+
+
+def test_importing_delaylog_loads_nothing_of_it() -> None:
+    """Also a look at a name that it lacks loads nothing."""
+    said = (
+        "import sys, delaylog; hasattr(delaylog, 'nothing');"
+        "print([name for name in sys.modules if name.startswith('delaylog')])"
+    )
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout == "['delaylog']\n"

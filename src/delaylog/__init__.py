@@ -1,7 +1,8 @@
 """delaylog: a disk-backed delay log broker with a hierarchical timing wheel.
 
-`open` and `open_async` serve a folder inside this program; what they need is imported when one of
-them is called, so that importing delaylog costs nothing.
+The names of the SDK (`delaylog.client`) and of the embedded broker are imported when they are first
+used, so that importing delaylog costs nothing. `open` and `open_async` serve a folder inside this
+program.
 """
 
 from __future__ import annotations
@@ -12,9 +13,67 @@ if TYPE_CHECKING:
     from delaylog.broker.embedded import ManualClock, WallClock
     from delaylog.broker.embedded import open_async_broker as open_async
     from delaylog.broker.embedded import open_broker as open  # noqa: A004
+    from delaylog.client import *  # noqa: F403
 
 __version__ = "0.2.0.dev0"
-__all__ = ["ManualClock", "WallClock", "__version__", "open", "open_async"]
+# What is neither `__version__` nor in `_EMBEDDED` is a name of `delaylog.client`. Type checkers
+# read only a list that is written out.
+# ruff: noqa: F405
+__all__ = [
+    "AnswerLost",
+    "ApiError",
+    "AsyncClient",
+    "AsyncPlainClient",
+    "AsyncSending",
+    "Backoff",
+    "BadRequest",
+    "ByKey",
+    "BySlot",
+    "Changed",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Counts",
+    "DiskFull",
+    "Forbidden",
+    "Forecast",
+    "Gone",
+    "GroupInfo",
+    "Hooks",
+    "IdInUse",
+    "ManualClock",
+    "Message",
+    "MessageInfo",
+    "NewMessage",
+    "NotFound",
+    "NotReached",
+    "NotReady",
+    "OutboxFull",
+    "PlainClient",
+    "QuotaExceeded",
+    "ReplayFailed",
+    "Retry",
+    "RoundRobin",
+    "SendFailed",
+    "Sending",
+    "Sent",
+    "SettleFailed",
+    "Settled",
+    "Shard",
+    "ShardsFailed",
+    "Stats",
+    "ThreadSending",
+    "TooLarge",
+    "TooLate",
+    "TopicInfo",
+    "TopicSettings",
+    "Unauthorized",
+    "Unsupported",
+    "WallClock",
+    "__version__",
+    "open",
+    "open_async",
+]
 
 _EMBEDDED = {
     "ManualClock": "ManualClock",
@@ -25,8 +84,16 @@ _EMBEDDED = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _EMBEDDED:
-        raise AttributeError(f"module 'delaylog' has no attribute {name!r}")
-    from delaylog.broker import embedded
+    if name in _EMBEDDED:
+        from delaylog.broker import embedded
 
-    return getattr(embedded, _EMBEDDED[name])
+        return getattr(embedded, _EMBEDDED[name])
+    if name in __all__:
+        from delaylog import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'delaylog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
