@@ -5,6 +5,7 @@ from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client.errors import (
+    AnswerLate,
     AnswerLost,
     ApiError,
     BadRequest,
@@ -49,6 +50,7 @@ from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.retry import Retry
 
 __all__ = [
+    "AnswerLate",
     "AnswerLost",
     "ApiError",
     "AsyncClient",

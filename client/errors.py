@@ -2,7 +2,8 @@
 
 There are three kinds of failure, because the caller must react differently to each: the call was
 not carried out (NotReached), its outcome is unknown (AnswerLost), or the broker refused it
-(ApiError, with one subclass per code of the problem documents). No exception contains a token.
+(ApiError, with one subclass per code of the problem documents). Some are built-in exceptions too,
+so that a program may catch those. No exception contains a token.
 """
 
 from __future__ import annotations
@@ -17,12 +18,22 @@ class ClientError(Exception):
     """Base class of the exceptions that calls raise."""
 
 
-class NotReached(ClientError):
+class NotReached(ClientError, ConnectionError):
     """No connection could be made, so the call was not carried out. It is safe to call again."""
 
 
-class AnswerLost(ClientError):
+class AnswerLost(ClientError, ConnectionError):
     """The call may have been carried out or not. Repeat it only if it is idempotent."""
+
+
+class AnswerLate(AnswerLost, TimeoutError):
+    """The broker did not answer in time. The call may have been carried out or not."""
+
+
+def lost_after(lost: AnswerLost, error: ClientError) -> AnswerLost:
+    """The error of a call whose last try failed by `error`, and an earlier one by `lost`."""
+    kind = AnswerLate if isinstance(error, AnswerLate) else AnswerLost
+    return kind(f"{lost}; then {error}")
 
 
 class SendFailed(ClientError):
@@ -145,7 +156,7 @@ class ApiError(ClientError):
         return type(self), (self.status, self.problem, self.retry_after_s, self.location)
 
 
-class BadRequest(ApiError):
+class BadRequest(ApiError, ValueError):
     """The call is malformed; `field` and `item` name the part that is wrong."""
 
 
@@ -157,7 +168,7 @@ class Forbidden(ApiError):
     """The token does not grant the right to make this call."""
 
 
-class NotFound(ApiError):
+class NotFound(ApiError, LookupError):
     """The message, topic, group, job, claim or transaction does not exist."""
 
 

@@ -19,7 +19,7 @@ ShardStrategy TopicKind TopicMismatch by_id open_rmq_topic
 """
 PACKAGES = {
     "delaylog.broker.cluster.peers": [*PEERS.split(), "Transport"],
-    "delaylog.client": 48,
+    "delaylog.client": 49,
     "delaylog.client.queues": QUEUES.split(),
     "delaylog.replication": 23,
     "delaylog.replication.raftos_oracle": 6,

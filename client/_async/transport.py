@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from delaylog.client.calls.call import Call
-from delaylog.client.errors import AnswerLost, ClientError, NotReached
+from delaylog.client.errors import AnswerLate, AnswerLost, ClientError, NotReached
 from delaylog.client.wire.checks import check_connection
 from delaylog.client.wire.exchanging import (
     CALL_TIMEOUT_S,
@@ -139,7 +139,9 @@ class AsyncTransport:
             return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
         except aiohttp.ServerDisconnectedError as error:
             return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        except TimeoutError as error:
+            return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
+        except (aiohttp.ClientError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
 
 

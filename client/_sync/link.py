@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.errors import AnswerLost, ClientError
+from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import Message, MessageBatch
 from delaylog.client.models import Settled
@@ -112,7 +112,7 @@ class Link:
         try:
             return self.carry(call)
         except ClientError as error:
-            raise AnswerLost(f"{lost}; then {error}") from error
+            raise lost_after(lost, error) from error
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Return messages to the broker. If that fails, their leases expire."""

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from delaylog.client.calls.call import Call
-from delaylog.client.errors import AnswerLost, ClientError, NotReached
+from delaylog.client.errors import AnswerLate, AnswerLost, ClientError, NotReached
 from delaylog.client.wire.checks import check_connection
 from delaylog.client.wire.exchanging import (
     CALL_TIMEOUT_S,
@@ -125,6 +125,8 @@ class Transport:
             answered = True
         except NoAnswer as error:
             return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
+        except TimeoutError as error:
+            return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (OSError, MalformedAnswer) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
         finally:

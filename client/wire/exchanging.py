@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from delaylog.client.calls.call import READ_FORM, Call
-from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, api_error
+from delaylog.client.errors import (
+    AnswerLost,
+    ApiError,
+    ClientError,
+    NotReached,
+    api_error,
+    lost_after,
+)
 from delaylog.client.wire.credentials import Headers
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.storage.calls.of_broker import CLUSTER
@@ -128,7 +135,7 @@ def exchange(
         if not may_repeat or clock() >= until:
             if lost is not None and isinstance(error, NotReached):
                 # This try reached no node, but an earlier one may have been carried out.
-                raise AnswerLost(f"{lost}; then {error}") from error
+                raise lost_after(lost, error) from error
             raise error
         if doubts is not None and not isinstance(error, NotReached):
             doubts.append(error)

@@ -20,6 +20,7 @@ __version__ = "0.2.0.dev0"
 # read only a list that is written out.
 # ruff: noqa: F405
 __all__ = [
+    "AnswerLate",
     "AnswerLost",
     "ApiError",
     "AsyncClient",

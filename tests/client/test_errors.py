@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import pickle
+import socket
 
 import pytest
 
 from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.testing.live_broker import LiveBroker
 from delaylog.client import (
+    AnswerLate,
+    AnswerLost,
     ApiError,
+    AsyncClient,
+    BadRequest,
     ClientError,
     Conflict,
+    NotFound,
     NotReached,
     QuotaExceeded,
     SendFailed,
     TooLate,
 )
-from delaylog.client.errors import CLASSES, api_error
+from delaylog.client.errors import CLASSES, api_error, lost_after
+from tests.client.either import ThreadedClient
 
 
 @pytest.mark.parametrize("code", CLASSES)
@@ -46,3 +54,54 @@ def test_errors_cross_processes_whole() -> None:
     assert (failed.rows, len(failed.failures), failed.outcomes) == (5, 2, ())
     assert str(failed) == "5 messages were not sent; the first: a"
     assert isinstance(failed, ClientError)
+
+
+@pytest.mark.parametrize(
+    ("error", "builtins"),
+    [
+        (NotReached("refused"), {ConnectionError}),
+        (AnswerLost("broken off"), {ConnectionError}),
+        (AnswerLate("no answer"), {ConnectionError, TimeoutError}),
+        (api_error(400, {"code": "bad_request"}), {ValueError}),
+        (api_error(404, {"code": "unknown"}), {LookupError}),
+        (api_error(409, {"code": "conflict"}), set[type]()),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_errors_are_what_a_program_expects(error: ClientError, builtins: set[type]) -> None:
+    """They derive from built-in exceptions, and still cross processes with text and facts."""
+    usual = (ConnectionError, TimeoutError, ValueError, LookupError, PermissionError)
+    assert {kind for kind in usual if isinstance(error, kind)} == builtins
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.args) == (type(error), str(error), error.args)
+    assert vars(again) == vars(error)
+    assert isinstance(error, ClientError)
+
+
+def test_a_last_try_that_is_late_is_a_timeout() -> None:
+    lost, late = AnswerLost("broken off"), AnswerLate("no answer")
+    assert type(lost_after(lost, late)) is AnswerLate
+    assert type(lost_after(late, NotReached("refused"))) is AnswerLost
+    assert str(lost_after(lost, late)) == "broken off; then no answer"
+
+
+@pytest.mark.parametrize("kind", [AsyncClient, ThreadedClient])
+async def test_what_programs_catch(kind: type[AsyncClient], delaylog_broker: LiveBroker) -> None:
+    """By the built-in class alone: of a broker that refuses, one that is mute, and one away."""
+    async with kind(delaylog_broker.url) as client:
+        with pytest.raises(LookupError) as unknown:
+            await client.get("t", "no such id")
+        assert type(unknown.value) is NotFound
+        with pytest.raises(ValueError, match="max") as refused:
+            await client.receive("t", max=1 << 40)
+        assert type(refused.value) is BadRequest
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        async with kind(url, call_timeout_s=0.2) as client:
+            with pytest.raises(TimeoutError) as late:
+                await client.topics()
+            assert type(late.value) is AnswerLate
+    async with kind(url) as client:
+        with pytest.raises(ConnectionError) as away:
+            await client.topics()
+        assert type(away.value) is NotReached
