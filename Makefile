@@ -30,7 +30,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1
 CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs an environment of its own, besides the core's.
-APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark
+APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark --ignore=tests/client/job_systems
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint audit format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
@@ -119,10 +119,11 @@ test-core: venv  ## what `test` runs, but for the Redis clients and Spark
 	tests/redis/get_reference.sh
 	$(BIN)/pytest $(CORE_TESTS) -m 'not drill' $(APART) tests
 
-test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients and workers against redis-server and us
+test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients, and workers of job systems, against redis-server and us
 	tests/redis/get_reference.sh
 	$(BIN)/pytest $(REDIS_TESTS) tests/redis/differential
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
+	$(CLIENTS)/bin/pytest -n 4 --dist loadfile tests/client/job_systems
 	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
 
 # One process, since one session of Spark serves all its tests.

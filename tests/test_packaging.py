@@ -23,6 +23,8 @@ SOURCE = ROOT / "src" / "delaylog"
 FOLDERS = ("broker", "client", "replication", "storage", "wheel")
 SPARK = "delaylog.client.spark"
 """Ships as `pyspark_delaylog` and is imported by that name only."""
+APART = ("celery_", "dramatiq_", "kombu_", "taskiq_")
+"""Modules for these packages, which only the environment of `make test-redis` has."""
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -34,6 +36,7 @@ def module_names() -> list[str]:
     """Every module of delaylog, but the ones that run a program when they are imported."""
     found = pkgutil.walk_packages([str(SOURCE)], "delaylog.")
     names = [module.name for module in found if not module.name.startswith(SPARK)]
+    names = [name for name in names if not name.rpartition(".")[2].startswith(APART)]
     return [name for name in names if not name.endswith(".__main__")]
 
 

@@ -20,6 +20,7 @@ ShardStrategy TopicKind TopicMismatch by_id open_rmq_topic
 PACKAGES = {
     "delaylog.broker.cluster.peers": [*PEERS.split(), "Transport"],
     "delaylog.client": 49,
+    "delaylog.client.job_systems": ["register_kombu_transport"],
     "delaylog.client.queues": QUEUES.split(),
     "delaylog.replication": 23,
     "delaylog.replication.raftos_oracle": 6,

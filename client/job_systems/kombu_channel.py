@@ -1,0 +1,252 @@
+"""The channel of the kombu transport: publishing, consuming, queues and bindings.
+
+Routing (direct, topic and fanout exchanges) is kombu's own, over bindings that all processes share
+through the broker. What arrives is held by an intake until it is settled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Final
+
+from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
+
+from delaylog.client.errors import NotFound
+from delaylog.client.job_systems.kombu_bindings import Binding
+from delaylog.client.job_systems.kombu_messages import body_of, fields_of, payload_of
+from delaylog.client.job_systems.topics import topic_of
+from delaylog.client.message import Message
+
+if TYPE_CHECKING:
+    from delaylog.client.job_systems.kombu_transport import Transport
+
+log = logging.getLogger("delaylog.job_systems")
+BROADCAST_TTL_MS: Final = 300_000
+"""Of messages to transient queues, if they have no expiration: their consumers may be gone."""
+
+
+class QoS(virtual.QoS):
+    """The prefetch count of a channel, and the settling of its messages by delivery tag."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """End a message as done."""
+        super().ack(delivery_tag)
+        self.channel.intake.ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Return a message for immediate delivery, or end it."""
+        super().ack(delivery_tag)
+        if requeue:
+            self.channel.intake.release([delivery_tag])
+        else:
+            self.channel.intake.ack(delivery_tag)
+
+    def restore_unacked(self) -> list[Any]:
+        """Return all messages of the channel. A message that cannot be returned keeps its lease."""
+        self._delivered.clear()
+        self.channel.intake.release_all()
+        return []
+
+
+class Channel(virtual.Channel):
+    """A channel: queues, bindings, and one intake."""
+
+    QoS = QoS
+    supports_fanout = True
+
+    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self.sdk = connection.sdk
+        self.intake = connection.new_intake()
+        self._transport = connection
+        self._handlers: dict[str, Callable[[Any], Any]] = {}
+        self._no_ack: set[str] = set()
+
+    def close(self) -> None:
+        """Stop consuming and return unacknowledged messages."""
+        super().close()
+        self.intake.close()
+
+    # Publishing
+
+    def encode_body(self, body: Any, encoding: str | None = None) -> tuple[Any, str | None]:
+        """Keep text as text, so that it can be read in the broker; bytes as `encoding` says."""
+        if isinstance(body, str):
+            return body, "utf-8"
+        encoded: tuple[Any, str | None] = super().encode_body(body, encoding)
+        return encoded
+
+    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+        fields = fields_of(message)
+        if queue in self._transport.transient:
+            fields.setdefault("ttl_ms", BROADCAST_TTL_MS)
+        else:
+            self._transport.declare_queue(queue)
+        self.sdk.send(topic_of(queue), body_of(message), **fields)
+
+    def _put_fanout(
+        self, exchange: str, message: dict[str, Any], routing_key: str | None = None, **_: Any
+    ) -> None:
+        for queue in self._lookup(exchange, routing_key or ""):
+            self._put(queue, message)
+
+    # Consuming
+
+    def basic_qos(
+        self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False
+    ) -> None:
+        """Limit how many messages the channel holds."""
+        super().basic_qos(prefetch_size, prefetch_count, apply_global)
+        self.intake.limit(prefetch_count)
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any
+    ) -> None:
+        """Begin to consume a queue."""
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
+        self._handlers[queue] = self.connection._callbacks[queue]
+        (self._no_ack.add if no_ack else self._no_ack.discard)(queue)
+        self.intake.consume(queue)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Stop a consumer."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue is not None and queue not in self._active_queues:
+            self._handlers.pop(queue, None)
+            self.intake.cancel(queue)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+        """Return a message that is ready now, or None."""
+        message = super().basic_get(queue, no_ack, **kwargs)
+        if message is not None and no_ack:
+            self.intake.ack(message.delivery_tag)
+        return message
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        message = self.intake.fetch_one(queue)
+        payload = self._payload_of(message) if message is not None else None
+        if payload is None:
+            raise Empty
+        return payload
+
+    def deliver(self, queue: str, message: Message) -> bool:
+        """Hand a message to the consumer of its queue. False if it is none of kombu's."""
+        handler = self._handlers.get(queue)
+        if handler is None:
+            self.intake.release([message.receipt])
+            return False
+        payload = self._payload_of(message)
+        if payload is None:
+            return False
+        if queue in self._no_ack:
+            self.intake.ack(message.receipt)
+        handler(payload)
+        return True
+
+    def _payload_of(self, message: Message) -> dict[str, Any] | None:
+        try:
+            return payload_of(message)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            log.exception(
+                "message %s of topic %s was not sent by kombu: it is returned, and becomes a dead"
+                " letter after its retries",
+                message.id,
+                message.topic,
+            )
+            self.intake.refuse(message.receipt)
+            return None
+
+    # Queues and bindings
+
+    def prepare_queue_arguments(self, arguments: Any, **options: Any) -> Any:
+        """Arguments under the names that RabbitMQ has for them."""
+        return to_rabbitmq_queue_arguments(arguments, **options)
+
+    def _new_queue(
+        self,
+        queue: str,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        if exclusive or auto_delete:
+            # The first message creates its topic, which is removed when it is not used any more.
+            self._transport.transient.add(queue)
+        if not (exclusive or auto_delete) or "x-max-priority" in (arguments or {}):
+            self._transport.declare_queue(queue, ttl_ms=(arguments or {}).get("x-message-ttl"))
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        if queue in self._transport.transient:
+            return True
+        with suppress(NotFound):
+            self.sdk.get_topic(topic_of(queue))
+            return True
+        return False
+
+    def _size(self, queue: str) -> int:
+        """Messages that nobody has received, those included that are due later."""
+        try:
+            counts = self.sdk.stats(topic_of(queue)).counts
+        except NotFound:
+            return 0
+        return counts.ready + counts.waiting
+
+    def _purge(self, queue: str) -> int:
+        try:
+            return self.sdk.purge(topic_of(queue))
+        except NotFound:
+            return 0
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
+    ) -> None:
+        """Delete a queue, its messages and its bindings."""
+        if if_empty and self._size(queue):
+            return
+        for exchange, routing_key, _arguments in list(self.state.queue_bindings(queue)):
+            self._transport.bindings.remove(self._binding(exchange, routing_key, queue))
+        self.state.queue_bindings_delete(queue)
+        with suppress(NotFound):
+            self.sdk.drop_topic(topic_of(queue), force=True)
+        self._transport.forget_queue(queue)
+
+    def _queue_bind(self, exchange: str, routing_key: str, _pattern: Any, queue: str) -> None:
+        self._transport.bindings.add(self._binding(exchange, routing_key, queue))
+
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **_: Any,
+    ) -> None:
+        """Remove one binding of a queue."""
+        self.state.binding_delete(queue, exchange, routing_key)
+        self._transport.bindings.remove(self._binding(exchange or "amq.direct", routing_key, queue))
+
+    def _binding(self, exchange: str, routing_key: str, queue: str) -> Binding:
+        return Binding(exchange, routing_key or "", queue, queue in self._transport.transient)
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Any:
+        found = super()._lookup(exchange, routing_key, default)
+        if not found and exchange and self.typeof(exchange).type == "direct":
+            # The queue of a reply may have been bound a moment ago.
+            self._transport.bindings.reread(exchange)
+            found = super()._lookup(exchange, routing_key, default)
+        return found
+
+    def get_table(self, exchange: str) -> list[tuple[str, Any, str]]:
+        """The bindings of an exchange: routing key, pattern and queue of each."""
+        kind = self.typeof(exchange)
+        bindings = self._transport.bindings.of(exchange)
+        self._transport.transient.update(each.queue for each in bindings if each.transient)
+        return [
+            kind.prepare_bind(each.queue, exchange, each.routing_key, None) for each in bindings
+        ]

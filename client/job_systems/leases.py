@@ -1,0 +1,142 @@
+"""LeaseKeeper: the messages that a worker of a job system has received and not settled yet.
+
+A thread extends their leases, so a task may run for hours while the lease is short; when the
+process dies, its messages are delivered to other workers after `lease_ms`. A message leaves the
+keeper before it is settled: if the broker does not answer, its lease ends and it is delivered
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from delaylog.client.errors import ClientError, SettleFailed
+from delaylog.client.message import Message
+from delaylog.client.models import Settled
+from delaylog.client.surface import QueueClient
+
+log = logging.getLogger("delaylog.job_systems")
+LEASE_MS: Final = 30_000
+EXTENSIONS_PER_LEASE: Final = 3
+"""So that one lost answer does not cost a lease."""
+
+
+class LeaseKeeper:
+    """Extends the leases of the messages that it holds. Any thread may use it."""
+
+    def __init__(
+        self,
+        client: QueueClient,
+        lease_ms: int = LEASE_MS,
+        *,
+        chore: Callable[[], None] | None = None,
+    ) -> None:
+        """`chore` runs with each round of extensions; its ClientErrors are logged."""
+        self.lease_ms = lease_ms
+        self._client = client
+        self._chore = chore
+        self._held: dict[str, Message] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        """How many messages are held."""
+        return len(self._held)
+
+    def start(self) -> None:
+        """Start the thread, if it does not run. `hold` does it too."""
+        with self._lock:
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="delaylog lease keeper", daemon=True
+                )
+                self._thread.start()
+
+    def hold(self, messages: Iterable[Message]) -> None:
+        """Extend the leases of these messages until they are settled."""
+        with self._lock:
+            self._held.update((message.receipt, message) for message in messages)
+        self.start()
+
+    def ack(self, message: Message) -> None:
+        """End a message as done. Raises ClientError if the broker does not answer."""
+        self._drop([message])
+        (result,) = self._client.ack(message)
+        if result is Settled.GONE:
+            log.warning(
+                "the lease of message %s of topic %s had ended before its ack: it is delivered"
+                " again, if no other worker has completed it",
+                message.id,
+                message.topic,
+            )
+
+    def nack(self, message: Message) -> None:
+        """Return a message as failed: it is delivered after the topic's backoff, or a dead letter.
+
+        If the broker does not answer, it is delivered when its lease ends.
+        """
+        self._drop([message])
+        try:
+            self._client.nack(message)
+        except ClientError as error:
+            log.warning("message %s returns when its lease ends: %s", message.id, error)
+
+    def release(self, messages: Iterable[Message]) -> None:
+        """Return messages for immediate delivery, without counting the attempt.
+
+        If the broker does not answer they are delivered when their leases end.
+        """
+        given = list(messages)
+        self._drop(given)
+        if not given:
+            return
+        try:
+            self._client.extend(given, lease_ms=0)
+        except ClientError as error:
+            log.warning("%d messages return when their leases end: %s", len(given), error)
+
+    def close(self) -> None:
+        """Stop extending. Messages that are still held are delivered when their leases end."""
+        self._closing.set()
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _drop(self, messages: Iterable[Message]) -> None:
+        with self._lock:
+            for message in messages:
+                self._held.pop(message.receipt, None)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self.lease_ms / 1000 / EXTENSIONS_PER_LEASE):
+            try:
+                self._extend()
+                if self._chore is not None:
+                    self._chore()
+            except ClientError as error:
+                log.warning("leases were not extended, which is tried again: %s", error)
+
+    def _extend(self) -> None:
+        with self._lock:
+            held = list(self._held.values())
+        if not held:
+            return
+        try:
+            results = self._client.extend(held, lease_ms=self.lease_ms)
+        except SettleFailed as error:
+            results = error.results
+        for message, result in zip(held, results, strict=True):
+            # A message that was settled meanwhile is gone too.
+            if result is Settled.GONE and message.receipt in self._held:
+                self._drop([message])
+                log.warning(
+                    "the lease of message %s of topic %s has ended while its task runs:"
+                    " it is delivered again",
+                    message.id,
+                    message.topic,
+                )

@@ -1,0 +1,58 @@
+"""A Celery application on the delay log, without a result backend."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from celery import Celery
+from noting import note
+
+from delaylog.client.job_systems import register_kombu_transport
+
+register_kombu_transport()
+app = Celery("celery_app", broker=os.environ["BROKER_URL"])
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"lease_ms": 2_000},
+    task_ignore_result=True,
+    task_queue_max_priority=10,
+    worker_hijack_root_logger=False,
+)
+
+
+@app.task
+def run(word: str) -> None:
+    note(word)
+
+
+@app.task(bind=True)
+def show_eta(self: Any) -> None:
+    note(f"eta:{self.request.eta}")
+
+
+@app.task(bind=True, max_retries=2)
+def fail_once(self: Any) -> None:
+    note(f"try:{self.request.retries}")
+    if self.request.retries == 0:
+        raise self.retry(countdown=1)
+
+
+@app.task(bind=True, max_retries=2, acks_late=True)
+def fail_once_late(self: Any) -> None:
+    note(f"late:{self.request.retries}")
+    if self.request.retries == 0:
+        raise self.retry(countdown=1)
+
+
+@app.task(bind=True, acks_late=True)
+def slow(self: Any, word: str, seconds: float) -> None:
+    note(f"{word}:{'again' if self.request.delivery_info['redelivered'] else 'first'}")
+    time.sleep(seconds)
+    note(f"{word}:end")
+
+
+@app.task
+def never() -> None:
+    raise AssertionError("it is due in ten years")

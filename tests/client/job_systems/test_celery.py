@@ -1,0 +1,178 @@
+"""Celery with real workers on the delay log: what its users rely on, end to end.
+
+A worker takes long to start, so one serves all tests that need nothing special of it; each of them
+uses words of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from delaylog.client import Client, NotFound, TooLate
+from delaylog.client.job_systems.celery_control import cancel_task
+from tests.broker.conftest import Broker
+from tests.client.job_systems.conftest import Bench, load_app, url_of
+from tests.waiting import await_that
+
+MakeApp = Callable[[str], tuple[Any, Bench]]
+AHEAD_S = 3_600
+
+
+class Shared(NamedTuple):
+    """An application whose worker runs, and the SDK's view of its namespace."""
+
+    jobs: Any
+    bench: Bench
+    client: Client
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def worker(bench: Bench, *more: str) -> AbstractContextManager[Any]:
+    options = ("--concurrency", "1", "--prefetch-multiplier", "4", "--loglevel", "INFO", *more)
+    return bench.worker("celery", "-A", "celery_app", "worker", *options)
+
+
+@pytest.fixture(scope="module")
+def shared(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patches, Client(broker.url, namespace="shared") as client:
+        jobs, bench = load_app("celery_app", url_of(broker, "shared"), folder, patches)
+        with worker(bench, "--concurrency", "2"):
+            jobs.run.delay("ready")
+            bench.at_ms("ready")
+            yield Shared(jobs, bench, client)
+
+
+def test_a_countdown_and_an_eta_wait_in_the_broker(shared: Shared) -> None:
+    """A worker gets the task when it is due, so it has nothing to hold and no ETA to wait for."""
+    jobs, bench, client = shared
+    begin = now_ms()
+    jobs.run.apply_async(("countdown",), countdown=1)
+    jobs.run.apply_async(("eta",), eta=datetime.now(UTC) + timedelta(seconds=1))
+    jobs.show_eta.apply_async(countdown=1)
+    far = jobs.run.apply_async(("far",), countdown=AHEAD_S)
+    assert bench.at_ms("countdown") - begin >= 1_000
+    assert bench.at_ms("eta") - begin >= 1_000
+    bench.at_ms("eta:None")
+    assert client.get("celery", far.id).state == "waiting"
+    assert jobs.app.control.inspect(timeout=2).scheduled().popitem()[1] == []
+
+
+def test_an_eta_may_be_years_ahead(shared: Shared) -> None:
+    jobs, _, client = shared
+    eta = datetime(2036, 1, 1, 12, tzinfo=UTC)
+    sent = jobs.never.apply_async(eta=eta)
+    (info,) = client.messages("celery", tag="celery_app.never")
+    assert (info.id, info.state) == (sent.id, "waiting")
+    assert info.deliver_at_ms == int(eta.timestamp() * 1000)
+
+
+def test_retries_wait_in_the_broker(shared: Shared) -> None:
+    """With late acks the first try is still under lease when its retry is sent."""
+    jobs, bench, _ = shared
+    jobs.fail_once.delay()
+    jobs.fail_once_late.delay()
+    for name in ("try", "late"):
+        assert bench.at_ms(f"{name}:1") - bench.at_ms(f"{name}:0") >= 1_000
+        assert bench.names().count(f"{name}:0") == 1
+
+
+def test_a_task_that_outlives_its_lease_runs_once(shared: Shared) -> None:
+    """The lease is 2 s; the worker extends it."""
+    jobs, bench, _ = shared
+    jobs.slow.delay("long", 5)
+    bench.at_ms("long:end")
+    time.sleep(1)
+    assert [name for name in bench.names() if name.startswith("long")] == ["long:first", "long:end"]
+
+
+def test_revoke_reaches_a_task_in_a_worker(shared: Shared) -> None:
+    jobs, bench, _ = shared
+    sent = jobs.run.apply_async(("revoked",), countdown=3)
+    jobs.app.control.revoke(sent.id)
+    jobs.run.apply_async(("after-revoked",), countdown=4)
+    bench.at_ms("after-revoked")
+    assert "revoked" not in bench.names()
+
+
+def test_workers_answer_remote_control(shared: Shared) -> None:
+    (answer,) = shared.jobs.app.control.ping(timeout=5, limit=1)
+    assert list(answer.values()) == [{"ok": "pong"}]
+
+
+def test_cancel_task_ends_it_in_the_broker(shared: Shared) -> None:
+    jobs, bench, client = shared
+    sent = jobs.run.apply_async(("cancelled",), countdown=AHEAD_S)
+    assert cancel_task(jobs.app, sent.id).result == "done"
+    assert client.get("celery", sent.id).state == "deleted"
+    with pytest.raises(NotFound):
+        cancel_task(jobs.app, "nothing")
+    ended = jobs.run.delay("ended")
+    bench.at_ms("ended")
+    await_that(lambda: client.get("celery", ended.id).state == "acked")
+    with pytest.raises(TooLate):
+        cancel_task(jobs.app, ended.id)
+
+
+def test_a_task_that_expires_before_its_eta_does_not_run(shared: Shared) -> None:
+    jobs, bench, _ = shared
+    jobs.run.apply_async(("expired",), countdown=2, expires=1)
+    jobs.run.apply_async(("after-expired",), countdown=3)
+    bench.at_ms("after-expired")
+    assert "expired" not in bench.names()
+
+
+def test_purge_counts_what_waits_too(make_app: MakeApp) -> None:
+    jobs, _ = make_app("celery_app")
+    jobs.run.delay("a")
+    jobs.run.apply_async(("b",), countdown=AHEAD_S)
+    assert jobs.app.control.purge() == 2
+    assert jobs.app.control.purge() == 0
+
+
+def test_the_highest_priority_runs_first_and_a_stop_returns_the_rest(
+    make_app: MakeApp, client: Client
+) -> None:
+    """One task runs and others are prefetched: these are returned, and not left under lease."""
+    jobs, bench = make_app("celery_app")
+    for priority in (1, 9, 5):
+        jobs.slow.apply_async((f"p{priority}", 0), priority=priority)
+    jobs.slow.apply_async(("last", 3), priority=0)
+    for _ in range(3):
+        jobs.slow.apply_async(("rest", 3), priority=0)
+    with worker(bench):
+        bench.at_ms("last:first")
+    begun = [name for name in bench.names() if name.endswith("first")]
+    assert begun == ["p9:first", "p5:first", "p1:first", "last:first"]
+    counts = client.stats("celery").counts
+    assert (counts.leased, counts.ready + counts.acked) == (0, 7)
+    assert counts.ready >= 1
+
+
+def test_what_a_killed_worker_had_runs_again_and_a_worker_reconnects(
+    make_app: MakeApp, broker: Broker
+) -> None:
+    """The lease of a late ack ends after 2 s. The broker is killed too, under the second worker."""
+    jobs, bench = make_app("celery_app")
+    jobs.slow.delay("killed", 3)
+    with worker(bench) as first:
+        bench.at_ms("killed:first")
+        os.killpg(first.pid, signal.SIGKILL)
+    with worker(bench):
+        bench.wait("killed:first", "killed:again", "killed:end")
+        broker.crash()
+        time.sleep(2)
+        broker.start()
+        jobs.run.delay("reconnected")
+        bench.at_ms("reconnected")

@@ -1,0 +1,274 @@
+"""The kombu transport with a real broker: what kombu asks of a transport, and what is ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import kombu
+import pytest
+
+from delaylog.client import Client, NotReached, TopicSettings
+from delaylog.client.free_ports import free_port
+from delaylog.client.job_systems import register_kombu_transport
+from tests.waiting import await_that
+
+WAIT_S = 20
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    register_kombu_transport()
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[kombu.Connection]:
+    with kombu.Connection(url) as connection:
+        yield connection
+
+
+class Taker:
+    """A consumer, and the bodies that it got. Without `ack` it leaves messages unacknowledged."""
+
+    def __init__(
+        self,
+        connection: kombu.Connection,
+        *queues: kombu.Queue,
+        ack: bool = True,
+        prefetch: int = 0,
+    ) -> None:
+        self.bodies: list[Any] = []
+        self.messages: list[Any] = []
+        self.connection = connection
+        self.ack = ack
+        channel = connection.channel()
+        self.consumer = kombu.Consumer(
+            channel, queues, callbacks=[self.take], accept=["json", "pickle", "text/plain"]
+        )
+        if prefetch:
+            self.consumer.qos(prefetch_count=prefetch)
+        self.consumer.consume()
+
+    def take(self, body: Any, message: Any) -> None:
+        self.bodies.append(body)
+        self.messages.append(message)
+        if self.ack:
+            message.ack()
+
+    def drain(self, count: int) -> list[Any]:
+        """The bodies, once there are so many."""
+        while len(self.bodies) < count:
+            self.connection.drain_events(timeout=WAIT_S)
+        return self.bodies
+
+    def is_idle(self, seconds: float = 0.5) -> bool:
+        """Whether nothing comes."""
+        try:
+            self.connection.drain_events(timeout=seconds)
+        except TimeoutError:
+            return True
+        return False
+
+
+def publish(connection: kombu.Connection, body: Any, queue: kombu.Queue, **options: Any) -> None:
+    producer = kombu.Producer(connection.default_channel)
+    # Without a named exchange the routing key is the queue.
+    options.setdefault("routing_key", queue.routing_key or queue.name)
+    options.setdefault("exchange", queue.exchange)
+    producer.publish(body, declare=[queue], **options)
+
+
+def test_bodies_headers_and_serializers_arrive(connection: kombu.Connection) -> None:
+    queue = kombu.Queue("serializers")
+    taker = Taker(connection, queue)
+    publish(connection, {"a": "ä"}, queue, headers={"k": "v"})
+    publish(connection, {"a": b"\xff"}, queue, serializer="pickle")
+    publish(connection, "x" * 10_000, queue, compression="gzip")
+    assert taker.drain(3) == [{"a": "ä"}, {"a": b"\xff"}, "x" * 10_000]
+    assert taker.messages[0].headers == {"k": "v"}
+
+
+def test_what_is_rejected_ends_and_what_is_requeued_comes_again(
+    connection: kombu.Connection, client: Client
+) -> None:
+    queue = kombu.Queue("settling")
+    taker = Taker(connection, queue, ack=False)
+    publish(connection, 1, queue)
+    taker.drain(1)[0]
+    taker.messages[0].requeue()
+    taker.drain(2)
+    assert not taker.messages[1].delivery_info["redelivered"]
+    taker.messages[1].reject(requeue=False)
+    assert taker.is_idle()
+    assert client.stats("settling").counts.acked == 1
+
+
+def test_no_ack_ends_a_message_with_its_delivery(
+    connection: kombu.Connection, client: Client
+) -> None:
+    queue = kombu.Queue("no-ack")
+    publish(connection, 1, queue)
+    publish(connection, 2, queue)
+    assert queue(connection.default_channel).get(no_ack=True).payload == 1
+    channel = connection.channel()
+    bodies: list[Any] = []
+    with kombu.Consumer(channel, [queue], callbacks=[lambda b, _: bodies.append(b)], no_ack=True):
+        connection.drain_events(timeout=WAIT_S)
+    assert bodies == [2]
+    assert client.stats("no-ack").counts.acked == 2
+
+
+def test_a_channel_holds_no_more_than_its_prefetch_count(
+    connection: kombu.Connection, client: Client
+) -> None:
+    """Over all its queues. The rest stays in the broker, for other consumers."""
+    queues = [kombu.Queue("some"), kombu.Queue("more")]
+    for queue in queues:
+        for number in range(5):
+            publish(connection, number, queue)
+    taker = Taker(connection, *queues, ack=False, prefetch=3)
+    taker.drain(3)
+
+    def leased() -> int:
+        return sum(client.stats(queue.name).counts.leased for queue in queues)
+
+    await_that(lambda: leased() == 3)
+    assert taker.is_idle()
+    taker.messages[0].ack()
+    taker.drain(4)
+    assert taker.is_idle()
+    await_that(lambda: leased() == 3)
+
+
+def test_what_a_closed_connection_held_is_ready_at_once(url: str, client: Client) -> None:
+    queue = kombu.Queue("closing")
+    with kombu.Connection(url, transport_options={"lease_ms": 600_000}) as connection:
+        for number in range(3):
+            publish(connection, number, queue)
+        Taker(connection, queue, ack=False).drain(1)
+    counts = client.stats("closing").counts
+    assert (counts.ready, counts.leased) == (3, 0)
+    (again, *_) = client.receive("closing")
+    assert again.attempts == 1
+
+
+def test_a_lease_is_extended_for_as_long_as_a_message_is_unacknowledged(
+    url: str, client: Client
+) -> None:
+    queue = kombu.Queue("long")
+    with kombu.Connection(url, transport_options={"lease_ms": 1_000}) as connection:
+        publish(connection, 1, queue)
+        taker = Taker(connection, queue, ack=False)
+        taker.drain(1)
+        time.sleep(2.5)
+        assert client.receive("long") == []
+        taker.messages[0].ack()
+        assert client.stats("long").counts.acked == 1
+
+
+def test_the_highest_priority_is_delivered_first_also_after_a_requeue(
+    connection: kombu.Connection,
+) -> None:
+    queue = kombu.Queue("priorities", max_priority=10)
+    for body, priority in [("a", 3), ("b", 6), ("c", 3)]:
+        publish(connection, body, queue, priority=priority)
+    taker = Taker(connection, queue, ack=False)
+    assert taker.drain(3) == ["b", "a", "c"]
+    taker.consumer.channel.close()
+    publish(connection, "d", queue, priority=9)
+    assert Taker(connection, queue).drain(4) == ["d", "b", "a", "c"]
+
+
+def test_an_expiration_ends_a_message_that_nobody_took(connection: kombu.Connection) -> None:
+    queue = kombu.Queue("expiring")
+    publish(connection, 1, queue, expiration=0.3)
+    publish(connection, 2, queue)
+    time.sleep(0.5)
+    assert Taker(connection, queue).drain(1) == [2]
+
+
+def test_sizes_purges_and_deletes(connection: kombu.Connection, client: Client) -> None:
+    with closing(connection.SimpleQueue("counted")) as queue:
+        for number in range(3):
+            queue.put(number)
+        assert queue.qsize() == 3
+        assert queue.clear() == 3
+        assert queue.qsize() == 0
+    channel = connection.default_channel
+    channel.queue_delete("counted")
+    assert "counted" not in [topic.topic for topic in client.topics()]
+    with pytest.raises(connection.channel_errors):
+        channel.queue_declare("counted", passive=True)
+    kombu.Queue("counted")(channel).declare()
+    assert channel.queue_declare("counted", passive=True).message_count == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "binding", "sent", "matches"),
+    [
+        ("direct", "a.b", "a.b", True),
+        ("direct", "a.b", "a.c", False),
+        ("topic", "a.*", "a.b", True),
+        ("topic", "a.*", "b.a", False),
+        ("fanout", "", "x", True),
+    ],
+)
+def test_exchanges_reach_queues_that_other_processes_have_bound(
+    url: str, kind: str, binding: str, sent: str, matches: bool
+) -> None:
+    exchange = kombu.Exchange(f"of-{kind}", type=kind)
+    queues = [kombu.Queue(name, exchange, routing_key=binding) for name in ("q@1", "q@2")]
+    with kombu.Connection(url) as binder:
+        for queue in queues:
+            queue(binder.default_channel).declare()
+    with kombu.Connection(url) as connection:
+        producer = kombu.Producer(connection.default_channel, exchange)
+        producer.publish("hello", routing_key=sent)
+        sizes = [connection.default_channel._size(queue.name) for queue in queues]
+    assert sizes == [int(matches)] * 2
+
+
+def test_a_topic_that_exists_keeps_its_settings(
+    connection: kombu.Connection, client: Client
+) -> None:
+    client.put_topic("made", TopicSettings(max_retry=1))
+    publish(connection, 1, kombu.Queue("made"))
+    publish(connection, 1, kombu.Queue("new"))
+    settings = client.get_topic("made").settings
+    assert (settings.order, settings.max_retry) == ("time", 1)
+    assert client.get_topic("new").settings.order == "priority"
+
+
+def test_a_message_of_another_program_does_not_stop_the_consumer(
+    connection: kombu.Connection, client: Client
+) -> None:
+    queue = kombu.Queue("mixed")
+    client.put_topic("mixed", TopicSettings(max_retry=0))
+    foreign = client.send("mixed", "not of kombu").id
+    publish(connection, 1, queue)
+    assert Taker(connection, queue).drain(1) == [1]
+    await_that(lambda: [each.id for each in client.dead("mixed")] == [foreign])
+
+
+def test_a_broker_that_is_away_is_a_connection_error(url: str) -> None:
+    address = f"delaylog://127.0.0.1:{free_port()}"
+    away = kombu.Connection(address)
+    with pytest.raises(NotReached) as caught:
+        away.connect()
+    assert isinstance(caught.value, away.connection_errors)
+    either = kombu.Connection(f"{address};{url}")
+    with either, closing(either.SimpleQueue("failover")) as queue:
+        queue.put(1)
+        assert queue.get(timeout=WAIT_S).payload == 1
+
+
+def test_a_url_is_an_address_a_token_and_a_namespace() -> None:
+    login = "someone:token"
+    with pytest.raises(ValueError, match="has no user: write delaylog://:TOKEN@host"):
+        kombu.Connection(f"delaylog://{login}@127.0.0.1").connect()
+    tls = kombu.Connection("delaylogs://:token@127.0.0.1:1/ns", transport_options={"ca_file": "/-"})
+    with pytest.raises(ValueError, match="/-"):
+        tls.connect()
+    assert "token" not in tls.as_uri()

@@ -1,0 +1,132 @@
+"""LeaseKeeper: leases of held messages are extended until they are settled. No broker is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from delaylog.client import Client, NotReached, Settled
+from delaylog.client.job_systems.leases import LeaseKeeper
+from delaylog.client.message import Message
+from tests.waiting import await_that
+
+LEASE_MS = 30
+
+
+@dataclass(frozen=True)
+class FakeMessage:
+    receipt: str
+    topic: str = "t"
+
+    @property
+    def id(self) -> str:
+        return self.receipt
+
+
+@dataclass
+class FakeClient:
+    """Records calls; `gone` are receipts whose lease has ended, `failing` the broker is away."""
+
+    calls: list[tuple[str, list[str]]] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    failing: bool = False
+
+    def ack(self, message: FakeMessage) -> list[Settled]:
+        return self._settled("ack", [message])
+
+    def nack(self, message: FakeMessage) -> list[Settled]:
+        return self._settled("nack", [message])
+
+    def extend(self, messages: list[FakeMessage], *, lease_ms: int) -> list[Settled]:
+        return self._settled("extend" if lease_ms else "release", messages)
+
+    def _settled(self, verb: str, messages: list[FakeMessage]) -> list[Settled]:
+        self.calls.append((verb, [each.receipt for each in messages]))
+        if self.failing:
+            raise NotReached("nobody listens")
+        return [Settled.GONE if each.receipt in self.gone else Settled.DONE for each in messages]
+
+    def count(self, verb: str) -> int:
+        return [call[0] for call in self.calls].count(verb)
+
+
+def message(receipt: str) -> Message:
+    return cast(Message, FakeMessage(receipt))
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient()
+
+
+@pytest.fixture
+def keeper(client: FakeClient) -> Any:
+    keeper = LeaseKeeper(cast(Client, client), LEASE_MS)
+    yield keeper
+    keeper.close()
+
+
+def test_held_messages_are_extended_until_they_are_settled(
+    client: FakeClient, keeper: LeaseKeeper
+) -> None:
+    keeper.hold([message("a"), message("b")])
+    await_that(lambda: client.count("extend") >= 3)
+    keeper.ack(message("a"))
+    keeper.release([message("b")])
+    assert len(keeper) == 0
+    assert client.calls[-2:] == [("ack", ["a"]), ("release", ["b"])]
+    client.calls.clear()
+    keeper.close()
+    assert client.count("extend") == 0
+
+
+def test_a_lost_lease_is_extended_no_more(
+    client: FakeClient, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.gone.add("a")
+    keeper.hold([message("a"), message("b")])
+    await_that(lambda: client.calls[-1:] == [("extend", ["b"])])
+    assert "the lease of message a of topic t has ended" in caplog.text
+
+
+def test_an_ack_that_came_too_late_is_logged(
+    client: FakeClient, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.gone.add("a")
+    keeper.ack(message("a"))
+    assert "had ended before its ack" in caplog.text
+
+
+def test_extensions_go_on_after_the_broker_was_away(
+    client: FakeClient, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.failing = True
+    keeper.hold([message("a")])
+    await_that(lambda: client.count("extend") >= 2)
+    client.failing = False
+    tried = client.count("extend")
+    await_that(lambda: client.count("extend") > tried)
+    assert "nobody listens" in caplog.text
+
+
+def test_messages_that_cannot_be_returned_are_held_no_more(
+    client: FakeClient, keeper: LeaseKeeper
+) -> None:
+    """Their leases end by themselves; an ack that fails is the caller's affair."""
+    client.failing = True
+    keeper.hold([message("a"), message("b"), message("c")])
+    keeper.release([message("a")])
+    keeper.nack(message("b"))
+    with pytest.raises(NotReached):
+        keeper.ack(message("c"))
+    assert len(keeper) == 0
+
+
+def test_the_chore_runs_with_the_extensions(client: FakeClient) -> None:
+    ran: list[int] = []
+    keeper = LeaseKeeper(cast(Client, client), LEASE_MS, chore=lambda: ran.append(1))
+    keeper.start()
+    await_that(lambda: len(ran) >= 2)
+    keeper.close()

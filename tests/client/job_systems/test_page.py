@@ -1,0 +1,29 @@
+"""The examples of docs/JOB_SYSTEMS.md are run as they stand, but for the address they name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.client.job_systems.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "JOB_SYSTEMS.md").read_text()
+SECTIONS = {
+    section.partition("\n")[0]: section
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    if "```python" in section
+}
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_examples_do_what_they_say(
+    title: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = SECTIONS[title]
+    names: dict[str, object] = {"__name__": "shop"}
+    for example in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
+        placed = example.replace("delaylog://127.0.0.1:8711", url)
+        exec(compile(placed, "JOB_SYSTEMS.md", "exec"), names)
+    printed = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert capsys.readouterr().out == "".join(printed)
