@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from delaylog.storage.messages.message_fields import SendFields
 
@@ -63,6 +63,26 @@ class ListKeywords(TypedDict, total=False):
     key: str | None
     group: str | None
     bodies: bool
+
+
+class SettingsKeywords(TypedDict, total=False):
+    """The settings of a topic, as keywords of `update_topic`."""
+
+    order: Literal["time", "priority"] | None
+    aging_ms: int | None
+    merge: str | None
+    merge_leased: Literal["keep", "successor"] | None
+    ttl_ms: int | None
+    max_retry: int | None
+    backoff: Mapping[str, float] | None
+    lease_ms: int | None
+    ended_keep_ms: int | None
+    dead_keep_ms: int | None
+    dead_expired: bool | None
+    rate_limit: Mapping[str, float] | None
+    quota: Mapping[str, int] | None
+    slots: int | None
+    default_group: bool | None
 
 
 def list_query(filter: ListKeywords) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import SendKeywords, SettingsKeywords
 
 T = TypeVar("T")
 TagsMode = Literal["any", "all"]
@@ -153,6 +153,9 @@ class TopicSettings:
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
         return cls(**{name: shape[name] for name in cls.__dataclass_fields__ if name in shape})
+
+
+assert {each.name for each in fields(TopicSettings)} == SettingsKeywords.__annotations__.keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "listTopics": topics.list_topics,
     "getTopic": topics.get_topic,
     "putTopic": topics.put_topic,
+    "updateTopic": topics.update_topic,
     "deleteTopic": topics.delete_topic,
     "getStats": topics.topic_stats,
     "getForecast": listing.forecast,

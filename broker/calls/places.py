@@ -6,7 +6,7 @@ from typing import Any
 
 from delaylog.broker.calls.access.permitting import check_group
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.named_groups import named_in
+from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.model import Topic
@@ -27,6 +27,21 @@ def seen_by(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
     name = group_of(ctx, values)
     topic = the_topic(ctx)
     return topic, named_in(topic, name)
+
+
+def seen_or_blank(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Group]:
+    """As `seen_by`, but a blank topic instead of one that nobody has made: it reads as empty.
+
+    Only the default group of such a topic can be read, as only it can be received from.
+    """
+    name = group_of(ctx, values)
+    state = ctx.node.engine.state
+    topic = state.topics.get(ctx.topic_key)
+    group = the_group(topic, name)
+    if topic is None or group is None:
+        topic = state.blank_topic(*ctx.topic_key)
+        group = topic.default
+    return topic, group
 
 
 def group_of(ctx: Context, values: dict[str, Any]) -> str:

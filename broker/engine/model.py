@@ -22,6 +22,8 @@ from delaylog.storage.layout import (
 )
 
 DEFAULT_NAMESPACE: Final = "default"
+NO_TOPIC: Final = 0
+"""The number that no topic has."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Activity, Topic
+from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.marks import Marks
@@ -306,6 +306,11 @@ class EngineState:
         self.by_number[number] = topic
         self.next_topic = max(self.next_topic, number + 1)
         return topic
+
+    def blank_topic(self, namespace: str, name: str) -> Topic:
+        """What a topic that nobody has made looks like. It is not part of the state."""
+        default = self.new_group(NO_TOPIC, DEFAULT_GROUP, DEFAULT_NAME)
+        return Topic(NO_TOPIC, namespace, name, TopicSettings(), default)
 
     def new_group(self, topic_number: int, number: int, name: str) -> Group:
         """An empty group; the caller adds it to its topic."""

@@ -15,6 +15,8 @@ from delaylog.client.keywords import (
     PeekKeywords,
     ReceiveKeywords,
     SendKeywords,
+    SettingsKeywords,
+    SubscribeKeywords,
 )
 from delaylog.client.message import Message
 from delaylog.client.models import (
@@ -114,11 +116,14 @@ class AsyncQueueClient(Protocol):
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
+    async def update_topic(self, topic: str, **settings: Unpack[SettingsKeywords]) -> TopicInfo:
+        """Change the settings that are named, and no others. Raises NotFound."""
+
     async def drop_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete an empty topic; with `force` any topic."""
 
     async def stats(self, topic: str, *, group: str | None = None) -> Stats:
-        """Return the counts by state as one group sees them. Raises NotFound."""
+        """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
     async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""

@@ -77,6 +77,7 @@ class BrokerCalls:
     topics = carried(topic_calls.topics)
     get_topic = carried(topic_calls.get_topic)
     put_topic = carried(topic_calls.put_topic)
+    update_topic = carried(topic_calls.update_topic)
     drop_topic = carried(topic_calls.drop_topic)
     stats = carried(topic_calls.stats)
     forecast = carried(topic_calls.forecast)

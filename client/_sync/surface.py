@@ -17,6 +17,8 @@ from delaylog.client.keywords import (
     PeekKeywords,
     ReceiveKeywords,
     SendKeywords,
+    SettingsKeywords,
+    SubscribeKeywords,
 )
 from delaylog.client.message import Message
 from delaylog.client.models import (
@@ -112,11 +114,14 @@ class QueueClient(Protocol):
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
+    def update_topic(self, topic: str, **settings: Unpack[SettingsKeywords]) -> TopicInfo:
+        """Change the settings that are named, and no others. Raises NotFound."""
+
     def drop_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete an empty topic; with `force` any topic."""
 
     def stats(self, topic: str, *, group: str | None = None) -> Stats:
-        """Return the counts by state as one group sees them. Raises NotFound."""
+        """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
     def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""

@@ -3,7 +3,7 @@
 A change of a topic is made on every shard, and counts are summed over the shards. A shard without
 the topic is ignored, unless no shard has it. If a shard fails, the call raises ShardsFailed, which
 has the outcome of each shard. Calls that a broker may refuse because of the topic's state (put,
-drop) stop at the first refusal; all other calls go to every shard.
+update, drop) stop at the first refusal; all other calls go to every shard.
 
 Made from client/_async/topic_calls.py by `make twins`: change that one.
 """
@@ -84,6 +84,7 @@ class TopicCalls:
 
     _topics_page = on_all_shards(topic_calls.topics, merged_topics, may_lack=False)
     _put_topic = on_all_shards(topic_calls.put_topic, merged_topic, go_on=False, may_lack=False)
+    update_topic = on_all_shards(topic_calls.update_topic, merged_topic, go_on=False)
     get_topic = on_all_shards(topic_calls.get_topic, merged_topic)
     drop_topic = on_all_shards(topic_calls.drop_topic, no_result, go_on=False)
     stats = on_all_shards(topic_calls.cheap_stats, merged_stats)

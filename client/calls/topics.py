@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from delaylog.client.calls.call import Call
+from delaylog.client.calls.call import Call, json_call
 from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import request
+from delaylog.client.calls.requests import path_of, request
+from delaylog.client.keywords import SettingsKeywords
 
 
 def topics(
@@ -30,6 +31,18 @@ def get_topic(places: Places, /, topic: str) -> Call[dict[str, Any]]:
 def put_topic(places: Places, /, topic: str, settings: Mapping[str, Any]) -> Call[dict[str, Any]]:
     """Create a topic, or change its settings."""
     return request("putTopic", places, topic, **settings)
+
+
+def update_topic(
+    places: Places, /, topic: str, **settings: Unpack[SettingsKeywords]
+) -> Call[dict[str, Any]]:
+    """Change the settings that are named, and no others; None: back to the default.
+
+    Members of `backoff`, `rate_limit` and `quota` that are not named stay too. Raises NotFound, and
+    Conflict if `slots` differ.
+    """
+    # Not `request`, which leaves None out.
+    return json_call("PATCH", path_of("updateTopic", places, topic), settings)
 
 
 def drop_topic(places: Places, /, topic: str, *, force: bool = False) -> Call[dict[str, Any]]:

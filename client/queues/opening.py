@@ -63,12 +63,6 @@ def open_topic(
     return found
 
 
-def change_topic(client: QueuePort, topic: str, **changes: Any) -> TopicSettings:
-    """Change some settings of a topic and keep the others."""
-    kept = client.get_topic(topic).settings.members()
-    return client.put_topic(topic, kept | changes).settings
-
-
 def _shown(settings: TopicSettings, name: str) -> object:
     return getattr(settings, name)
 

@@ -37,6 +37,15 @@ IN_NAMESPACES: Final = (
         makes=True,
     ),
     ApiCall(
+        "updateTopic",
+        f"PATCH {TOPIC}",
+        "admin",
+        "Change the settings of a topic that are named; null: back to the default.",
+        "Topic",
+        Takes("Settings"),
+        problems=(409,),
+    ),
+    ApiCall(
         "deleteTopic",
         f"DELETE {TOPIC}",
         "admin",

@@ -209,6 +209,8 @@ class Broker:
 
     def counts(self, topic: str) -> dict[str, int] | None:
         """Counts of a topic, None when there is no such topic."""
+        if self.call("GET", f"/v1/topics/{topic}").status == 404:
+            return None
         answer = self.call("GET", f"/v1/topics/{topic}/stats")
         return answer.json["counts"] if answer.status == 200 else None
 

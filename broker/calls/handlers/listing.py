@@ -8,7 +8,8 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe, trace_members
-from delaylog.broker.calls.places import group_of, seen_by
+from delaylog.broker.calls.places import group_of, seen_or_blank
+from delaylog.broker.engine.model import NO_TOPIC
 from delaylog.broker.engine.views.counting import Forecast
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
@@ -34,7 +35,7 @@ async def list_dead(ctx: Context) -> Answer:
     messages = [_members(ctx, listed) for listed in page.messages]
     if values["history"] and messages:
         state = ctx.node.engine.state
-        topic, group = seen_by(ctx, values)
+        topic, group = seen_or_blank(ctx, values)
         traces = Traces(
             state, topic, page.messages, group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
         )
@@ -64,7 +65,9 @@ async def _page(
         None if cursor is None else cursor.decode(),
     )
     now_ms = node.clock.now_ms()
-    topic, group = seen_by(ctx, values)
+    topic, group = seen_or_blank(ctx, values)
+    if topic.number == NO_TOPIC:
+        return Page(), now_ms
     listing = Listing(
         node.engine.state,
         topic,
@@ -90,7 +93,7 @@ async def forecast(ctx: Context) -> Answer:
     """GET …/forecast: numbers of messages that become due, per minute and per hour."""
     node, values = ctx.node, ctx.query_values()
     minutes, hours = values["minutes"], values["hours"]
-    topic, group = seen_by(ctx, values)
+    topic, group = seen_or_blank(ctx, values)
     now_ms = node.clock.now_ms()
     counted = Forecast(node.engine.state, topic, now_ms, minutes=minutes, hours=hours, group=group)
     await node.run(counted.work())

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.places import seen_by, the_topic
+from delaylog.broker.calls.places import seen_or_blank, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.broker.engine.topics.settings import TopicSettings, parse_settings
+from delaylog.broker.engine.topics.settings import SETTINGS, TopicSettings, parse_settings
 from delaylog.broker.engine.views.counting import WaitingCounts
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
@@ -96,6 +96,17 @@ async def put_topic(ctx: Context) -> Answer:
     return await ctx.durable_answer(_describe(topic), status=200 if known else 201)
 
 
+async def update_topic(ctx: Context) -> Answer:
+    """PATCH /v1/topics/{t}: change the settings that are named; null is back to the default."""
+    members = await ctx.members()
+    topic = the_topic(ctx)
+    settings = parse_settings(topic.settings.changed(SETTINGS.check(members)))
+    ctx.note(members)
+    node = ctx.node
+    topic = node.engine.put_topic(ctx.topic_key[1], settings, node.clock.now_ms(), ctx.topic_key[0])
+    return await ctx.durable_answer(_describe(topic))
+
+
 async def delete_topic(ctx: Context) -> Answer:
     """DELETE /v1/topics/{t}: delete a topic; one with living messages needs `force`."""
     force = ctx.query_values()["force"]
@@ -115,7 +126,7 @@ async def delete_topic(ctx: Context) -> Answer:
 async def topic_stats(ctx: Context) -> Answer:
     """GET /v1/topics/{t}/stats."""
     values = ctx.query_values()
-    topic, group = seen_by(ctx, values)
+    topic, group = seen_or_blank(ctx, values)
     members: dict[str, Any] = {}
     if values["delay_buckets"]:
         waiting = WaitingCounts(ctx.node.engine.state, ctx.node.clock.now_ms(), topic, group)

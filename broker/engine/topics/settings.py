@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -97,6 +97,19 @@ class TopicSettings:
     def as_dict(self) -> dict[str, Any]:
         """Plain members, as frames and answers contain them."""
         return asdict(self)
+
+    def changed(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings as members of a request, with changes.
+
+        Members of an object, such as `backoff`, that the change does not name stay as they are.
+        """
+        values = self.as_dict()
+        for name, value in members.items():
+            before = values.get(name)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                value = {**before, **value}
+            values[name] = value
+        return values
 
     def succeeds_leased(self, merge: str) -> bool:
         """Whether a new message with the id of a leased message becomes its successor."""

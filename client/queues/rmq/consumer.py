@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
 from delaylog.client.message import Message
 from delaylog.client.models import Changed, Settled
-from delaylog.client.queues.opening import change_topic
 from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack
 from delaylog.client.queues.rmq.identity import slot_in
@@ -147,7 +146,7 @@ class RmqConsumer:
     def limit_rate(self, per_second: float | None, *, burst: int = 1) -> None:
         """Limit the deliveries of the topic, over all its consumers; None removes the limit."""
         limit = None if per_second is None else {"per_second": per_second, "burst": burst}
-        change_topic(self._client, self.topic, rate_limit=limit)
+        self._client.update_topic(self.topic, rate_limit=limit)
 
     def depth(self) -> int:
         """The number of waiting messages, due or not, without those being handled."""

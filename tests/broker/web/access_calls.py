@@ -16,7 +16,8 @@ from tests.broker.conftest import Secured
 NEEDS = {
     **dict.fromkeys(("getTopic", "listGroups", "listClaims", "getStats", "getForecast"), "read"),
     **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
-    **dict.fromkeys(("putTopic", "deleteTopic", "putGroup", "deleteGroup"), "admin"),
+    **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
+    **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
     **dict.fromkeys(("send",), "send"),
     **dict.fromkeys(("receive", "ack", "nack", "extend", "ackAndReceive"), "receive"),
     **dict.fromkeys(("makeClaim", "getClaim", "readClaim", "extendClaim"), "receive"),

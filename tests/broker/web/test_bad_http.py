@@ -159,7 +159,15 @@ def test_wrong_content_type(broker: Any, topic: str, assert_problem: Any, kind: 
     """415 by every call that reads a body."""
     path = f"/v1/topics/{topic}"
     broker.post(f"{path}/messages", OK)
-    for call in ("messages", "receive", "peek", "ack", "nack", "extend", "messages:cancel"):
+    for call in (
+        "messages",
+        "receive",
+        "peek",
+        "ack",
+        "nack",
+        "extend",
+        "messages:cancel",
+    ):
         answer = broker.call("POST", f"{path}/{call}", OK, {"Content-Type": kind})
         assert_problem(answer, 415, "unsupported")
     assert_problem(broker.call("PUT", path, OK, {"Content-Type": kind}), 415, "unsupported")

@@ -221,9 +221,19 @@ def test_a_cursor_belongs_to_its_list(broker: Any, topic: str, assert_problem: A
     assert len(get(broker, path, cursor=cursor, limit=50)["messages"]) == 2
 
 
-def test_no_such_topic(broker: Any, topic: str, assert_problem: Any) -> None:
-    for call in ("messages", "dead", "forecast"):
-        assert_problem(broker.call("GET", f"/v1/topics/{topic}/{call}"), 404, "unknown")
+def test_a_topic_that_nobody_has_made_is_empty(broker: Any, topic: str) -> None:
+    """Each read answers in the shape that it has for an empty topic, and makes none."""
+    broker.call("PUT", f"/v1/topics/{topic}-made")
+    for call in ("messages", "dead", "forecast", "stats", "stats?delay_buckets=false"):
+        blank, empty = (
+            broker.call("GET", f"/v1/topics/{name}/{call}").json
+            for name in (topic, f"{topic}-made")
+        )
+        for answer in (blank, empty):
+            for changing in ("now_ms", "topic", "minutes", "hours"):
+                answer.pop(changing, None)
+        assert blank == empty, call
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
 
 
 def test_dead_letters(broker: Any, topic: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from delaylog.client.errors import NotFound
 from delaylog.client.queues import TopicMismatch
-from delaylog.client.queues.opening import change_topic, open_topic
+from delaylog.client.queues.opening import open_topic
 
 NEEDED = {"merge": "replace", "backoff": {"first_ms": 0}, "slots": 4}
 
@@ -38,11 +38,11 @@ def test_what_differs_is_named(client: Any) -> None:
 
 def test_a_change_keeps_the_rest(client: Any) -> None:
     made = open_topic(client, "q", NEEDED)
-    changed = change_topic(client, "q", rate_limit={"per_second": 3, "burst": 2})
+    changed = client.update_topic("q", rate_limit={"per_second": 3, "burst": 2}).settings
     assert dict(changed.rate_limit or {}) == {"per_second": 3, "burst": 2}
-    assert change_topic(client, "q", rate_limit=None) == made
+    assert client.update_topic("q", rate_limit=None).settings == made
     with pytest.raises(NotFound):
-        change_topic(client, "unknown", rate_limit=None)
+        client.update_topic("unknown", rate_limit=None)
 
 
 def test_of_two_who_open_it_at_once_one_is_told(

@@ -115,6 +115,18 @@ class ClientFace(Face):
     def configure(self, **settings: Any) -> None:
         self.do("put_topic", settings)
 
+    def exists(self) -> bool:
+        try:
+            self.do("get_topic")
+        except Refused as refused:
+            if refused.code != "unknown":
+                raise
+            return False
+        return True
+
+    def update(self, **settings: Any) -> dict[str, Any]:
+        return asdict(self.do("update_topic", **settings).settings)
+
     def counts(self, group: str | None = None) -> dict[str, int] | None:
         try:
             return nonzero(asdict(self.do("stats", group=group).counts))

@@ -176,6 +176,14 @@ class Face(ABC):
     def configure(self, **settings: Any) -> None: ...
 
     @abstractmethod
+    def exists(self) -> bool:
+        """Whether somebody has made the topic."""
+
+    @abstractmethod
+    def update(self, **settings: Any) -> dict[str, Any]:
+        """Change some settings; returns all."""
+
+    @abstractmethod
     def counts(self, group: str | None = None) -> dict[str, int] | None:
         """Messages by state, without those states in which there is none."""
 

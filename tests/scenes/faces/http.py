@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from tests.broker.answer import Answer
 from tests.broker.conftest import Broker
@@ -119,6 +119,7 @@ class HttpFace(Face):
     def listed(self, **filters: Any) -> dict[str, str]:
         states = filters.pop("state", None)
         query = filters | ({} if states is None else {"state": ",".join(states)})
+        self.do("GET", f"/messages?{urlencode(query)}")
         found = self.broker.all_pages(f"/v1/topics/{self.topic}/messages", **query)
         return {each["id"]: each["state"] for each in found}
 
@@ -130,6 +131,13 @@ class HttpFace(Face):
 
     def configure(self, **settings: Any) -> None:
         self.do("PUT", "", settings)
+
+    def exists(self) -> bool:
+        return self.ask("GET", "").status == 200
+
+    def update(self, **settings: Any) -> dict[str, Any]:
+        changed: dict[str, Any] = self.do("PATCH", "", settings)["settings"]
+        return changed
 
     def counts(self, group: str | None = None) -> dict[str, int] | None:
         answer = self.ask("GET", "/stats" if group is None else f"/stats?group={group}")
