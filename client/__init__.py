@@ -1,8 +1,10 @@
 """The SDK: clients of the broker's HTTP API for threads and asyncio. It contains no server code."""
 
 from delaylog.client._async.client import AsyncClient
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client._sync.client import Client
+from delaylog.client._sync.message import Message
 from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client.errors import (
     AnswerLate,
@@ -29,7 +31,7 @@ from delaylog.client.errors import (
     Unsupported,
 )
 from delaylog.client.hooks import Hooks
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
     Changed,
     Counts,
@@ -43,17 +45,18 @@ from delaylog.client.models import (
     TopicInfo,
     TopicSettings,
 )
+from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
 from delaylog.client.sending.outbox import OutboxFull
 from delaylog.client.sending.sending import AsyncSending, Sending, ThreadSending
 from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
 from delaylog.client.workers.backoff import Backoff
-from delaylog.client.workers.retry import Retry
 
 __all__ = [
     "AnswerLate",
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncMessage",
     "AsyncPlainClient",
     "AsyncSending",
     "Backoff",
@@ -72,6 +75,7 @@ __all__ = [
     "GroupInfo",
     "Hooks",
     "IdInUse",
+    "LeasedMessage",
     "Message",
     "MessageInfo",
     "NewMessage",
@@ -81,6 +85,7 @@ __all__ = [
     "OutboxFull",
     "PlainClient",
     "QuotaExceeded",
+    "Reject",
     "ReplayFailed",
     "Retry",
     "RoundRobin",
@@ -93,6 +98,7 @@ __all__ = [
     "ShardsFailed",
     "Stats",
     "ThreadSending",
+    "TimeLimitExceeded",
     "TooLarge",
     "TooLate",
     "TopicInfo",

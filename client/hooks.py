@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,15 @@ class Hooks:
     def on_received(self, topic: str, n: int) -> None:
         """A worker received messages."""
 
-    def on_handled(self, message: Message, seconds: float) -> None:
+    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
         """A handler returned. For a batch: called per message, with the time of the whole batch."""
 
-    def on_handler_error(self, message: Message, error: BaseException, seconds: float) -> None:
+    def on_handler_error(
+        self, message: LeasedMessage, error: BaseException, seconds: float
+    ) -> None:
         """A handler raised an exception, `Retry` included. The message is redelivered or dead."""
 
-    def on_lease_lost(self, message: Message) -> None:
+    def on_lease_lost(self, message: LeasedMessage) -> None:
         """The lease ended before the message was acked: it will be delivered again."""
 
     def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
@@ -51,7 +53,7 @@ class Hooks:
         """Headers to add to each sent message, such as a traceparent. Its own headers win."""
         return None
 
-    def handling(self, message: Message) -> AbstractContextManager[Any]:  # noqa: ARG002
+    def handling(self, message: LeasedMessage) -> AbstractContextManager[Any]:  # noqa: ARG002
         """A context manager that is entered around each handler; for a batch, one per message.
 
         Its `__exit__` gets the exception of the handler. Its return value is ignored.
@@ -81,7 +83,7 @@ def overridden(hooks: Hooks, name: str) -> Callable[..., Any] | None:
 class Around:
     """The context managers that `handling` returned for some messages. Their errors are logged."""
 
-    def __init__(self, hooks: Hooks, messages: list[Message]) -> None:
+    def __init__(self, hooks: Hooks, messages: list[LeasedMessage]) -> None:
         self._entered: list[AbstractContextManager[Any]] = []
         for message in messages:
             try:

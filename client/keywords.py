@@ -36,8 +36,22 @@ class PeekKeywords(TypedDict, total=False):
 class ReceiveKeywords(PeekKeywords, total=False):
     """The keywords of `receive`: also how long to wait for the first message, and the lease."""
 
-    wait_ms: int
+    wait: timedelta | None
+    wait_ms: int | None
+    lease: timedelta | None
     lease_ms: int | None
+    exact_tags: bool
+
+
+class SubscribeKeywords(TypedDict, total=False):
+    """The keywords of `subscribe`: those of `receive` without the wait and the ids."""
+
+    max: int
+    lease: timedelta | None
+    lease_ms: int | None
+    group: str | None
+    tags: Sequence[str]
+    tags_mode: str
     exact_tags: bool
 
 

@@ -1,6 +1,6 @@
-"""Message: a view of one row of a received batch.
+"""LeasedMessage: a view of one row of a received batch.
 
-Creating a Message decodes none of its fields. A column of the batch becomes a list when the field
+Creating a message decodes none of its fields. A column of the batch becomes a list when the field
 is first read on any of its messages; a body, id, key, tag or header is cut out of its block when it
 is read. A message keeps its whole batch in memory.
 """
@@ -23,7 +23,7 @@ U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class MessageBatch:
-    """The columns of one receive and their origin; `messages()` returns the rows."""
+    """The columns of one receive and their origin."""
 
     def __init__(
         self, columns: ReceivedBatch, topic: str, group: str | None = None, shard: str = ""
@@ -36,11 +36,10 @@ class MessageBatch:
         """When the lease ends, by the broker's clock, as last reported; extending it moves this."""
         self.lost: set[int] = set()
         """Rows known to have lost their lease before they were settled."""
-
-    def messages(self) -> list[Message]:
-        """One Message per row, in the broker's order."""
-        # A comprehension is faster than `map` here.
-        return [Message(self, row) for row in range(self.columns.n)]
+        self.settled: set[int] = set()
+        """Rows whose messages were settled by their own methods."""
+        self.settler: Any = None
+        """What settles the messages: the link of their shard."""
 
     @cached_property
     def refs(self) -> list[int]:
@@ -88,7 +87,7 @@ class MessageBatch:
         return _ends(self.columns.headers_sizes)
 
 
-class Message:
+class LeasedMessage:
     """A leased message. Pass it to `ack`, `nack` or `extend` of the client it came from.
 
     Two Messages are equal if they are the same delivery: same shard, topic, lease and ref.
@@ -166,6 +165,15 @@ class Message:
         (self.batch.lost.add if lost else self.batch.lost.discard)(self.row)
 
     @property
+    def settled(self) -> bool:
+        """Whether its own `ack`, `nack`, `reject` or `release` has settled it."""
+        return self.row in self.batch.settled
+
+    @settled.setter
+    def settled(self, settled: bool) -> None:
+        (self.batch.settled.add if settled else self.batch.settled.discard)(self.row)
+
+    @property
     def priority(self) -> int:
         """The priority; higher values are delivered first."""
         return self.batch.priorities[self.row]
@@ -210,15 +218,15 @@ class Message:
         return self.batch.shard, self.batch.topic, self.lease, self.ref
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and self._identity() == other._identity()
+        return isinstance(other, LeasedMessage) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
 
     def __repr__(self) -> str:
         return (
-            f"Message(id={self.id!r}, topic={self.topic!r}, attempts={self.attempts}, "
-            f"deliver_at_ms={self.deliver_at_ms}, {len(self.body)} bytes)"
+            f"{type(self).__name__}(id={self.id!r}, topic={self.topic!r}, "
+            f"attempts={self.attempts}, deliver_at_ms={self.deliver_at_ms}, {len(self.body)} bytes)"
         )
 
 

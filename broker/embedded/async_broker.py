@@ -58,6 +58,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
                     with suppress(SendFailed):
                         await self.flush()
                     raise
+                await self._end_loops()
                 await self.flush()
         finally:
             await asyncio.to_thread(self._opened.close)

@@ -49,6 +49,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
             # A forked child has none of the parent's worker threads, and must not use its files.
             if not self._node.forked:
                 self.stop()
+                self._end_loops()
         finally:
             self._opened.close()
         failed = self._soon.take_unseen()

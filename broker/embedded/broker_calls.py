@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
@@ -20,17 +21,20 @@ from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
+from delaylog.client._sync.message import Message, messages_of
+from delaylog.client._sync.subscribing import Subscribing
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
 from delaylog.client.keywords import ReceiveKeywords, SendKeywords
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.durations import duration_ms, lease_of
 
 T = TypeVar("T")
 
@@ -47,7 +51,7 @@ _ONE_SHARD: Final = Topology((_HERE,), ByKey(), None)
 log = logging.getLogger("delaylog.embedded")
 
 
-class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
+class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[ClockT]):
     """The calls. A subclass defines how they are run."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
@@ -59,6 +63,7 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
         self._calls = EmbeddedCalls(opened.node, opened.namespace)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
+        self._fetched = {}
         self._links = [Link(_HERE, self._places, cast("Any", Direct(self)))]
 
     @abstractmethod
@@ -124,7 +129,7 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
         """
         # The broker compares the tags themselves, so `exact_tags` needs no further check.
         wanted, how_much = Wanted.split(topic, asked)
-        return (self._receive(wanted, **how_much)).messages()
+        return messages_of(self._receive(wanted, **how_much), self._links[0])
 
     def receive_columns(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> MessageBatch:
         """Receive as columns, without an object for each message; `max` is 1,000 by default.
@@ -145,14 +150,36 @@ class BrokerCalls(ControlCalls, TopicCalls, ThreadWorker, Generic[ClockT]):
         return self._run(self._calls.settle("ack", messages, wait=wait))
 
     def nack(
-        self, messages: ToSettle, *, delay_ms: int | None = None, wait: bool = True
+        self,
+        messages: ToSettle,
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
+        wait: bool = True,
     ) -> list[Settled]:
-        """Return the messages, due again after `delay_ms`; None = after the topic's backoff."""
-        return self._run(self._calls.settle("nack", messages, delay_ms=delay_ms, wait=wait))
+        """Return the messages, due again after a delay; None = after the topic's backoff."""
+        back_ms = duration_ms("delay", delay, delay_ms)
+        return self._run(self._calls.settle("nack", messages, delay_ms=back_ms, wait=wait))
 
-    def extend(self, messages: ToSettle, *, lease_ms: int, wait: bool = True) -> list[Settled]:
-        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
-        return self._run(self._calls.settle("extend", messages, lease_ms=lease_ms, wait=wait))
+    def reject(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+        """Make the messages dead letters now, whatever retries are left."""
+        return self._run(self._calls.settle("reject", messages, wait=wait))
+
+    def release(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+        """Return the messages as if they had not been received."""
+        return self._run(self._calls.settle("extend", messages, lease_ms=0, wait=wait))
+
+    def extend(
+        self,
+        messages: ToSettle,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        wait: bool = True,
+    ) -> list[Settled]:
+        """Extend the leases to this time from now; one of the two is required."""
+        wanted_ms = lease_of(lease, lease_ms)
+        return self._run(self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait))
 
 
 class Direct:

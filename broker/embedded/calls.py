@@ -18,6 +18,7 @@ from delaylog.broker.embedded.waits.steps import Step
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import IdInUse
+from delaylog.client.holding import HANDLED, noted
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
@@ -56,7 +57,7 @@ class EmbeddedCalls:
         sent = (await hot.send_rows(self.node, key, [row], wait=wait))[0]
         if sent.result == "rejected":
             raise IdInUse(sent)
-        return sent
+        return noted(key[1], sent)
 
     def send_many(
         self,
@@ -70,7 +71,11 @@ class EmbeddedCalls:
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
         rows = [row_of(message, defaults) for message in messages]
-        return hot.send_rows(self.node, key, rows, wait=wait)
+        return self._send_rows(key, rows, wait)
+
+    async def _send_rows(self, key: tuple[str, str], rows: list[Row], wait: bool) -> list[Sent]:
+        sent = await hot.send_rows(self.node, key, rows, wait=wait)
+        return [noted(key[1], each) for each in sent] if HANDLED.get() else sent
 
     def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
@@ -118,7 +123,7 @@ class EmbeddedCalls:
         lease_ms: int | None = None,
         wait: bool = True,
     ) -> Steps[list[Settled]]:
-        """Ack, nack or extend messages."""
+        """Ack, nack, reject or extend messages."""
         wanted, parts = Settling(verb, delay_ms, lease_ms), hot.shares_of(messages)
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 

@@ -26,7 +26,7 @@ from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.client.shards.settling import Share, joined, listed, shares
@@ -137,7 +137,7 @@ async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) ->
 # --------------------------------------------------------------------------- settle
 
 
-ToSettle: TypeAlias = Message | Iterable[Message] | MessageBatch
+ToSettle: TypeAlias = LeasedMessage | Iterable[LeasedMessage] | MessageBatch
 """Messages to settle: a message, messages of any receives, or the batch of one receive."""
 
 
@@ -157,7 +157,7 @@ async def settle(
     *,
     wait: bool = True,
 ) -> list[Settled]:
-    """Ack, nack or extend messages; return a result for each, in their order. Raises Problem."""
+    """Settle messages; return a result for each, in their order. Raises Problem."""
     limits, lease_ms = node.engine.limits, wanted.lease_ms
     members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
     BACK_MS.take(members, limits)

@@ -15,6 +15,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.layout import (
     STATE_ENTRY,
+    Cause,
     Int64Array,
     MessageState,
     RowArray,
@@ -24,6 +25,14 @@ from delaylog.storage.layout import (
 DEFAULT_NAMESPACE: Final = "default"
 NO_TOPIC: Final = 0
 """The number that no topic has."""
+REJECTED: Final = "rejected"
+
+
+def cause_name(state: int, cause: int) -> str:
+    """The word for a cause in answers. A nack that made a dead letter is a rejection."""
+    if state == MessageState.DEAD and cause == Cause.NACK:
+        return REJECTED
+    return Cause(cause).name.lower()
 
 
 @dataclass(slots=True)

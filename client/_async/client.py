@@ -12,14 +12,17 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
 from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
+from delaylog.client._async.subscribing import AsyncSubscribing
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
@@ -27,7 +30,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
 from delaylog.client.options import (
     ClientOptions,
@@ -42,7 +45,8 @@ from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.wire.bulk import SendColumns, Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.checks import check_text, check_whole
+from delaylog.client.wire.checks import check_text
+from delaylog.client.wire.durations import duration_ms, lease_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience
@@ -51,7 +55,9 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorker):
+class AsyncClient(
+    AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncSubscribing, AsyncWorker
+):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
@@ -103,6 +109,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         )
         self._receiver = AsyncReceiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
+        self._fetched = {}
         self._random = Random()
         AsyncWorker.__init__(
             self,
@@ -156,6 +163,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
             finally:
                 failed = await self._end_sending(within_s)
         finally:
+            await self._end_loops()
             await self._receiver.close()
             for link in self._links:
                 await link.close()
@@ -217,7 +225,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
 
     # Receiving and settling
 
-    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
+    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
         """Lease up to `max` ready messages (1), waiting up to `wait_ms` (0) for the first.
 
         Nobody else receives them for `lease_ms` (None: the topic's default). The broker filters by
@@ -229,7 +237,7 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         wanted, how_much = Wanted.split(topic, asked)
         return await self._receiver.receive(wanted, **how_much)
 
-    async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+    async def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
         """Acknowledge messages, so that they are not delivered again. Returns a result for each.
 
         If an answer is lost, the call is retried: for ten seconds on a cluster, otherwise once. If
@@ -238,22 +246,40 @@ class AsyncClient(AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncWorke
         return await self._settle("ack", messages)
 
     async def nack(
-        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
     ) -> list[Settled]:
-        """Have messages redelivered after `delay_ms` (None: the backoff). Errors as for `ack`."""
-        return await self._settle("nack", messages, delay_ms=delay_ms)
+        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`."""
+        return await self._settle("nack", messages, delay_ms=duration_ms("delay", delay, delay_ms))
+
+    async def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
+        return await self._settle("reject", messages)
+
+    async def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Return messages as if they had not been received: ready at once, no attempt is counted.
+
+        Errors as for `ack`.
+        """
+        return await self._settle("extend", messages, lease_ms=0)
 
     async def extend(
-        self, messages: Message | Iterable[Message], *, lease_ms: int
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
     ) -> list[Settled]:
-        """Extend leases to `lease_ms` from now; 0 returns the messages. Errors as for `ack`."""
-        check_whole("lease_ms", lease_ms)
-        return await self._settle("extend", messages, lease_ms=lease_ms)
+        """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
+        return await self._settle("extend", messages, lease_ms=lease_of(lease, lease_ms))
 
     async def _settle(
         self,
         verb: Verb,
-        messages: Message | Iterable[Message],
+        messages: LeasedMessage | Iterable[LeasedMessage],
         **times: Unpack[SettleTimes],
     ) -> list[Settled]:
         found = listed(messages)

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from delaylog.client._async.message import AsyncMessage, messages_of
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Share, Verb, results_of, shares
@@ -53,14 +54,14 @@ class AsyncLink:
         call = message_calls.send_wire(self.places, topic, wire)
         return await self.transport.carry(call, on_repeat=on_repeat)
 
-    async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
+    async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[AsyncMessage]:
         """Lease up to `max` messages of this shard, all under one lease."""
         call = message_calls.receive_batch(self.places, wanted, **how_much)
         return await self._wanted(await self.carry(call.again()), wanted)
 
     async def ack_and_receive(
-        self, messages: Sequence[Message], wanted: Wanted, *, max: int, lease_ms: int
-    ) -> tuple[list[Settled], list[Message]]:
+        self, messages: Sequence[LeasedMessage], wanted: Wanted, *, max: int, lease_ms: int
+    ) -> tuple[list[Settled], list[AsyncMessage]]:
         """Ack messages of this shard, with a result each, and lease ready ones, in one call."""
         doubts: list[Exception] = []
         receipts = [message.receipt for message in messages]
@@ -71,8 +72,8 @@ class AsyncLink:
         results = results_of(answered, doubtful=bool(doubts))
         return results, await self._wanted(columns, wanted)
 
-    async def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[Message]:
-        found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
+    async def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[AsyncMessage]:
+        found = messages_of(MessageBatch(columns, wanted.topic, wanted.group, self.name), self)
         if not wanted.exact_tags:
             return found
         found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
@@ -112,7 +113,7 @@ class AsyncLink:
         except ClientError as error:
             raise lost_after(lost, error) from error
 
-    async def give_back(self, messages: Sequence[Message]) -> None:
+    async def give_back(self, messages: Sequence[LeasedMessage]) -> None:
         """Return messages to the broker. If that fails, their leases expire."""
         for share in shares(messages):
             try:

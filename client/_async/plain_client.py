@@ -94,6 +94,10 @@ class AsyncPlainClient(AsyncBrokerCalls):
             messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms)
         )
 
+    async def reject(self, topic: str, receipts: Sequence[str]) -> list[str]:
+        """Make messages dead letters now, whatever retries are left."""
+        return await self._carry(messages.settle(self._places, topic, "reject", receipts))
+
     async def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
         """Extend the leases to `lease_ms` from now; 0 returns the messages."""
         return await self._carry(

@@ -25,8 +25,8 @@ from delaylog.client._async.concurrency import (
     wait_first,
 )
 from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client.errors import ClientError
-from delaylog.client.message import Message
 from delaylog.client.shards.receiving import (
     ANSWER_S,
     PAUSE_S_MAX,
@@ -42,7 +42,7 @@ from delaylog.client.shards.receiving import (
 from delaylog.client.shards.settling import by_shard
 from delaylog.client.shards.sharding import Topology
 
-Poll: TypeAlias = "Task[tuple[list[Message], float]]"
+Poll: TypeAlias = "Task[tuple[list[AsyncMessage], float]]"
 
 
 class AsyncReceiver:
@@ -63,7 +63,7 @@ class AsyncReceiver:
 
     async def receive(
         self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> list[Message]:
+    ) -> list[AsyncMessage]:
         """Lease up to `max` messages from any of the shards.
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
@@ -111,7 +111,7 @@ class AsyncReceiver:
         max: int,
         wait_ms: int,
         lease_ms: int | None,
-    ) -> list[Message]:
+    ) -> list[AsyncMessage]:
         """Poll all shards concurrently and wait for the first that has messages."""
         until_s = time.monotonic() + wait_ms / 1000
         errors: dict[int, ClientError] = {}
@@ -143,7 +143,7 @@ class AsyncReceiver:
 
     async def _ask_in_turn(
         self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
-    ) -> list[Message]:
+    ) -> list[AsyncMessage]:
         """Lease what is ready now, shard by shard, until there are `max` messages."""
         errors: dict[int, ClientError] = {}
         gathering.harvest(errors)
@@ -169,7 +169,7 @@ class AsyncReceiver:
     def _poll(self, at: int, wanted: Wanted, max: int, wait_ms: int, lease_ms: int | None) -> Poll:
         link = self._links[at]
 
-        async def poll() -> tuple[list[Message], float]:
+        async def poll() -> tuple[list[AsyncMessage], float]:
             found = await link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
             return found, time.monotonic()
 
@@ -187,12 +187,12 @@ class AsyncReceiver:
                     self._sweeper = None
             self._give_back(stale)
 
-    def _take(self, gathering: Gathering[Poll], max: int) -> list[Message]:
+    def _take(self, gathering: Gathering[Poll], max: int) -> list[AsyncMessage]:
         found, stale = gathering.take(max, time.monotonic())
         self._give_back(stale)
         return found
 
-    def _give_back(self, messages: list[Message]) -> None:
+    def _give_back(self, messages: list[AsyncMessage]) -> None:
         for name, share in by_shard(messages).items():
             link = self._links[self._topology.at(name)]
             self._giving.begin(partial(link.give_back, share))

@@ -7,8 +7,10 @@ are those of the clients.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client.keywords import (
     DueKeywords,
     ListKeywords,
@@ -18,7 +20,7 @@ from delaylog.client.keywords import (
     SettingsKeywords,
     SubscribeKeywords,
 )
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
     Changed,
     GroupInfo,
@@ -43,8 +45,13 @@ class AsyncQueueClient(Protocol):
     ) -> Awaitable[Sent]:
         """Send one message; without a time it is due now. Returns when it is on disk."""
 
-    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
+    async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
+
+    def subscribe(
+        self, topic: str, **asked: Unpack[SubscribeKeywords]
+    ) -> AsyncIterator[AsyncMessage]:
+        """Iterate over the messages of a topic as they come."""
 
     async def send_many(
         self,
@@ -57,18 +64,32 @@ class AsyncQueueClient(Protocol):
     async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """Return ready messages without leasing them."""
 
-    async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+    async def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
         """Acknowledge messages."""
 
     async def nack(
-        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
     ) -> list[Settled]:
-        """Have messages redelivered after `delay_ms`, or after the backoff."""
+        """Have messages redelivered after a delay, or after the backoff."""
+
+    async def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Make messages dead letters now."""
+
+    async def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Return messages as if they had not been received."""
 
     async def extend(
-        self, messages: Message | Iterable[Message], *, lease_ms: int
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
     ) -> list[Settled]:
-        """Extend leases to `lease_ms` from now; 0 returns the messages."""
+        """Extend leases to this time from now."""
 
     async def get(
         self, topic: str, id: str, *, group: str | None = None, life: bool = False
@@ -93,7 +114,7 @@ class AsyncQueueClient(Protocol):
     ) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
-    def messages(
+    def browse(
         self,
         topic: str,
         *,

@@ -14,14 +14,17 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
+from delaylog.client._sync.message import Message
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
+from delaylog.client._sync.subscribing import Subscribing
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.ports import LinkPort
 from delaylog.client._sync.workers.worker import ThreadWorker
@@ -29,7 +32,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
 from delaylog.client.options import (
     ClientOptions,
@@ -44,7 +47,8 @@ from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.wire.bulk import SendColumns, Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.checks import check_text, check_whole
+from delaylog.client.wire.checks import check_text
+from delaylog.client.wire.durations import duration_ms, lease_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience
@@ -53,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
+class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
@@ -105,6 +109,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
         )
         self._receiver = Receiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
+        self._fetched = {}
         self._random = Random()
         ThreadWorker.__init__(
             self,
@@ -158,6 +163,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
             finally:
                 failed = self._end_sending(within_s)
         finally:
+            self._end_loops()
             self._receiver.close()
             for link in self._links:
                 link.close()
@@ -231,7 +237,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
         wanted, how_much = Wanted.split(topic, asked)
         return self._receiver.receive(wanted, **how_much)
 
-    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+    def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
         """Acknowledge messages, so that they are not delivered again. Returns a result for each.
 
         If an answer is lost, the call is retried: for ten seconds on a cluster, otherwise once. If
@@ -240,20 +246,40 @@ class Client(SendCalls, ControlCalls, TopicCalls, ThreadWorker):
         return self._settle("ack", messages)
 
     def nack(
-        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
     ) -> list[Settled]:
-        """Have messages redelivered after `delay_ms` (None: the backoff). Errors as for `ack`."""
-        return self._settle("nack", messages, delay_ms=delay_ms)
+        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`."""
+        return self._settle("nack", messages, delay_ms=duration_ms("delay", delay, delay_ms))
 
-    def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
-        """Extend leases to `lease_ms` from now; 0 returns the messages. Errors as for `ack`."""
-        check_whole("lease_ms", lease_ms)
-        return self._settle("extend", messages, lease_ms=lease_ms)
+    def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
+        return self._settle("reject", messages)
+
+    def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Return messages as if they had not been received: ready at once, no attempt is counted.
+
+        Errors as for `ack`.
+        """
+        return self._settle("extend", messages, lease_ms=0)
+
+    def extend(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
+        return self._settle("extend", messages, lease_ms=lease_of(lease, lease_ms))
 
     def _settle(
         self,
         verb: Verb,
-        messages: Message | Iterable[Message],
+        messages: LeasedMessage | Iterable[LeasedMessage],
         **times: Unpack[SettleTimes],
     ) -> list[Settled]:
         found = listed(messages)

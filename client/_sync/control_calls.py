@@ -163,7 +163,7 @@ class ControlCalls:
             Changed.of,
         )
 
-    def messages(
+    def browse(
         self,
         topic: str,
         *,
@@ -171,7 +171,7 @@ class ControlCalls:
         shard: str | None = None,
         **filter: Unpack[ListKeywords],
     ) -> Iterator[MessageInfo]:
-        """Iterate over the topic's messages in due order; pages are fetched as they are needed.
+        """Look at the topic's messages, in due order; pages are fetched as they are needed.
 
         `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted. See Lists in
         HTTP.md for the filters. If one of several shards is unreachable, the list ends with

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from delaylog.client._sync.message import Message, messages_of
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Share, Verb, results_of, shares
@@ -61,7 +62,7 @@ class Link:
         return self._wanted(self.carry(call.again()), wanted)
 
     def ack_and_receive(
-        self, messages: Sequence[Message], wanted: Wanted, *, max: int, lease_ms: int
+        self, messages: Sequence[LeasedMessage], wanted: Wanted, *, max: int, lease_ms: int
     ) -> tuple[list[Settled], list[Message]]:
         """Ack messages of this shard, with a result each, and lease ready ones, in one call."""
         doubts: list[Exception] = []
@@ -74,7 +75,7 @@ class Link:
         return results, self._wanted(columns, wanted)
 
     def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[Message]:
-        found = MessageBatch(columns, wanted.topic, wanted.group, self.name).messages()
+        found = messages_of(MessageBatch(columns, wanted.topic, wanted.group, self.name), self)
         if not wanted.exact_tags:
             return found
         found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
@@ -114,7 +115,7 @@ class Link:
         except ClientError as error:
             raise lost_after(lost, error) from error
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def give_back(self, messages: Sequence[LeasedMessage]) -> None:
         """Return messages to the broker. If that fails, their leases expire."""
         for share in shares(messages):
             try:

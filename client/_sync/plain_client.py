@@ -96,6 +96,10 @@ class PlainClient(BrokerCalls):
             messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms)
         )
 
+    def reject(self, topic: str, receipts: Sequence[str]) -> list[str]:
+        """Make messages dead letters now, whatever retries are left."""
+        return self._carry(messages.settle(self._places, topic, "reject", receipts))
+
     def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
         """Extend the leases to `lease_ms` from now; 0 returns the messages."""
         return self._carry(

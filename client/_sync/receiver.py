@@ -27,8 +27,8 @@ from delaylog.client._sync.concurrency import (
     wait_first,
 )
 from delaylog.client._sync.link import Link
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError
-from delaylog.client.message import Message
 from delaylog.client.shards.receiving import (
     ANSWER_S,
     PAUSE_S_MAX,

@@ -14,6 +14,7 @@ from typing import Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.holding import HANDLED, noted
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.choosing import Choosing
@@ -67,7 +68,8 @@ class SendCalls(Choosing[ThreadSender]):
         row = make_row(body, **fields)
         if self._outbox.limits.linger_ms:
             return self._put(topic, row, fields.get("id"), fields.get("key")).result()
-        return self._direct.send(topic, row, self._places_for(fields.get("id"), fields.get("key")))
+        places = self._places_for(fields.get("id"), fields.get("key"))
+        return noted(topic, self._direct.send(topic, row, places))
 
     def send_soon(
         self,
@@ -113,7 +115,8 @@ class SendCalls(Choosing[ThreadSender]):
             places = self._places_at(home)
             found = self._direct.send_rows(topic, [rows[number] for number in numbers], places)
             outcomes.update(zip(numbers, found, strict=True))
-        return all_sent(outcomes[number] for number in range(len(rows)))
+        sent = all_sent(outcomes[number] for number in range(len(rows)))
+        return [noted(topic, each) for each in sent] if HANDLED.get() else sent
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages that `send_soon` has queued are sent or have failed.

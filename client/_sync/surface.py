@@ -9,8 +9,10 @@ Made from client/_async/surface.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
+from delaylog.client._sync.message import Message
 from delaylog.client.keywords import (
     DueKeywords,
     ListKeywords,
@@ -20,7 +22,7 @@ from delaylog.client.keywords import (
     SettingsKeywords,
     SubscribeKeywords,
 )
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
     Changed,
     GroupInfo,
@@ -48,6 +50,9 @@ class QueueClient(Protocol):
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
 
+    def subscribe(self, topic: str, **asked: Unpack[SubscribeKeywords]) -> Iterator[Message]:
+        """Iterate over the messages of a topic as they come."""
+
     def send_many(
         self,
         topic: str,
@@ -59,16 +64,32 @@ class QueueClient(Protocol):
     def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """Return ready messages without leasing them."""
 
-    def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
+    def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
         """Acknowledge messages."""
 
     def nack(
-        self, messages: Message | Iterable[Message], *, delay_ms: int | None = None
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
     ) -> list[Settled]:
-        """Have messages redelivered after `delay_ms`, or after the backoff."""
+        """Have messages redelivered after a delay, or after the backoff."""
 
-    def extend(self, messages: Message | Iterable[Message], *, lease_ms: int) -> list[Settled]:
-        """Extend leases to `lease_ms` from now; 0 returns the messages."""
+    def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Make messages dead letters now."""
+
+    def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        """Return messages as if they had not been received."""
+
+    def extend(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Extend leases to this time from now."""
 
     def get(
         self, topic: str, id: str, *, group: str | None = None, life: bool = False
@@ -91,7 +112,7 @@ class QueueClient(Protocol):
     def replay(self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
-    def messages(
+    def browse(
         self,
         topic: str,
         *,

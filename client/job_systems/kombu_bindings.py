@@ -63,15 +63,8 @@ class Bindings:
         at_s, found = self._read.get(exchange, (-math.inf, []))
         if self._clock() - at_s < FRESH_S:
             return found
-        try:
-            found = [
-                Binding(**json.loads(info.body or b"{}"))
-                for info in self._client.messages(
-                    TOPIC, state="waiting", tag=_tag(exchange), bodies=True
-                )
-            ]
-        except NotFound:
-            found = []
+        listed = self._client.browse(TOPIC, state="waiting", tag=_tag(exchange), bodies=True)
+        found = [Binding(**json.loads(info.body or b"{}")) for info in listed]
         self._read[exchange] = self._clock(), found
         return found
 

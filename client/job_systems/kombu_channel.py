@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import NotFound
 from delaylog.client.job_systems.kombu_bindings import Binding
 from delaylog.client.job_systems.kombu_messages import body_of, fields_of, payload_of
 from delaylog.client.job_systems.topics import topic_of
-from delaylog.client.message import Message
 
 if TYPE_CHECKING:
     from delaylog.client.job_systems.kombu_transport import Transport

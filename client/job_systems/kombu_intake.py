@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final
 
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError, NotFound, QuotaExceeded
 from delaylog.client.job_systems.leases import LeaseKeeper
 from delaylog.client.job_systems.topics import topic_of
-from delaylog.client.message import Message
 from delaylog.client.surface import QueueClient
 
 WAIT_MS: Final = 1_000

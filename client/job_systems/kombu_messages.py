@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from kombu.utils.json import dumps, loads
 
+from delaylog.client._sync.message import Message
 from delaylog.client.job_systems.topics import fields_of_task
 from delaylog.client.keywords import SendKeywords
-from delaylog.client.message import Message
 
 PRIORITY_MAX: Final = 9
 """Of kombu's virtual transports; the least is 0."""

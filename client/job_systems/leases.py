@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError, SettleFailed
-from delaylog.client.message import Message
 from delaylog.client.models import Settled
 from delaylog.client.surface import QueueClient
 

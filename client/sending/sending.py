@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from delaylog.client.holding import HANDLED, noted
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
 
@@ -49,7 +50,7 @@ class Sending:
         if isinstance(outcome, BaseException):
             # Several callers may raise this exception, each with its own traceback.
             raise outcome.with_traceback(None)
-        return outcome
+        return noted(self._batch.topic, outcome)
 
 
 class AsyncSending(Sending):
@@ -69,7 +70,10 @@ class AsyncSending(Sending):
         # own C iterator is used, since a Python one would make a wait half as expensive again.
         waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         self._batch.waiters[waiter] = self._row
-        return waiter.__await__()
+        return self._noted(waiter).__await__() if HANDLED.get() else waiter.__await__()
+
+    async def _noted(self, waiter: asyncio.Future[Sent]) -> Sent:
+        return noted(self._batch.topic, await waiter)
 
     def _at_once(self) -> Generator[Any, None, Sent]:
         return self._ended()

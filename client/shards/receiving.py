@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.keywords import PeekKeywords, ReceiveKeywords
-from delaylog.client.message import Message
 from delaylog.client.wire.checks import (
     INT64_MAX,
     check_keywords,
@@ -23,6 +22,7 @@ from delaylog.client.wire.checks import (
     check_texts,
     check_topic,
 )
+from delaylog.client.wire.durations import duration_ms
 
 log = logging.getLogger("delaylog.client")
 REPOLL_S: Final = 1.0
@@ -37,6 +37,10 @@ SWEEP_S: Final = 0.2
 
 
 _KEYWORDS: Final = {"receive": ReceiveKeywords, "peek": PeekKeywords}
+
+
+Messages: TypeAlias = list[Any]
+"""Received messages, of the client's own kind: `Message` or `AsyncMessage`."""
 
 
 class HowMuch(TypedDict):
@@ -66,8 +70,15 @@ class Wanted:
 
         TypeError or ValueError names an invalid keyword.
         """
-        members: dict[str, Any] = {"max": 1, "wait_ms": 0, "lease_ms": None, **keywords}
         check_keywords(call, keywords, _KEYWORDS[call])
+        members: dict[str, Any] = {"max": 1, **keywords}
+        for name in ("wait", "lease"):
+            span, ms = members.pop(name, None), members.get(f"{name}_ms")
+            if span is not None:
+                ms = duration_ms(name, span, ms)
+            members[f"{name}_ms"] = ms
+        if members["wait_ms"] is None:
+            members["wait_ms"] = 0
         how_much: Any = {name: members.pop(name) for name in HowMuch.__annotations__}
         group, tags, ids = (
             members.pop("group", None),
@@ -105,7 +116,7 @@ class Poll(Protocol):
     def exception(self) -> BaseException | None:
         """The exception, or None."""
 
-    def result(self) -> tuple[list[Message], float]:
+    def result(self) -> tuple[Messages, float]:
         """The messages, and when they arrived."""
 
 
@@ -116,7 +127,7 @@ P = TypeVar("P", bound=Poll)
 class HeldMessages:
     """Messages of one lease that no receive took yet, and until when one may take them."""
 
-    messages: list[Message]
+    messages: Messages
     fresh_until_s: float
 
 
@@ -128,7 +139,7 @@ class Gathering(Generic[P]):
         """Poll by index of the shard."""
         self.held: list[HeldMessages] = []
 
-    def keep(self, messages: list[Message], came_s: float) -> None:
+    def keep(self, messages: Messages, came_s: float) -> None:
         """Hold messages that arrived at `came_s`, until half of their lease is over."""
         if not messages:
             return
@@ -160,10 +171,10 @@ class Gathering(Generic[P]):
         except Exception:
             log.exception("a poll of %s failed", wanted.topic)
 
-    def take(self, max: int, now_s: float) -> tuple[list[Message], list[Message]]:
+    def take(self, max: int, now_s: float) -> tuple[Messages, Messages]:
         """(up to `max` held messages, messages to return to the broker)."""
-        taken: list[Message] = []
-        stale: list[Message] = []
+        taken: Messages = []
+        stale: Messages = []
         left: list[HeldMessages] = []
         for held in self.held:
             if now_s >= held.fresh_until_s:
@@ -177,7 +188,7 @@ class Gathering(Generic[P]):
         self.held = left
         return taken, stale
 
-    def all_held(self) -> list[Message]:
+    def all_held(self) -> Messages:
         """Remove and return all held messages."""
         found = [message for held in self.held for message in held.messages]
         self.held = []
@@ -199,9 +210,9 @@ class FreeGatherings(dict[Wanted, list[Gathering[P]]]):
         elif not self.get(wanted):
             self.pop(wanted, None)
 
-    def stale(self, now_s: float) -> list[Message]:
+    def stale(self, now_s: float) -> Messages:
         """Messages that no receive took in time. Gatherings without polls are dropped."""
-        stale: list[Message] = []
+        stale: Messages = []
         for wanted, free in list(self.items()):
             for gathering in free:
                 gathering.harvest_or_log(wanted)

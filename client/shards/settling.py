@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from delaylog.client.errors import ClientError, SettleFailed
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.wire.bulk import Int64Array
 
-Verb = Literal["ack", "nack", "extend"]
+Verb = Literal["ack", "nack", "reject", "extend"]
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ def results_of(texts: Iterable[str], *, doubtful: bool) -> list[Settled]:
     return results
 
 
-def listed(messages: Message | Iterable[Message]) -> list[Message]:
+def listed(messages: LeasedMessage | Iterable[LeasedMessage]) -> list[LeasedMessage]:
     """The messages as a list. TypeError for anything else."""
-    found = [messages] if isinstance(messages, Message) else list(messages)
+    found = [messages] if isinstance(messages, LeasedMessage) else list(messages)
     for message in found:
-        if not isinstance(message, Message):
+        if not isinstance(message, LeasedMessage):
             raise TypeError(f"messages are settled, not {type(message).__name__}")
     return found
 
 
-def shares(messages: Sequence[Message]) -> list[Share]:
+def shares(messages: Sequence[LeasedMessage]) -> list[Share]:
     """Group messages by lease. Each share takes one call."""
     if not messages:
         return []
@@ -84,9 +84,9 @@ def shares(messages: Sequence[Message]) -> list[Share]:
     return [Share(*each) for each in by_batch.values()]
 
 
-def by_shard(messages: Iterable[Message]) -> dict[str, list[Message]]:
+def by_shard(messages: Iterable[LeasedMessage]) -> dict[str, list[LeasedMessage]]:
     """Group messages by the name of their shard."""
-    found: dict[str, list[Message]] = {}
+    found: dict[str, list[LeasedMessage]] = {}
     for message in messages:
         found.setdefault(message.shard, []).append(message)
     return found

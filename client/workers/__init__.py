@@ -7,8 +7,8 @@ A "shift" drives the desk with tasks or threads.
 
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client._sync.workers.worker import ThreadWorker
+from delaylog.client.outcomes import Retry
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.retry import Retry
 
 __all__ = ["AsyncWorker", "Backoff", "Consumer", "Retry", "ThreadWorker"]

@@ -10,11 +10,13 @@ import inspect
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any, Final, TypedDict
 
 from delaylog.client.models import TagsMode
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.wire.checks import check_seconds, check_text, check_texts, check_topic
+from delaylog.client.wire.durations import duration_ms
 from delaylog.client.workers.backoff import Backoff
 
 Handler = Callable[[Any], Any]
@@ -29,8 +31,17 @@ CONCURRENCY_MAX: Final = 10_000
 """Upper limit of `concurrency`: a process cannot have more threads, so more is a mistake."""
 
 
-class ConsumerOptions(TypedDict, total=False):
-    """The fields of Consumer except topic and handler."""
+class DurationOptions(TypedDict, total=False):
+    """The same durations as `lease_ms`, `wait_ms`, `grace_s` and `time_limit_s`."""
+
+    lease: timedelta
+    wait: timedelta
+    grace: timedelta
+    time_limit: timedelta | None
+
+
+class ConsumerOptions(DurationOptions, total=False):
+    """The fields of Consumer except topic and handler, and durations as timedelta."""
 
     group: str | None
     concurrency: int
@@ -44,6 +55,7 @@ class ConsumerOptions(TypedDict, total=False):
     exact_tags: bool
     backoff: Backoff | None
     grace_s: float
+    time_limit_s: float | None
     on_error: OnError | None
 
 
@@ -65,6 +77,7 @@ class Consumer:
     exact_tags: bool = False
     backoff: Backoff | None = None
     grace_s: float = GRACE_S
+    time_limit_s: float | None = None
     on_error: OnError | None = None
 
     def __post_init__(self) -> None:
@@ -91,6 +104,10 @@ class Consumer:
         if self.concurrency > CONCURRENCY_MAX:
             raise ValueError(f"concurrency is at most {CONCURRENCY_MAX:,}, not {self.concurrency}")
         check_seconds("grace_s", self.grace_s)
+        if self.time_limit_s is not None:
+            check_seconds("time_limit_s", self.time_limit_s)
+            if self.time_limit_s == 0:
+                raise ValueError("time_limit_s is more than 0; None is no limit")
         check_text("group", self.group)
         # Used by every shard; an iterator would be exhausted by the first one.
         object.__setattr__(self, "tags", check_texts("tags", self.tags))
@@ -126,7 +143,26 @@ class Consumer:
 
 
 _MEMBERS: Final = {each.name for each in fields(Consumer)}
-assert _MEMBERS - {"topic", "handler"} == ConsumerOptions.__annotations__.keys()
+_DURATIONS: Final = DurationOptions.__annotations__.keys()
+assert _MEMBERS - {"topic", "handler"} == ConsumerOptions.__annotations__.keys() - _DURATIONS
+
+
+def as_fields(options: ConsumerOptions) -> dict[str, Any]:
+    """The options as fields of Consumer: each timedelta becomes a number.
+
+    TypeError or ValueError for a wrong duration, or for one that is given twice.
+    """
+    members: dict[str, Any] = dict(options)
+    for name in _DURATIONS & members.keys():
+        field = f"{name}_ms" if f"{name}_ms" in _MEMBERS else f"{name}_s"
+        span = members.pop(name)
+        if field in members:
+            raise ValueError(f"give {name} or {field}, not both")
+        if span is not None:
+            ms = duration_ms(name, span, None)
+            assert ms is not None
+            members[field] = ms if field == f"{name}_ms" else ms / 1000
+    return members
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Runs a handler in its own context, without its own task.
+"""Runs a handler in its own context, without its own task, and within its time limit.
 
 Context variables that a handler sets are visible to the functions it calls, but not to the next
 handler of the same runner. A task per message would have the same effect at ten times the cost. The
@@ -7,11 +7,14 @@ event loop sees no difference, since every future that the handler awaits is pas
 
 from __future__ import annotations
 
+import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, TypeVar
+
+from delaylog.client.outcomes import TimeLimitExceeded
 
 T = TypeVar("T")
 
@@ -50,6 +53,25 @@ def in_own_context(
     waited_for = None
     result = yield from rest
     return result
+
+
+def this_task() -> asyncio.Task[None]:
+    """The task in which this is called."""
+    task = asyncio.current_task()
+    assert task is not None, "called by a task"
+    return task
+
+
+async def within(limit_s: float | None, handling: Awaitable[None]) -> None:
+    """Await a handler. Raises TimeLimitExceeded if it was cancelled at its time limit."""
+    timeout = asyncio.timeout(limit_s)
+    try:
+        async with timeout:
+            await handling
+    except TimeoutError as error:
+        if timeout.expired() and limit_s is not None:
+            raise TimeLimitExceeded(limit_s) from error
+        raise
 
 
 @types.coroutine

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from delaylog.client.wire.checks import check_topic
-from delaylog.client.workers.consumer import Consumer, ConsumerOptions
+from delaylog.client.workers.consumer import Consumer, ConsumerOptions, as_fields
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,7 +31,9 @@ class Declaring(ABC):
 
         A message is acked when the handler returns. When the handler raises, the message is
         redelivered after `backoff` (None: the topic's), or as `Retry` says; after `max_retry`
-        retries it is dead.
+        retries it is dead. `Reject` makes it dead at once. A message that the handler settled by
+        its own methods is left alone. Durations are numbers with their unit in the name, or
+        timedeltas without it: `lease_ms=60_000` or `lease=timedelta(minutes=1)`.
 
         `concurrency`: how many handlers run at the same time. Messages with the same key are
         handled one at a time, even if a lease is lost.
@@ -47,15 +49,18 @@ class Declaring(ABC):
         messages. The broker's check of tags is approximate; `exact_tags` adds an exact check in the
         worker.
         `grace_s`: how long `stop` waits for handlers before it returns their messages.
-        `on_error(message, error)`: called when a handler raises anything but Retry. It may return
-        the milliseconds until redelivery, or None for the backoff.
+        `time_limit_s`: how long a handler may run (None: without limit). Then its message counts as
+        failed, and TimeLimitExceeded is logged. A coroutine is cancelled. A thread cannot be
+        stopped: it runs on, its result is ignored, and it occupies one place of `concurrency`.
+        `on_error(message, error)`: called when a handler raises anything but Retry and Reject.
+        It may return the milliseconds until redelivery, or None for the backoff.
         """
 
         # This also catches `@client.consumer` without parentheses.
         check_topic(topic)
 
         def declare(function: Function) -> Function:
-            self._declare(Consumer(topic=topic, handler=function, **options))
+            self._declare(Consumer(topic=topic, handler=function, **as_fields(options)))
             return function
 
         return declare

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
+from delaylog.client.outcomes import Reject, Retry
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.failing import is_refusal
 from delaylog.client.workers.held import Held, HeldState, Hold
 from delaylog.client.workers.intake import Intake
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.leases import LeaseBook
-from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import Settlement, Settling, Verb
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Desk:
         self._low[port] = here // 2
         return 0
 
-    def take_in(self, port: int, messages: Sequence[Message], now_s: float) -> None:
+    def take_in(self, port: int, messages: Sequence[LeasedMessage], now_s: float) -> None:
         """Add the messages of a receive that was answered at `now_s`."""
         if not messages:
             return
@@ -164,6 +164,8 @@ class Desk:
             held.state = OVER
             hold = held.hold
             hold.open.discard(held)
+            if held.message.settled:
+                return
             self.unsettled += 1
             if self._settling.add(held, Verb.ACK, now_s):
                 self.on_settle(hold.port)
@@ -185,27 +187,49 @@ class Desk:
     ) -> None:
         """Record that a handler raised. `delay_ms` of `on_error` takes precedence over backoff."""
         self._intake.handled(len(batch), seconds)
+        for held in batch:
+            self._ended(held, *self._after(held, error, delay_ms), now_s)
+
+    def abandoned_failed(
+        self,
+        abandoned: Sequence[Held],
+        error: BaseException,
+        now_s: float,
+        *,
+        delay_ms: int | None = None,
+    ) -> None:
+        """Return abandoned messages as failed ones, after the delay of a failure."""
+        for held in abandoned:
+            self._settle(held, *self._after(held, error, delay_ms), now_s)
+
+    def _after(
+        self, held: Held, error: BaseException, delay_ms: int | None
+    ) -> tuple[Verb, int | None]:
+        """What becomes of a message whose handler raised, and after which delay."""
+        if isinstance(error, Reject):
+            return Verb.REJECT, None
         if isinstance(error, Retry) and error.delay_ms is not None:
             delay_ms = error.delay_ms
         backoff = self.consumer.backoff
-        for held in batch:
-            own_ms = delay_ms
-            if own_ms is None and backoff is not None:
-                # Quantized jitter: messages with the same delay are nacked by one call.
-                chance = int(self._chance() * CHANCES) / CHANCES
-                own_ms = backoff.delay_ms(held.message.attempts, chance)
-            self._ended(held, Verb.NACK, own_ms, now_s)
+        if delay_ms is None and backoff is not None:
+            # Quantized jitter: messages with the same delay are nacked by one call.
+            chance = int(self._chance() * CHANCES) / CHANCES
+            delay_ms = backoff.delay_ms(held.message.attempts, chance)
+        return Verb.NACK, delay_ms
 
     def abandon(self, batch: Iterable[Held]) -> list[Held]:
         """Give up on handlers that did not end in time: their decisions are ignored from now on.
 
         Their keys stay locked, since they may still run. Pass the returned messages to `give_back`.
         """
-        abandoned = [held for held in batch if held.state is RUNNING]
-        for held in abandoned:
-            held.state = OVER
-            held.hold.open.discard(held)
-            held.message.lease_lost = True
+        abandoned: list[Held] = []
+        for held in batch:
+            if held.state is RUNNING:
+                held.state = OVER
+                held.hold.open.discard(held)
+                if not held.message.settled:
+                    held.message.lease_lost = True
+                    abandoned.append(held)
         return abandoned
 
     def give_back(self, abandoned: Iterable[Held], now_s: float) -> None:
@@ -238,7 +262,8 @@ class Desk:
         if held.state is RUNNING:
             held.state = OVER
             held.hold.open.discard(held)
-            self._settle(held, verb, delay_ms, now_s)
+            if not held.message.settled:
+                self._settle(held, verb, delay_ms, now_s)
 
     def _settle(self, held: Held, verb: Verb, delay_ms: int | None, now_s: float) -> None:
         self.unsettled += 1
@@ -339,7 +364,7 @@ class Desk:
         """Record the answer to an extension that was requested at `asked_at_s`."""
         for held, result in zip(asked, results, strict=True):
             # A message that was settled meanwhile is `gone` too, but its lease was not lost.
-            if result is Settled.GONE and held in hold.open:
+            if result is Settled.GONE and held in hold.open and not held.message.settled:
                 hold.open.discard(held)
                 self._lose(held)
         self._books[hold.port].extended(hold, asked_at_s)
@@ -357,7 +382,7 @@ class Desk:
         """Record that the lease of a waiting or running message has ended."""
         begun = held.state is RUNNING
         held.state = OVER
-        if begun:
+        if begun and not held.message.settled:
             self._lost(held)
 
     def _lost(self, held: Held) -> None:

@@ -24,10 +24,13 @@ REMIND_S: Final = 60.0
 
 
 class Outages:
-    """Logs the start and the end of one shard's outages."""
+    """Logs the first connection of a consumer to one shard, and the shard's outages."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, consumer: str, shard: str) -> None:
+        self._consumer = consumer
+        self._shard = shard
+        self.connected = False
+        """Whether the last call was answered."""
         self._failures = 0
         self._said = ""
         self._say_again_at_s = 0.0
@@ -35,6 +38,7 @@ class Outages:
     def failed(self, error: Exception, now_s: float) -> int:
         """Record a failed call. Returns the number of consecutive failures."""
         self._failures += 1
+        self.connected = False
         kind = error.code if isinstance(error, ApiError) else type(error).__name__
         if kind != self._said or now_s >= self._say_again_at_s:
             self._said = kind
@@ -42,14 +46,18 @@ class Outages:
             # An unreachable broker may come back by itself; a refusal needs an operator.
             level = logging.ERROR if is_refusal(error) else logging.WARNING
             tries = f", try {self._failures}" if self._failures > 1 else ""
-            logger.log(level, "%s%s: %s", self._what, tries, error or kind)
+            what = f"{self._consumer}: cannot receive from {self._shard}{tries}"
+            logger.log(level, "%s: %s", what, error or kind)
         return self._failures
 
-    def over(self) -> None:
+    def answered(self) -> None:
         """Record an answered call."""
-        if self._failures:
-            logger.info("%s: the outage is over, after %d failed calls", self._what, self._failures)
-            self._failures, self._said = 0, ""
+        if self.connected:
+            return
+        self.connected = True
+        after = f" again, after {self._failures} failed calls" if self._failures else ""
+        logger.info("%s: connected to %s%s", self._consumer, self._shard, after)
+        self._failures, self._said = 0, ""
 
 
 class Startup:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 
 class HeldState(IntEnum):
@@ -27,7 +27,7 @@ class Held:
 
     __slots__ = ("hold", "identity", "message", "state")
 
-    def __init__(self, message: Message, hold: Hold, identity: Hashable) -> None:
+    def __init__(self, message: LeasedMessage, hold: Hold, identity: Hashable) -> None:
         self.message = message
         self.hold = hold
         self.identity = identity

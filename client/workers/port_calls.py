@@ -19,7 +19,7 @@ from delaylog.client.shards.settling import Verb, results_of
 from delaylog.client.wire.bulk_answers import SettleAnswer
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 # Smallest number of messages of one lease for a call of its own.
 COLUMNS_MIN: Final = 16
@@ -52,7 +52,7 @@ class Part:
 
 
 def settle_parts(
-    places: Places, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+    places: Places, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
 ) -> list[Part]:
     """Build the calls that ack, nack or extend these messages of one topic."""
     topic = messages[0].topic

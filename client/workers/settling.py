@@ -16,7 +16,7 @@ from delaylog.client.shards import settling as client_settling
 from delaylog.client.workers.held import Held
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 GATHER_S: Final = 0.005
 GATHER_ROWS_MAX: Final = 1_000
@@ -29,6 +29,7 @@ class Verb(StrEnum):
 
     ACK = "ack"
     NACK = "nack"
+    REJECT = "reject"
     GIVE_BACK = "give_back"
 
 
@@ -54,10 +55,12 @@ class Settlement:
             return "ack", {}
         if self.verb is Verb.NACK:
             return "nack", {"delay_ms": self.delay_ms}
+        if self.verb is Verb.REJECT:
+            return "reject", {}
         return "extend", {"lease_ms": 0}
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[LeasedMessage]:
         """The messages to settle."""
         return [held.message for held in self.held]
 

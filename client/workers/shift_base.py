@@ -9,20 +9,23 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from delaylog.client.hooks import Hooks, overridden
+from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
 from delaylog.client.workers.failing import Startup
 from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.retry import Retry
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
+
+# More messages of a batch are only counted in a line of the log.
+NAMED_MAX: Final = 10
 
 
 class End(Protocol):
@@ -52,7 +55,14 @@ class ShiftBase:
         self._on_handler_error = overridden(hooks, "on_handler_error")
         self._on_settled = overridden(hooks, "on_settled")
 
-    def _report_handled(self, messages: Sequence[Message], seconds: float) -> None:
+    def _report_started(self, shards: Sequence[str]) -> None:
+        name, n = self._consumer.name, self._consumer.concurrency
+        logger.info("%s: started, %d handlers at a time, on %s", name, n, ", ".join(shards))
+
+    def _report_stopped(self) -> None:
+        logger.info("%s: stopped", self._consumer.name)
+
+    def _report_handled(self, messages: Sequence[LeasedMessage], seconds: float) -> None:
         if self._on_handled:
             for message in messages:
                 self._on_handled(message, seconds)
@@ -64,7 +74,12 @@ class ShiftBase:
                 self._on_handler_error(held.message, error, seconds)
         if isinstance(error, Retry):
             return False
-        logger.warning("%s: a handler failed: %r", self._consumer.name, error, exc_info=error)
+        name, which = self._consumer.name, _named(batch)
+        if isinstance(error, Reject):
+            logger.warning("%s: %s rejected: %s", name, which, error.reason or "no reason given")
+            return False
+        level = logging.ERROR if isinstance(error, TimeLimitExceeded) else logging.WARNING
+        logger.log(level, "%s: %s failed: %r", name, which, error, exc_info=error)
         return True
 
     def _end_if_requested(self, error: BaseException) -> None:
@@ -84,3 +99,11 @@ class ShiftBase:
             handlers,
             grace_s,
         )
+
+
+def _named(batch: Sequence[Held]) -> str:
+    """The messages of a handler, each with its attempt, for a line of the log."""
+    shown = [f"{each.message.id} (attempt {each.message.attempts})" for each in batch[:NAMED_MAX]]
+    more = len(batch) - len(shown)
+    word = "message" if len(batch) == 1 else "messages"
+    return f"{word} {', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -129,6 +129,7 @@ IN_NAMESPACES: Final = (
         for action, doc in (
             ("ack", "Acknowledge messages, which ends them."),
             ("nack", "Return messages, to be delivered again later."),
+            ("reject", "Make messages dead letters now, whatever retries are left."),
             ("extend", "Extend the leases of messages."),
         )
     ),

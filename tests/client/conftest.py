@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 
+import delaylog
+from delaylog.client import AsyncClient, Client
 from tests.broker.conftest import Broker
+from tests.client.any_queue import Queue
 from tests.client.either import CLIENTS
 
 LIMIT_S: Final = 120
@@ -51,3 +56,28 @@ def make(request: pytest.FixtureRequest) -> Any:
 def topic() -> str:
     """One that nobody else uses."""
     return f"t-{uuid4().hex}"
+
+
+@pytest.fixture(params=["client", "async client", "embedded", "async embedded"])
+def queue(
+    request: pytest.FixtureRequest, two_brokers: tuple[str, str], tmp_path: Path, topic: str
+) -> Callable[[], AbstractAsyncContextManager[Queue]]:
+    """Opens a topic."""
+    made: dict[str, Callable[[], Any]] = {
+        "client": lambda: Client(two_brokers[0]),
+        "async client": lambda: AsyncClient(two_brokers[0]),
+        "embedded": lambda: delaylog.open(tmp_path / "f", fsync="never"),
+        "async embedded": lambda: delaylog.open_async(tmp_path / "f", fsync="never"),
+    }
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Queue]:
+        client = made[request.param]()
+        if hasattr(client, "__aenter__"):
+            async with client as entered:
+                yield Queue(entered, topic)
+        else:
+            with client as entered:
+                yield Queue(entered, topic)
+
+    return opened

@@ -28,7 +28,7 @@ class _Threaded:
         found = getattr(self.inner, name)
         if name in _AT_ONCE:
             return found
-        if name in ("messages", "dead"):
+        if name in ("browse", "dead"):
             return lambda *given, **options: _listed(found(*given, **options))
 
         async def call(*given: Any, **options: Any) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client import Message
+from delaylog.client.message import MessageBatch
 from delaylog.client.wire.bulk_answers import ReceivedBatch
 
 
@@ -45,4 +46,5 @@ def received(
         headers_block=b"",
         priority=np.zeros(n, np.int32),
     )
-    return MessageBatch(columns, "t", None, shard).messages()
+    batch = MessageBatch(columns, "t", None, shard)
+    return [Message(batch, row) for row in range(n)]

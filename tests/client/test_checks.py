@@ -197,7 +197,7 @@ def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
         (lambda c: c.get("q", 5), TypeError, "id is a text, not int"),
         (lambda c: c.put_group("q", 5), TypeError, "group is a text, not int"),
         (lambda c: c.broker().job(None), TypeError, "job is a text, not NoneType"),
-        (lambda c: list(c.messages(None)), TypeError, "topic is a text"),
+        (lambda c: list(c.browse(None)), TypeError, "topic is a text"),
         (lambda c: c.settle_ids("q", "foo", ["a"]), ValueError, "verb is one of ack, nack, extend"),
         (lambda c: c.settle_ids("q", "ack", ["a"], force=True), TypeError, "settle_ids has no"),
         (lambda c: c.broker().begin_job("q", "foo", {}), ValueError, "action is one of cancel"),

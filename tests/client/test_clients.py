@@ -59,7 +59,7 @@ async def test_lists_of_more_than_a_page(make: Any, two_brokers: Any, topic: str
         await client.put_topic(topic, TopicSettings(max_retry=0))
         due_ms = np.arange(1_200) + time.time_ns() // 1_000_000 + FAR_MS
         await client.send_columns(topic, [b"%d" % n for n in range(1_200)], deliver_at_ms=due_ms)
-        listed = [each async for each in client.messages(topic, state=["waiting", "ready"])]
+        listed = [each async for each in client.browse(topic, state=["waiting", "ready"])]
         assert [each.deliver_at_ms for each in listed] == due_ms.tolist()
         assert listed[0].body is None
         await client.send_columns(topic, [b"dies"], ids=["d"])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client import NotReached, Settled
-from delaylog.client.message import Message, MessageBatch
+from delaylog.client import Message, NotReached, Settled
+from delaylog.client.message import MessageBatch
 from delaylog.client.shards.settling import SettleFailed, joined, shares
 from delaylog.client.wire.bulk import ref_to_id
 from delaylog.client.wire.bulk_answers import BulkError, decode_received
@@ -63,7 +63,8 @@ def wire_of(rows: list[dict[str, Any]], **more: Any) -> bytes:
 
 
 def messages_of(wire: bytes, shard: str = "a") -> list[Message]:
-    return MessageBatch(decode_received(wire), "topic", "group", shard).messages()
+    batch = MessageBatch(decode_received(wire), "topic", "group", shard)
+    return [Message(batch, row) for row in range(batch.columns.n)]
 
 
 @given(ROWS)

@@ -23,7 +23,7 @@ from delaylog.client import (
     AsyncClient,
     Client,
     ClientError,
-    Message,
+    LeasedMessage,
     NotReached,
     SettleFailed,
     Shard,
@@ -77,11 +77,13 @@ class Telling(Hooks):
         with self._lock:
             self.retries[type(error).__name__] += 1
 
-    def on_handled(self, message: Message, seconds: float) -> None:
+    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
         # Its ack goes out from here on; nobody is told what comes of it.
         self._history.settled("ack", [message], now_ms())
 
-    def on_handler_error(self, message: Message, error: BaseException, seconds: float) -> None:
+    def on_handler_error(
+        self, message: LeasedMessage, error: BaseException, seconds: float
+    ) -> None:
         self._history.settled("nack", [message], now_ms())
 
 
@@ -171,7 +173,7 @@ class SdkLoad:
 
     async def read_back(self) -> None:
         """See the kept messages in the brokers, all of them."""
-        async for message in self._asking.messages(KEPT, bodies=True):
+        async for message in self._asking.browse(KEPT, bodies=True):
             assert message.body is not None
             self._history.seen(KEPT, message.body, message.id, message.shard)
 
@@ -265,7 +267,7 @@ class SdkLoad:
             random = Random(f"{self._seed} handle {topic}")
 
             @self._working.consumer(topic, concurrency=8, lease_ms=LEASE_MS, wait_ms=WAIT_MS)
-            async def handle(message: Message, random: Random = random) -> None:
+            async def handle(message: LeasedMessage, random: Random = random) -> None:
                 self._take(message, "tasks")
                 await asyncio.sleep(random.uniform(0.0, 0.01))
                 if random.random() < RETRY_SHARE:
@@ -274,7 +276,7 @@ class SdkLoad:
             @self._working_threads.consumer(
                 topic, concurrency=2, lease_ms=LEASE_MS, wait_ms=WAIT_MS
             )
-            def handle_in_thread(message: Message, random: Random = random) -> None:
+            def handle_in_thread(message: LeasedMessage, random: Random = random) -> None:
                 self._take(message, "threads")
                 time.sleep(random.uniform(0.0, 0.01))
                 if random.random() < RETRY_SHARE:
@@ -297,7 +299,7 @@ class SdkLoad:
             if messages:
                 await self._ack(messages)
 
-    async def _ack(self, messages: Sequence[Message]) -> None:
+    async def _ack(self, messages: Sequence[LeasedMessage]) -> None:
         t0 = now_ms()
         results: Sequence[Any]
         try:
@@ -308,7 +310,7 @@ class SdkLoad:
             results = [error] * len(messages)
         self._history.settled("ack", messages, t0, results)
 
-    def _take(self, message: Message, how: str) -> None:
+    def _take(self, message: LeasedMessage, how: str) -> None:
         with self._lock:
             self.handled[how] += 1
         self._history.delivered(message, LEASE_MS)

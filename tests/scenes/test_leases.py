@@ -138,3 +138,30 @@ def test_retries_end_among_the_dead(face: Face) -> None:
     assert (seen.state, seen.attempts) == ("dead", 2)
     # camellia has no member for it.
     assert seen.cause == (None if face.name == "camellia" else "retries")
+
+
+@needs("list", "reject", "replay", "results")
+def test_a_rejected_message_is_dead_at_once_and_may_live_again(face: Face) -> None:
+    face.send("x", id="a", max_retry=9)
+    taken = face.receive()
+    assert face.reject(taken) == ["done"]
+    assert face.reject(taken) == ["gone"]
+    assert face.counts() == {"dead": 1}
+    ((name, cause, steps),) = face.dead()
+    assert (name, cause, steps[-2:]) == ("a", "rejected", ["leased", "dead"])
+    seen = face.get("a")
+    assert seen is not None
+    assert (seen.state, seen.attempts, seen.cause) == ("dead", 1, "rejected")
+    assert face.replay("a") == ["done"]
+    (again,) = face.receive()
+    assert again.attempts == 1
+
+
+@needs("fields", "reject", "results")
+def test_a_rejected_message_frees_its_key(face: Face) -> None:
+    for name in ("a", "b"):
+        face.send(name, id=name, key="k")
+    first = face.receive(max=2)
+    assert [each.id for each in first] == ["a"]
+    assert face.reject(first) == ["done"]
+    assert [each.id for each in face.receive(max=2)] == ["b"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.broker.engine.model import FoundMessage
+from delaylog.broker.engine.model import FoundMessage, cause_name
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.message_trace import Trace
-from delaylog.storage.layout import NEVER_MS, Cause, MessageState, ref_to_id
+from delaylog.storage.layout import NEVER_MS, MessageState, ref_to_id
 from delaylog.storage.messages.records import Record
 
 
@@ -18,7 +18,7 @@ def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[st
     members: dict[str, Any] = {
         "id": record.id or ref_to_id(found.origin),
         "state": shown.name.lower(),
-        "cause": Cause(cause).name.lower() if cause else None,
+        "cause": cause_name(int(entry["state"]), cause) if cause else None,
         "deliver_at_ms": int(row["deliver_at"]),
         "sent_at_ms": int(row["sent_at"]),
         "expires_at_ms": None if expires == NEVER_MS else expires,

@@ -84,7 +84,7 @@ class Settling:
     """How messages under lease are settled."""
 
     verb: str
-    """ack, nack or extend."""
+    """ack, nack, reject or extend."""
     delay_ms: int | None = None
     """nack: the wait before the retry; None: the backoff."""
     lease_ms: int | None = None
@@ -107,6 +107,8 @@ def _settle_one(
     state = host.engine.state
     if wanted.verb == "nack":
         return settling.nack(state, topic, receipts, now_ms, delay_ms=wanted.delay_ms)
+    if wanted.verb == "reject":
+        return settling.reject(state, topic, receipts, now_ms)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
     return settling.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
 

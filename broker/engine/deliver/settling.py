@@ -1,8 +1,8 @@
-"""Settle: ack, nack, extend and expiry of leases.
+"""Settle: ack, nack, reject, extend and expiry of leases.
 
 A receipt is valid while its message is open in its lease; any other is reported as `gone`. A nack
 or an expiry makes a message ready again at once, or after its backoff (by a MOVE to a new row). A
-message whose retries or ttl have run out becomes dead.
+message whose retries or ttl have run out becomes dead, and so does a rejected one.
 """
 
 from __future__ import annotations
@@ -182,6 +182,16 @@ def nack(
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
     _give_back(state, topic, lease, rows, now_ms, _Return(Cause.NACK, delay_ms))
+    return Settlement(len(rows), gone, state.log.end_position)
+
+
+def reject(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
+    """Make messages dead letters, whatever retries are left."""
+    lease, rows, gone = _open_rows(state, topic, receipts)
+    if lease is not None and len(rows):
+        rejected = _Settled(MessageState.DEAD, Cause.NACK, now_ms)
+        _settle(state, topic, _leased(lease, rows), rejected)
+        state.activity(topic).found_ended += len(rows)
     return Settlement(len(rows), gone, state.log.end_position)
 
 

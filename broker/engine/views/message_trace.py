@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.model import FoundMessage, Topic
+from delaylog.broker.engine.model import FoundMessage, Topic, cause_name
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.hours.far.far_hour import FarHour
@@ -212,7 +212,7 @@ class Traces:
     @staticmethod
     def _settled(trace: Trace, entry: Any, at_ms: int, who: dict[str, int]) -> None:
         state, cause = int(entry["state"]), Cause(int(entry["cause"]))
-        told = {"cause": cause.name.lower(), "attempts": int(entry["attempts"]), **who}
+        told = {"cause": cause_name(state, cause), "attempts": int(entry["attempts"]), **who}
         trace.lease = 0
         if state == MessageState.NONE:
             trace.add(_MOVES.get(cause, "moved"), at_ms, **told)
@@ -294,7 +294,7 @@ class Traces:
         last = trace.steps[-1]["event"]
         row_due = int(found.row["deliver_at"])
         told = {
-            "cause": Cause(int(entry["cause"])).name.lower(),
+            "cause": cause_name(found.state, int(entry["cause"])),
             "attempts": int(entry["attempts"]),
         }
         if found.state >= MessageState.ACKED:

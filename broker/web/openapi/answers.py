@@ -7,6 +7,7 @@ from typing import Final
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.members.operator_calls import ROLES
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import SETTINGS, TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
@@ -175,7 +176,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         return _object(messages=_list(listed), cursor=_TEXT_OR_NULL, now_ms=_INT)
 
     received = _body(**_READY, headers=_HEADERS, **_LEASED)
-    cause = _words(*(cause.name.lower() for cause in Cause), None)
+    cause = _words(*(cause.name.lower() for cause in Cause), REJECTED, None)
     described = {
         **_READY,
         "state": _words(*_STATES),

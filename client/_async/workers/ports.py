@@ -19,7 +19,7 @@ from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 
 class AsyncPort(Protocol):
@@ -32,17 +32,17 @@ class AsyncPort(Protocol):
     def name(self) -> str:
         """The name of the shard in log messages."""
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
 
     async def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
 
     async def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones, in one call."""
 
 
@@ -55,14 +55,14 @@ class AsyncLinkPort:
         self._wanted = consumer.wanted
         self._lease_ms = consumer.lease_ms
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         return await self._link.receive(
             self._wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms
         )
 
     async def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
@@ -73,8 +73,8 @@ class AsyncLinkPort:
         return merged(len(messages), answered)
 
     async def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         return await self._link.ack_and_receive(
             messages, self._wanted, max=max, lease_ms=self._lease_ms
@@ -89,7 +89,7 @@ class AsyncQueuePort:
         self._queue = queue
         self._consumer = consumer
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         of = self._consumer
         return await self._queue.receive(
@@ -104,20 +104,22 @@ class AsyncQueuePort:
         )
 
     async def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
         if verb == "ack":
             return await self._queue.ack(messages)
         if verb == "nack":
             return await self._queue.nack(messages, delay_ms=times.get("delay_ms"))
+        if verb == "reject":
+            return await self._queue.reject(messages)
         lease_ms = times.get("lease_ms")
         assert lease_ms is not None, "an extend has a lease_ms"
         return await self._queue.extend(messages, lease_ms=lease_ms)
 
     async def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         results = await self.settle("ack", messages)
         return results, await self.receive(max=max, wait_ms=0)

@@ -16,10 +16,11 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.client.errors import NotReached
+from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.contexts import begin, in_own_context
+from delaylog.client.workers.contexts import begin, in_own_context, this_task, within
 from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
@@ -29,7 +30,7 @@ from delaylog.client.workers.tasks import IdleTasks, cancel_all, is_cancellation
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +39,17 @@ TURN_S: Final = 0.002
 # Timeout of a call, which is then retried.
 CALL_S: Final = 10.0
 CALLS_MAX: Final = 4
-# How long `stop` waits for receives before it cancels them. A cancelled receive may have leased
-# messages, which nobody could handle until the lease ends. If messages are ready, the answer comes
-# at once.
+# How long `stop` waits for receives before it cancels them: a cancelled receive may have leased
+# messages. If messages are ready, the answer comes at once.
 ANSWER_S: Final = 0.25
-# How long `stop` waits for cancelled tasks.
+# Limits of a stop beyond the grace period: for cancelled tasks, for the last calls, and in all.
 CANCEL_S: Final = 1.0
-# Timeout of the last settling calls, in addition to the grace period of handlers.
 FLUSH_S: Final = 5.0
-# Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = FLUSH_S + 4 * CANCEL_S
 # Pause after an empty answer that came immediately.
 EMPTY_S: Final = 0.02
 
 clock = time.monotonic
-
 
 SharedGate = KeyGate
 """The gate that consumers of one topic and group share."""
@@ -99,6 +96,7 @@ class AsyncShift(ShiftBase):
 
     def start(self) -> None:
         """Start to fetch and handle messages."""
+        self._report_started([port.name for port in self._ports])
         name = f"delaylog {self._consumer.name}"
         for number in range(self._consumer.concurrency):
             self._start_runner(f"{name} runner {number}")
@@ -130,11 +128,11 @@ class AsyncShift(ShiftBase):
                 logger.error("%s: %d handlers cannot be cancelled", self._consumer.name, len(deaf))
         await self._flush()
         await cancel_all([*self._keepers, *self._calls], CANCEL_S)
+        self._report_stopped()
 
     # Handling
 
     def _start_runner(self, name: str) -> None:
-        """Start a runner."""
         run = self._run_batches if self._consumer.batch else self._run
         runner = asyncio.create_task(run(), name=name)
         self._runners.append(runner)
@@ -153,9 +151,8 @@ class AsyncShift(ShiftBase):
     async def _run(self) -> None:
         """A runner for handlers that take one message."""
         consumer, desk, on_handled = self._consumer, self._desk, self._on_handled
-        handler, around = consumer.handler, self._around
-        task = asyncio.current_task()
-        assert task is not None
+        handler, around, limit_s = consumer.handler, self._around, consumer.time_limit_s
+        task = this_task()
         mine: list[Held] = []
         self._begun[task] = mine
         share_s = TURN_S / consumer.concurrency
@@ -167,13 +164,14 @@ class AsyncShift(ShiftBase):
                 now_s = turned_at_s = clock()
                 continue
             mine[:] = (held,)
+            HANDLED.set((held.message,))
             try:
                 if around:
                     rest = begin(self._inside, mine, held.message)
                 else:
                     rest = begin(handler, held.message)
                 if rest is not None:
-                    await rest
+                    await (rest if limit_s is None else within(limit_s, rest))
             except BaseException as error:
                 # `_failed` raises a cancellation of the runner again.
                 await self._failed(mine, error, clock() - now_s, task)
@@ -185,15 +183,15 @@ class AsyncShift(ShiftBase):
                     on_handled(held.message, ended_s - now_s)
                 now_s = ended_s
             mine.clear()
+            HANDLED.set(())
             if now_s - turned_at_s > share_s:
                 await asyncio.sleep(0)
                 now_s = turned_at_s = clock()
 
     async def _run_batches(self) -> None:
         """A runner for handlers that take lists."""
-        desk = self._desk
-        task = asyncio.current_task()
-        assert task is not None
+        desk, limit_s = self._desk, self._consumer.time_limit_s
+        task = this_task()
         while not self._stopping:
             now_s = clock()
             batch = desk.begin_batch(now_s)
@@ -203,7 +201,8 @@ class AsyncShift(ShiftBase):
             self._begun[task] = batch
             messages = [held.message for held in batch]
             try:
-                await in_own_context(self._inside, batch, messages)
+                HANDLED.set(tuple(messages))
+                await within(limit_s, in_own_context(self._inside, batch, messages))
             except BaseException as error:
                 await self._failed(batch, error, clock() - now_s, task)
             else:
@@ -211,6 +210,7 @@ class AsyncShift(ShiftBase):
                 desk.batch_done(batch, ended_s - now_s, ended_s)
                 self._report_handled(messages, ended_s - now_s)
             self._begun[task] = []
+            HANDLED.set(())
             await asyncio.sleep(0)
 
     async def _inside(self, batch: Sequence[Held], argument: Any) -> None:
@@ -270,8 +270,7 @@ class AsyncShift(ShiftBase):
 
     async def _fetch(self, number: int) -> None:
         """Fetch messages from one shard."""
-        name = self._ports[number].name
-        outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
+        outages = Outages(self._consumer.name, self._ports[number].name)
         while not self._stopping:
             n = self._desk.ask(number)
             if n == 0:
@@ -280,7 +279,9 @@ class AsyncShift(ShiftBase):
                 continue
             asked_at_s = clock()
             try:
-                messages = await self._receive(number, n)
+                # The first call does not wait, so that a connection is noticed at once.
+                wait_ms = self._consumer.wait_ms if outages.connected else 0
+                messages = await self._receive(number, n, wait_ms)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 if self.startup.refused(number, error):
@@ -289,13 +290,13 @@ class AsyncShift(ShiftBase):
                     return
                 await asyncio.sleep(wait_after(FETCHING, failures, random.random(), error))
                 continue
-            outages.over()
+            outages.answered()
             self.startup.answered(number)
             self._desk.take_in(number, messages, clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)
 
-    async def _receive(self, number: int, n: int) -> Sequence[Message]:
+    async def _receive(self, number: int, n: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         acks = desk.acks_to_carry(number)
@@ -312,7 +313,7 @@ class AsyncShift(ShiftBase):
                 self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
-        return await port.receive(max=n, wait_ms=self._consumer.wait_ms)
+        return await port.receive(max=n, wait_ms=wait_ms)
 
     async def _settle_all(self, number: int) -> None:
         """Make the settling calls of one shard when they are due."""

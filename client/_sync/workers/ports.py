@@ -21,7 +21,7 @@ from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 
 class Port(Protocol):
@@ -34,17 +34,17 @@ class Port(Protocol):
     def name(self) -> str:
         """The name of the shard in log messages."""
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
 
     def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
 
     def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones, in one call."""
 
 
@@ -57,12 +57,12 @@ class LinkPort:
         self._wanted = consumer.wanted
         self._lease_ms = consumer.lease_ms
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         return self._link.receive(self._wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
 
     def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
@@ -73,8 +73,8 @@ class LinkPort:
         return merged(len(messages), answered)
 
     def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         return self._link.ack_and_receive(messages, self._wanted, max=max, lease_ms=self._lease_ms)
 
@@ -87,7 +87,7 @@ class QueuePort:
         self._queue = queue
         self._consumer = consumer
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[Message]:
+    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         of = self._consumer
         return self._queue.receive(
@@ -102,20 +102,22 @@ class QueuePort:
         )
 
     def settle(
-        self, verb: Verb, messages: Sequence[Message], **times: Unpack[SettleTimes]
+        self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
         """Ack, nack or extend messages, with a result for each."""
         if verb == "ack":
             return self._queue.ack(messages)
         if verb == "nack":
             return self._queue.nack(messages, delay_ms=times.get("delay_ms"))
+        if verb == "reject":
+            return self._queue.reject(messages)
         lease_ms = times.get("lease_ms")
         assert lease_ms is not None, "an extend has a lease_ms"
         return self._queue.extend(messages, lease_ms=lease_ms)
 
     def ack_and_receive(
-        self, messages: Sequence[Message], *, max: int
-    ) -> tuple[Sequence[Settled], Sequence[Message]]:
+        self, messages: Sequence[LeasedMessage], *, max: int
+    ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         results = self.settle("ack", messages)
         return results, self.receive(max=max, wait_ms=0)

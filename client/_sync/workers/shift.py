@@ -16,18 +16,20 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.client.errors import NotReached
+from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
+from delaylog.client.outcomes import TimeLimitExceeded
 from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
-from delaylog.client.workers.held import Held, Hold
+from delaylog.client.workers.held import Held, HeldState, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
 from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._sync.workers.ports import Port
-    from delaylog.client.message import Message
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +82,13 @@ class ThreadShift(ShiftBase):
         self._settle = [threading.Condition(lock) for _ in ports]
         self._lease = [threading.Condition(lock) for _ in ports]
         self._settled = threading.Condition(lock)
+        self._limit = threading.Condition(lock)
         self._desk.on_ready = self._ready.notify
         self._desk.on_room = lambda port: self._room[port].notify()
         self._desk.on_settle = lambda port: self._settle[port].notify()
         self._desk.on_lease = lambda port: self._lease[port].notify()
         self._begun: dict[threading.Thread, list[Held]] = {}
+        self._begun_at_s: dict[threading.Thread, float] = {}
         self._stopping = threading.Event()
         self._flushing = False
         self._over = threading.Event()
@@ -93,7 +97,10 @@ class ThreadShift(ShiftBase):
 
     def start(self) -> None:
         """Start to fetch and handle messages."""
+        self._report_started([port.name for port in self._ports])
         name = f"delaylog {self._consumer.name}"
+        if self._consumer.time_limit_s is not None:
+            _thread(self._watch_limit, self._consumer.time_limit_s, name=f"{name} limit")
         for number in range(self._consumer.concurrency):
             self._handlers.append(_thread(self._run, name=f"{name} handler {number}"))
         for port in range(len(self._ports)):
@@ -124,8 +131,9 @@ class ThreadShift(ShiftBase):
         self._flush()
         self._over.set()
         with self._lock:
-            for each in (*self._settle, *self._lease):
+            for each in (*self._settle, *self._lease, self._limit):
                 each.notify()
+        self._report_stopped()
 
     # Handling
 
@@ -133,12 +141,15 @@ class ThreadShift(ShiftBase):
         """The loop of a handler thread."""
         consumer, desk = self._consumer, self._desk
         begun: list[Held] = []
-        self._begun[threading.current_thread()] = begun
+        thread = threading.current_thread()
+        with self._lock:
+            self._begun[thread] = begun
         while True:
             with self._lock:
                 while not self._stopping.is_set() and not begun:
                     now_s = clock()
                     begun += desk.begin_batch(now_s)
+                    self._begun_at_s[thread] = now_s
                     if not begun:
                         self._ready.wait()
                 if not begun:
@@ -146,6 +157,7 @@ class ThreadShift(ShiftBase):
             messages = [held.message for held in begun]
             try:
                 argument = messages if consumer.batch else messages[0]
+                HANDLED.set(tuple(messages))
                 copy_context().run(self._inside, messages, argument)
             except BaseException as error:
                 # The thread must not end. `stop` raises a SystemExit or KeyboardInterrupt.
@@ -157,6 +169,30 @@ class ThreadShift(ShiftBase):
                 self._report_handled(messages, ended_s - now_s)
             with self._lock:
                 begun.clear()
+            HANDLED.set(())
+
+    def _watch_limit(self, limit_s: float) -> None:
+        """Fail the messages of handlers that are over their time limit. The handlers run on."""
+        while not self._over.is_set():
+            with self._lock:
+                now_s = clock()
+                running = [
+                    (self._begun_at_s[thread], batch)
+                    for thread, batch in self._begun.items()
+                    if any(held.state is HeldState.RUNNING for held in batch)
+                ]
+                over = [batch for begun_at_s, batch in running if begun_at_s + limit_s <= now_s]
+                late = [abandoned for batch in over if (abandoned := self._desk.abandon(batch))]
+                if not over:
+                    # A handler that begins meanwhile is late after this wait, not before.
+                    first_s = min((begun_at_s for begun_at_s, _ in running), default=now_s)
+                    self._limit.wait(first_s + limit_s - now_s)
+            for abandoned in late:
+                error, delay_ms = TimeLimitExceeded(limit_s), None
+                if self._report_failed(abandoned, error, limit_s):
+                    delay_ms = copy_context().run(self._asked, abandoned, error)
+                with self._lock:
+                    self._desk.abandoned_failed(abandoned, error, clock(), delay_ms=delay_ms)
 
     def _inside(self, messages: list[Any], argument: Any) -> None:
         """Call the handler inside the context managers of the hooks."""
@@ -200,8 +236,8 @@ class ThreadShift(ShiftBase):
 
     def _fetch(self, number: int) -> None:
         """Fetch messages from one shard."""
-        desk, name = self._desk, self._ports[number].name
-        outages = Outages(f"{self._consumer.name}: cannot receive from {name}")
+        desk = self._desk
+        outages = Outages(self._consumer.name, self._ports[number].name)
         while True:
             with self._lock:
                 while not self._stopping.is_set() and (n := desk.ask(number)) == 0:
@@ -211,7 +247,9 @@ class ThreadShift(ShiftBase):
                 acks = desk.acks_to_carry(number)
             asked_at_s = clock()
             try:
-                messages = self._receive(number, n, acks)
+                # The first call does not wait, so that a connection is noticed at once.
+                wait_ms = min(self._consumer.wait_ms, POLL_MS_MAX) if outages.connected else 0
+                messages = self._receive(number, n, acks, wait_ms)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 with self._lock:
@@ -222,7 +260,7 @@ class ThreadShift(ShiftBase):
                     return
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
-            outages.over()
+            outages.answered()
             with self._lock:
                 self.startup.answered(number)
                 desk.take_in(number, messages, clock())
@@ -231,7 +269,9 @@ class ThreadShift(ShiftBase):
             if not messages and clock() - asked_at_s < EMPTY_S:
                 self._stopping.wait(EMPTY_S)
 
-    def _receive(self, number: int, n: int, acks: Settlement | None) -> Sequence[Message]:
+    def _receive(
+        self, number: int, n: int, acks: Settlement | None, wait_ms: int
+    ) -> Sequence[LeasedMessage]:
         """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         if acks is not None:
@@ -249,7 +289,7 @@ class ThreadShift(ShiftBase):
                 self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
-        return port.receive(max=n, wait_ms=min(self._consumer.wait_ms, POLL_MS_MAX))
+        return port.receive(max=n, wait_ms=wait_ms)
 
     def _settle_all(self, number: int) -> None:
         """Make the settling calls of one shard when they are due."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from delaylog.client.message import Message
+from delaylog.client._sync.message import Message
 
 HELD_MAX = 65_536
 """How many of the newest leases are remembered; older ones are settled by id."""

@@ -102,7 +102,7 @@ class DynoLooking(DynoTaking):
 
     def _listed(self, shards: Sequence[Shard], states: str) -> Iterator[tuple[Shard, MessageInfo]]:
         for shard in shards:
-            for info in shard.client.messages(shard.topic, state=states, bodies=True):
+            for info in shard.client.browse(shard.topic, state=states, bodies=True):
                 yield shard, info
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from zlib import crc32
 
+from delaylog.client._sync.message import Message as Delivery
 from delaylog.client.errors import NotFound, NotReached, TooLate
-from delaylog.client.message import Message as Delivery
 from delaylog.client.models import NewMessage, Settled
 from delaylog.client.queues.dyno.message import Message
 from delaylog.client.queues.dyno.shards import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.client.message import Message
+from delaylog.client._sync.message import Message
 from delaylog.client.models import MessageInfo
 from delaylog.client.queues.dyno.held import Held
 from delaylog.client.queues.dyno.message import PRIORITY_MAX

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from math import ceil
 
+from delaylog.client._sync.message import Message as Delivery
 from delaylog.client.errors import NotFound, TooLate
-from delaylog.client.message import Message as Delivery
 from delaylog.client.models import Settled
 from delaylog.client.queues.dyno.message import Message
 from delaylog.client.queues.dyno.shards import DynoShards, Shard, message_of

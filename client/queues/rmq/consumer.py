@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
-from delaylog.client.message import Message
 from delaylog.client.models import Changed, Settled
 from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from delaylog.client.message import Message
+from delaylog.client._sync.message import Message
 from delaylog.client.queues.rmq.messages import RETRIES_MAX
 
 

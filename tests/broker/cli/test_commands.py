@@ -299,7 +299,7 @@ def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
     url = ["--url", broker.url]
     for words, status, code in (
         (["send", topic, "x", "--delay-ms", -1, *url], 1, "bad_request"),
-        (["stats", "not-there", *url], 1, "unknown"),
+        (["purge", "not-there", *url], 1, "unknown"),
         (["topics", "--url", "http://127.0.0.1:1"], 1, "not_reached"),
         (["send", topic, "--id", "a", *url], 2, "usage"),
         (["send", topic, "x", "--delay-ms", "soon"], 2, "usage"),

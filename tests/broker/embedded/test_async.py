@@ -29,7 +29,7 @@ async def test_calls_are_awaited(tmp_path: Path) -> None:
         await broker.send_many("t", [NewMessage("y", id="b", delay_ms=9_000), b"z"])
         assert (await broker.send_columns("t", [b"c"], delay_ms=9_000)).n == 1
         assert (await broker.cancel("t", "b")).result == "done"
-        found = [each.state async for each in broker.messages("t", state=["waiting"])]
+        found = [each.state async for each in broker.browse("t", state=["waiting"])]
         assert found == ["waiting"]
         assert (await broker.stats("t")).counts.deleted == 1
         assert [each.topic for each in await broker.topics()] == ["t"]

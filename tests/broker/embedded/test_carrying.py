@@ -20,6 +20,7 @@ BODIES: Final[dict[str, Any]] = {
     "send": {"body": "x"},
     "ack": {"receipts": []},
     "nack": {"receipts": []},
+    "reject": {"receipts": []},
     "extend": {"receipts": [], "lease_ms": 1},
     "cancelMany": {"ids": ["m"]},
     "rescheduleMany": {"ids": ["m"], "delay_ms": 1},

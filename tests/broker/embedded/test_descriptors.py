@@ -54,7 +54,7 @@ for name in ("a", "b"):
         assert descriptors() < 200
 for _ in range(2):
     with delaylog.open(folder) as broker:
-        assert sum(1 for _ in broker.messages("t")) == 2 * hours
+        assert sum(1 for _ in broker.browse("t")) == 2 * hours
         assert broker.get("t", f"b{hours}").body == b"b"
         assert descriptors() < 200
 """,
@@ -85,7 +85,7 @@ for _ in range(2):
     with delaylog.open(folder) as broker:
         for group in (None, "g1", "g2", "g3"):
             chosen = {"group": group} if group else {}
-            states = [each.state for each in broker.messages("t", **chosen)]
+            states = [each.state for each in broker.browse("t", **chosen)]
             assert states == ["deleted"] * hours, (group, states[:3])
         assert descriptors() < 200
 """,

@@ -46,7 +46,7 @@ def test_a_restart_in_the_middle_forgets_nothing(open_embedded: Any, tmp_path: P
     broker.close()
     again = open_embedded(folder, clock=ManualClock(0))
     assert again.clock.now_ms() == now
-    states = {each.id: each.state for each in again.messages("t")}
+    states = {each.id: each.state for each in again.browse("t")}
     assert states == {"waits": "waiting", "leased": "leased", "dies": "dead", "gone": "deleted"}
     assert again.ack(taken["leased"]) == ["done"]
     again.clock.advance(ms=5_000)
@@ -187,7 +187,7 @@ def test_kill_9_loses_nothing_that_was_answered(open_embedded: Any, tmp_path: Pa
             child.kill()
             said |= set(map(int, child.stdout.read().split()))
     broker = open_embedded(folder)
-    found = list(broker.messages("t", bodies=True))
+    found = list(broker.browse("t", bodies=True))
     acked = {int(each.body or 0) for each in found if each.state == "acked"}
     plain = {int(each.body or 0) for each in found if each.id.startswith("~")}
     assert said <= acked

@@ -44,7 +44,7 @@ def test_a_forked_child_is_refused_and_spoils_nothing(
     sent += [broker.send("t", f"after {n}").id for n in range(3)]
     broker.close()
     again = open_embedded(folder, clock=ManualClock())
-    assert [message.id for message in again.messages("t")] == sent
+    assert [message.id for message in again.browse("t")] == sent
 
 
 def test_a_child_is_refused_whatever_threads_were_doing(nodes: Any, broker: Any) -> None:

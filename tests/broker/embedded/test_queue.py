@@ -113,7 +113,7 @@ def test_looking_takes_nothing(broker: Manual) -> None:
     found = broker.get("t", "a", life=True)
     assert (found.state, found.headers, found.life[0]["event"]) == ("ready", {"x": "y"}, "sent")
     broker.send_many("t", [str(k) for k in range(550)], delay_ms=1_000)
-    listed = list(broker.messages("t", state=["waiting"], bodies=True))
+    listed = list(broker.browse("t", state=["waiting"], bodies=True))
     assert [each.body for each in listed] == [b"%d" % k for k in range(550)]
 
 
@@ -172,10 +172,10 @@ def test_jobs_and_transactions_by_the_plain_client(broker: Manual) -> None:
         (lambda b: b.receive("t", wait_ms=-1), errors.BadRequest, "wait_ms must lie"),
         (lambda b: b.receive("t", lease_ms="x"), errors.BadRequest, "lease_ms must be"),
         (lambda b: b.ack(["a"]), TypeError, "messages are settled"),
-        (lambda b: b.stats("nowhere"), errors.NotFound, "no topic 'nowhere'"),
+        (lambda b: b.get_topic("nowhere"), errors.NotFound, "no topic 'nowhere'"),
         (lambda b: b.put_topic("t", {"max_retry": -1}), errors.BadRequest, "max_retry"),
         (lambda b: b.put_topic("t", {"colour": 1}), errors.BadRequest, "unknown member"),
-        (lambda b: list(b.messages("u", state=["lost"])), errors.BadRequest, "state"),
+        (lambda b: list(b.browse("u", state=["lost"])), errors.BadRequest, "state"),
         (lambda b: b.send_columns("t", [b"x"], colour=1), TypeError, "colour"),
         (lambda b: b.reschedule("t", "a"), ValueError, "give a time, or a priority"),
         (lambda b: b.replay("t", "abc"), TypeError, "ids are a list of texts, not one"),

@@ -234,7 +234,7 @@ def test_close_ends_those_who_wait_for_a_full_disk(
             sending.result(10)
         assert manual == isinstance(receiving.exception(10), ClosedError)
     again = open_embedded(tmp_path / "f", clock=ManualClock())
-    assert sent.id in [message.id for message in again.messages("t")]
+    assert sent.id in [message.id for message in again.browse("t")]
 
 
 @pytest.mark.parametrize("fsync", ["everysec", "never"])
@@ -310,7 +310,7 @@ def test_ctrl_c_in_a_commit_takes_nothing_along(
     broker.send("t", "after", id="after")
     broker.close()
     again = open_embedded(tmp_path / "f")
-    assert {each.id for each in again.messages("t")} == {"before", "meanwhile", "after"}
+    assert {each.id for each in again.browse("t")} == {"before", "meanwhile", "after"}
 
 
 def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
@@ -332,7 +332,7 @@ def test_ctrl_c_in_the_middle_of_a_call_ends_the_broker_and_nothing_else(
         broker.send("t", "after")
     broker.close()
     again = open_embedded(tmp_path / "f")
-    assert "before" in {each.id for each in again.messages("t")}
+    assert "before" in {each.id for each in again.browse("t")}
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "never"])

@@ -165,6 +165,7 @@ def test_wrong_content_type(broker: Any, topic: str, assert_problem: Any, kind: 
         "peek",
         "ack",
         "nack",
+        "reject",
         "extend",
         "messages:cancel",
     ):

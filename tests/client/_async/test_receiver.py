@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from delaylog.client._async.receiver import AsyncReceiver
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.rows import received
@@ -21,15 +21,15 @@ class Shard:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.asked: list[asyncio.Future[list[Message]]] = []
+        self.asked: list[asyncio.Future[list[LeasedMessage]]] = []
         self.given_back = 0
 
-    async def receive(self, wanted: Wanted, **_: Any) -> list[Message]:
-        answer: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
+    async def receive(self, wanted: Wanted, **_: Any) -> list[LeasedMessage]:
+        answer: asyncio.Future[list[LeasedMessage]] = asyncio.get_running_loop().create_future()
         self.asked.append(answer)
         return await answer
 
-    async def give_back(self, messages: list[Message]) -> None:
+    async def give_back(self, messages: list[LeasedMessage]) -> None:
         self.given_back += len(messages)
 
 
@@ -48,7 +48,7 @@ async def test_what_receives_at_once_leave_is_there_for_the_next() -> None:
     """One that ends with nothing does not hide what the other one has leased."""
     receiver, (one, other) = receiver_of("a", "b")
 
-    async def receive(max: int, wait_ms: int) -> list[Message]:
+    async def receive(max: int, wait_ms: int) -> list[LeasedMessage]:
         return await receiver.receive(WANTED, max=max, wait_ms=wait_ms, lease_ms=None)
 
     short = asyncio.create_task(receive(1, 0))

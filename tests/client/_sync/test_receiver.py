@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client.errors import AnswerLost
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.sharding import ByKey, Topology
 from tests.client.rows import received
@@ -22,16 +22,16 @@ class Shard:
         self.name = name
         self.asked = threading.Event()
         self.answers = threading.Event()
-        self.messages: list[Message] = []
+        self.messages: list[LeasedMessage] = []
         self.given_back = 0
 
-    def receive(self, wanted: Wanted, **_: Any) -> list[Message]:
+    def receive(self, wanted: Wanted, **_: Any) -> list[LeasedMessage]:
         self.asked.set()
         if not self.answers.wait(20):
             raise AnswerLost("nobody let it answer")
         return self.messages
 
-    def give_back(self, messages: list[Message]) -> None:
+    def give_back(self, messages: list[LeasedMessage]) -> None:
         self.given_back += len(messages)
 
 

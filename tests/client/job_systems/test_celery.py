@@ -73,7 +73,7 @@ def test_an_eta_may_be_years_ahead(shared: Shared) -> None:
     jobs, _, client = shared
     eta = datetime(2036, 1, 1, 12, tzinfo=UTC)
     sent = jobs.never.apply_async(eta=eta)
-    (info,) = client.messages("celery", tag="celery_app.never")
+    (info,) = client.browse("celery", tag="celery_app.never")
     assert (info.id, info.state) == (sent.id, "waiting")
     assert info.deliver_at_ms == int(eta.timestamp() * 1000)
 

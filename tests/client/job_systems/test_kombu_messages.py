@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from delaylog.client._sync.message import Message
 from delaylog.client.job_systems.kombu_messages import body_of, due_ms, fields_of, payload_of
-from delaylog.client.message import Message
 
 
 def payload(headers: dict[str, Any], **properties: Any) -> dict[str, Any]:

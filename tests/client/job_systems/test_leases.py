@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from delaylog.client import Client, NotReached, Settled
+from delaylog.client._sync.message import Message
 from delaylog.client.job_systems.leases import LeaseKeeper
-from delaylog.client.message import Message
 from tests.waiting import await_that
 
 LEASE_MS = 30

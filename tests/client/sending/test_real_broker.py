@@ -33,7 +33,7 @@ ROUNDS = 3
 async def bodies_there(url: str, topic: str) -> list[bytes]:
     """All bodies of a topic, waiting ones too."""
     async with AsyncClient(url) as client:
-        return [found.body or b"" async for found in client.messages(topic, bodies=True)]
+        return [found.body or b"" async for found in client.browse(topic, bodies=True)]
 
 
 async def beaten(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delaylog.client import AnswerLost, ApiError, BadRequest, ClientError, NotReached
 from delaylog.client.errors import api_error
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.shards.receiving import Gathering, Wanted, verdict
 from tests.client.rows import received
 
@@ -18,7 +18,7 @@ NOT_READY = api_error(503, {"code": "not_ready"})
 BAD = api_error(400, {"code": "bad_request"})
 
 
-def batch(count: int, **lease: int) -> list[Message]:
+def batch(count: int, **lease: int) -> list[LeasedMessage]:
     """Messages of one lease."""
     return received(range(count), **lease)
 
@@ -52,7 +52,7 @@ def test_what_is_held_is_let_go_once() -> None:
 def test_each_message_ends_in_one_place(kept: list[tuple[int, int]], data: st.DataObject) -> None:
     """Whatever comes and whenever it is taken: once handed out, or once given back."""
     gathering = Gathering[Any]()
-    seen: list[Message] = []
+    seen: list[LeasedMessage] = []
     now_s = 0.0
     for lease, (count, lease_s) in enumerate(kept):
         gathering.keep(batch(count, lease=lease, lease_ms=1000 * lease_s), now_s)

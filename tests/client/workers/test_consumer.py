@@ -12,6 +12,7 @@ import pytest
 
 from delaylog.client import Message
 from delaylog.client.workers import AsyncWorker, Consumer, Retry, ThreadWorker
+from delaylog.client.workers.consumer import as_fields
 
 
 def handle(message: Message) -> None:
@@ -57,6 +58,8 @@ class Handler:
         ({"grace_s": -1.0}, ValueError, "grace_s is not negative"),
         ({"grace_s": float("nan")}, ValueError, "grace_s is not negative: nan"),
         ({"grace_s": None}, TypeError, "grace_s is a number of seconds, not NoneType"),
+        ({"time_limit_s": 0}, ValueError, "time_limit_s is more than 0"),
+        ({"time_limit_s": "5"}, TypeError, "time_limit_s is a number of seconds, not str"),
         ({"group": 5}, TypeError, "group is a text or None, not int"),
         ({"tags": "a"}, TypeError, "not one text"),
         ({"tags": 5}, TypeError, "tags are a list of texts, not int"),
@@ -144,3 +147,25 @@ def test_a_retry_comes_back_from_another_process(delay_ms: int | None) -> None:
     retry = pickle.loads(pickle.dumps(Retry(delay_ms=delay_ms)))
     assert isinstance(retry, Retry)
     assert retry.delay_ms == delay_ms
+
+
+def test_durations_of_a_consumer_may_be_timedeltas() -> None:
+    minute = timedelta(minutes=1)
+    members = as_fields({"lease": minute, "wait": minute, "grace": minute, "time_limit": minute})
+    assert members == {"lease_ms": 60_000, "wait_ms": 60_000, "grace_s": 60, "time_limit_s": 60}
+    assert as_fields({"time_limit": None, "concurrency": 2}) == {"concurrency": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"lease": timedelta(1), "lease_ms": 5}, ValueError, "give lease or lease_ms, not both"),
+        ({"grace": 5}, TypeError, "grace is a timedelta, not int"),
+        ({"wait": timedelta(-1)}, ValueError, "wait is not negative"),
+    ],
+)
+def test_a_wrong_duration_of_a_consumer_is_refused(
+    options: Any, kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        as_fields(options)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from delaylog.client.errors import AnswerLost, NotReached, api_error
 from delaylog.client.hooks import NO_HOOKS, Hooks
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
+from delaylog.client.outcomes import Reject, Retry
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import UNSETTLED_MAX, Desk
 from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.retry import Retry
 from delaylog.client.workers.settling import CARRIED_MAX, Settlement, Verb
 from tests.client.rows import received
 
@@ -23,7 +23,7 @@ class Losses(Hooks):
     def __init__(self) -> None:
         self.refs: list[int] = []
 
-    def on_lease_lost(self, message: Message) -> None:
+    def on_lease_lost(self, message: LeasedMessage) -> None:
         self.refs.append(message.ref)
 
 
@@ -276,3 +276,40 @@ def test_acks_go_with_a_receive_unless_they_are_many_or_the_broker_knows_no_such
     assert settlements(desk) == [(Verb.ACK, None, [0, 1])]
     handle(2)
     assert desk.acks_to_carry(0) is None
+
+
+def test_a_rejected_message_is_dead_and_asks_for_no_delay() -> None:
+    desk = make_desk(backoff=Backoff(first_ms=5))
+    desk.take_in(0, received([1]), 0.0)
+    desk.failed([begin(desk)], Reject("never"), 0.1, 0.1)
+    assert settlements(desk) == [(Verb.REJECT, None, [1])]
+
+
+def test_a_message_that_its_handler_settled_is_left_alone() -> None:
+    """However the handler ends, and while an extension of its lease is on its way."""
+    losses = Losses()
+    desk = make_desk(hooks=losses)
+    desk.take_in(0, received([1, 2, 3, 4]), 0.0)
+    held = [begin(desk) for _ in range(4)]
+    for each in held:
+        each.message.settled = True
+    ((hold, asked),) = desk.extensions(0, LEASE_S / 2)
+    desk.extended(hold, asked, [Settled.GONE] * 4, LEASE_S / 2)
+    desk.done(held[0], 0.1, 0.1)
+    desk.batch_done(held[1:2], 0.1, 0.1)
+    desk.failed(held[2:3], RuntimeError(), 0.1, 0.1)
+    assert desk.abandon(held[3:]) == []
+    assert (settlements(desk), losses.refs, desk.running) == ([], [], 1)
+    assert not any(each.message.lease_lost for each in held)
+
+
+def test_an_abandoned_message_can_count_as_failed() -> None:
+    desk = make_desk(backoff=Backoff(first_ms=5))
+    desk.take_in(0, received([1, 2]), 0.0)
+    held = [begin(desk), begin(desk)]
+    abandoned = desk.abandon(held)
+    desk.abandoned_failed(abandoned[:1], RuntimeError(), 1.0)
+    desk.abandoned_failed(abandoned[1:], RuntimeError(), 1.0, delay_ms=70)
+    desk.batch_done(held, 9.0, 9.0)
+    assert settlements(desk) == [(Verb.NACK, 5, [1]), (Verb.NACK, 70, [2])]
+    assert desk.running == 0

@@ -19,17 +19,18 @@ NO_LEADER = api_error(503, {"code": "not_ready"})
 def test_an_outage_is_told_of_as_long_as_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     """Once when it begins, again at intervals, and once more when the reason is another."""
     caplog.set_level(logging.INFO)
-    outages = Outages("t: cannot receive from a")
+    outages = Outages("t", "a")
     for now_s in (0.0, 1.0, REMIND_S - 1, REMIND_S, REMIND_S + 1):
         outages.failed(MISSING, now_s)
     outages.failed(NotReached("nobody there"), REMIND_S + 2)
-    outages.over()
+    outages.answered()
+    outages.answered()
     told = [(record.levelname, record.message) for record in caplog.records]
     assert told == [
         ("ERROR", "t: cannot receive from a: 404 unknown: there is no group 'g'"),
         ("ERROR", "t: cannot receive from a, try 4: 404 unknown: there is no group 'g'"),
         ("WARNING", "t: cannot receive from a, try 6: nobody there"),
-        ("INFO", "t: cannot receive from a: the outage is over, after 6 failed calls"),
+        ("INFO", "t: connected to a again, after 6 failed calls"),
     ]
 
 

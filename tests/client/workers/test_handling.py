@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
+import logging
 import threading
 from collections import Counter
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delaylog.client import Client, Message
+from delaylog.client import Client, LeasedMessage, NewMessage, Reject
 from delaylog.client.calls import messages
 from delaylog.client.hooks import Hooks
 from delaylog.client.workers import Backoff, Retry, settling
@@ -26,7 +29,7 @@ def test_what_is_handled_is_acked(live: Live, works: Works) -> None:
     seen: list[bytes] = []
 
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         seen.append(message.body)
 
     live.send([str(number) for number in range(300)])
@@ -49,7 +52,7 @@ def test_acks_go_with_receives(live: Live, kind: Kind, monkeypatch: pytest.Monke
     monkeypatch.setattr(settling, "GATHER_S", 1.0)
 
     @works.consumer(prefetch=0, concurrency=1)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         assert message.attempts == 1
 
     live.send(["x"] * 100)
@@ -62,7 +65,7 @@ def test_so_many_handlers_run_at_once_and_no_more(live: Live, works: Works) -> N
     lock, now, most = threading.Lock(), 0, 0
 
     @works.consumer(concurrency=4)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         nonlocal now, most
         with lock:
             now += 1
@@ -79,7 +82,7 @@ def test_so_many_handlers_run_at_once_and_no_more(live: Live, works: Works) -> N
 
 def test_retry_comes_again_when_it_says(live: Live, works: Works) -> None:
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         if message.attempts < 3:
             raise Retry(delay_ms=150)
 
@@ -95,7 +98,7 @@ def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
     attempts: list[int] = []
 
     @works.consumer(backoff=Backoff(first_ms=10, max_ms=20))
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         attempts.append(message.attempts)
         raise RuntimeError("this one never works")
 
@@ -108,12 +111,12 @@ def test_past_max_retry_it_is_dead(live: Live, works: Works) -> None:
 def test_on_error_is_asked_how_long_to_wait(live: Live, works: Works) -> None:
     asked: list[tuple[int, str]] = []
 
-    def wait(message: Message, error: BaseException) -> int:
+    def wait(message: LeasedMessage, error: BaseException) -> int:
         asked.append((message.attempts, str(error)))
         return 0
 
     @works.consumer(on_error=wait)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         if message.attempts < 3:
             raise RuntimeError(f"try {message.attempts}")
 
@@ -128,7 +131,7 @@ def test_a_batch_is_acked_or_comes_again_together(live: Live, works: Works) -> N
     failed: list[int] = []
 
     @works.consumer(batch_max=50, concurrency=1)
-    async def handle(messages: list[Message]) -> None:
+    async def handle(messages: list[LeasedMessage]) -> None:
         sizes.append(len(messages))
         if not failed:
             failed.extend(message.ref for message in messages)
@@ -146,7 +149,7 @@ def test_messages_of_a_key_go_one_at_a_time_and_in_order(live: Live, works: Work
     twice: list[str] = []
 
     @works.consumer(concurrency=6)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         key = message.key or ""
         with lock:
             running[key] += 1
@@ -168,7 +171,7 @@ def test_tags_choose_and_exact_tags_choose_again(live: Live, works: Works) -> No
     seen: list[bytes] = []
 
     @works.consumer(tags=["a", "b"], tags_mode="all", exact_tags=True)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         assert message.headers == {"n": message.text}
         seen.append(message.body)
 
@@ -208,11 +211,11 @@ def test_groups_have_their_own(live: Live, works: Works) -> None:
     seen: list[str] = []
 
     @works.consumer(group="mail")
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         seen.append(f"mail {message.group}")
 
     @works.consumer()
-    async def handle_too(message: Message) -> None:
+    async def handle_too(message: LeasedMessage) -> None:
         seen.append(f"default {message.group}")
 
     live.send(["x"])
@@ -230,7 +233,7 @@ def test_all_shards_are_consumed_also_when_one_is_away(
         works = Works(kind, killable, other)
 
         @works.consumer()
-        async def handle(message: Message) -> None:
+        async def handle(message: LeasedMessage) -> None:
             seen.append(message.text)
 
         killable.send(["a1"])
@@ -252,7 +255,7 @@ def test_a_broker_that_comes_back_is_consumed_again(killable: Live, kind: Kind) 
     works = Works(kind, killable)
 
     @works.consumer(lease_ms=3_000)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         await asyncio.sleep(0.001)
         handled[message.text] += 1
 
@@ -272,7 +275,7 @@ class Losses(Hooks):
         self.lost: list[tuple[str, bool]] = []
         self.extended = 0
 
-    def on_lease_lost(self, message: Message) -> None:
+    def on_lease_lost(self, message: LeasedMessage) -> None:
         self.lost.append((message.text, message.lease_lost))
 
     def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
@@ -285,7 +288,7 @@ def test_the_lease_of_a_long_handler_is_extended(live: Live, kind: Kind) -> None
     begun: list[str] = []
 
     @works.consumer(lease_ms=400, concurrency=1)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         begun.append(message.text)
         await asyncio.sleep(1.3)
 
@@ -305,7 +308,7 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
     told: list[bool] = []
 
     @works.consumer(lease_ms=300, concurrency=4)
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         nonlocal running, most
         with lock:
             running += 1
@@ -325,3 +328,143 @@ def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) ->
     assert told == [True]
     assert hooks.lost[0] == ("x", True)
     assert most == 1
+
+
+def test_a_handler_decides_by_the_methods_of_its_message(live: Live, works: Works) -> None:
+    """The worker leaves the message alone afterwards."""
+    lost: list[int] = []
+
+    class Losses(Hooks):
+        def on_lease_lost(self, message: LeasedMessage) -> None:
+            lost.append(message.ref)
+
+    works = Works(works.kind, live, hooks=Losses())
+
+    @works.consumer()
+    async def handle(message: Any) -> None:
+        later = {"delay_ms": 3_600_000} if message.text == "nack" else {}
+        said = getattr(message, message.text)(**later)
+        assert (await said if inspect.isawaitable(said) else said) == "done"
+        if message.text == "ack":
+            raise RuntimeError("after its ack")
+
+    live.send(["ack", "nack", "reject"])
+    with works:
+        live.await_counts(acked=1, waiting=1, dead=1)
+    assert live.counts() == {"acked": 1, "waiting": 1, "dead": 1}
+    assert lost == []
+
+
+def test_a_rejected_message_is_dead_at_once_and_its_reason_is_logged(
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
+) -> None:
+    @works.consumer()
+    async def handle(message: Any) -> None:
+        raise Reject("no such address")
+
+    live.send(["x"], ids=["m"])
+    with works:
+        live.await_counts(dead=1)
+    assert live.client.get("t", "m")["cause"] == "rejected"
+    assert "t: message m (attempt 1) rejected: no such address" in caplog.messages
+
+
+def test_a_failure_is_logged_with_its_message(
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
+) -> None:
+    @works.consumer()
+    async def handle(message: Any) -> None:
+        raise RuntimeError("boom")
+
+    live.send(["x"], ids=["m"], max_retry=0)
+    with works:
+        live.await_counts(dead=1)
+    (line,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert line.message == "t: message m (attempt 1) failed: RuntimeError('boom')"
+    assert line.exc_info
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_handler_over_its_time_limit_has_failed(
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture, *, batch: bool
+) -> None:
+    """Its message comes again, while another handler is not disturbed."""
+    asked: list[str] = []
+    ended = threading.Event()
+
+    def wait(_: Any, error: BaseException) -> int:
+        asked.append(type(error).__name__)
+        return 0
+
+    @works.consumer(
+        time_limit=timedelta(seconds=0.2),
+        batch=batch,
+        batch_max=1 if batch else None,
+        on_error=wait,
+    )
+    async def handle(given: Any) -> None:
+        message = given[0] if batch else given
+        if message.text == "slow" and message.attempts == 1:
+            if works.kind == "tasks":
+                await asyncio.sleep(60)
+            ended.wait(60)
+
+    live.send(["slow", "quick"], ids=["slow", "quick"])
+    with works:
+        try:
+            await_that(lambda: asked == ["TimeLimitExceeded"])
+        finally:
+            ended.set()
+        live.await_counts(acked=2)
+    (line,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "t: message slow (attempt 1) failed: TimeLimitExceeded(" in line.message
+    assert "time limit of 0.2 s" in line.message
+
+
+def test_a_worker_logs_its_start_its_connection_and_its_stop(
+    killable: Live, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    works = Works(kind, killable)
+
+    @works.consumer(wait_ms=60_000)
+    async def handle(message: Any) -> None:
+        """Nothing."""
+
+    def told(text: str) -> bool:
+        return any(text in line for line in caplog.messages)
+
+    url = killable.url
+    with works:
+        await_that(lambda: told(f"t: connected to {url}"))
+        killable.kill()
+        await_that(lambda: told(f"t: cannot receive from {url}: "))
+        killable.restart()
+        await_that(lambda: told(f"t: connected to {url} again, after "))
+    assert f"t: started, 8 handlers at a time, on {url}" in caplog.messages
+    assert caplog.messages[-1] == "t: stopped"
+
+
+def test_a_handler_that_sends_its_own_id_again_is_warned(
+    live: Live, works: Works, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a worker that takes single messages, and by one that takes batches."""
+
+    @works.consumer("t")
+    async def handle(message: Any) -> None:
+        works.in_threads.send("t", "again", id=message.id)
+
+    @works.consumer("u", batch_max=5)
+    async def handle_all(messages: list[Any]) -> None:
+        works.in_threads.send_many("u", [NewMessage("again", id=each.id) for each in messages])
+
+    live.send(["x"], ids=["one"])
+    live.send(["x"], topic="u", ids=["two"])
+    with works:
+        live.await_counts(acked=1)
+        live.await_counts("u", acked=1)
+    warned = [line for line in caplog.messages if "which is being handled" in line]
+    assert sorted(line[:30] for line in warned) == [
+        "t: a send with the id 'one', w",
+        "u: a send with the id 'two', w",
+    ]

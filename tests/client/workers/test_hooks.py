@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from delaylog.client import Message
+from delaylog.client import LeasedMessage
 from delaylog.client.hooks import Around, Hooks, overridden
 from delaylog.client.workers import Retry
 from tests.client.rows import received
@@ -33,13 +33,15 @@ class PrometheusHooks(Hooks):
     def on_received(self, topic: str, n: int) -> None:
         self._received.labels(topic).inc(n)
 
-    def on_handled(self, message: Message, seconds: float) -> None:
+    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
         self._handled.labels(message.topic).observe(seconds)
 
-    def on_handler_error(self, message: Message, error: BaseException, seconds: float) -> None:
+    def on_handler_error(
+        self, message: LeasedMessage, error: BaseException, seconds: float
+    ) -> None:
         self._errors.labels(message.topic).inc()
 
-    def on_lease_lost(self, message: Message) -> None:
+    def on_lease_lost(self, message: LeasedMessage) -> None:
         self._lost.labels(message.topic).inc()
 
     def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
@@ -61,7 +63,7 @@ class TraceHooks(Hooks):
         return None if parent is None else {"traceparent": parent}
 
     @contextmanager
-    def handling(self, message: Message) -> Iterator[None]:
+    def handling(self, message: LeasedMessage) -> Iterator[None]:
         found = re.fullmatch(
             "00-([0-9a-f]{32})-([0-9a-f]{16})-..", message.headers.get("traceparent", "")
         )
@@ -81,7 +83,7 @@ def test_metrics(live: Live, kind: Kind) -> None:
     works = Works(kind, live, hooks=PrometheusHooks(registry))
 
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         if message.text == "bad" and message.attempts == 1:
             raise Retry(delay_ms=0)
 
@@ -106,7 +108,7 @@ def test_a_trace_goes_on_in_the_handler(live: Live, kind: Kind) -> None:
     inside: list[str | None] = []
 
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         inside.append(PARENT.get())
         if message.attempts == 1:
             raise Retry(delay_ms=0)
@@ -128,21 +130,21 @@ def test_a_hook_that_fails_changes_nothing(
         def on_received(self, topic: str, n: int) -> None:
             raise RuntimeError("received")
 
-        def on_handled(self, message: Message, seconds: float) -> None:
+        def on_handled(self, message: LeasedMessage, seconds: float) -> None:
             raise RuntimeError("handled")
 
         def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
             raise RuntimeError("settled")
 
         @contextmanager
-        def handling(self, message: Message) -> Iterator[None]:
+        def handling(self, message: LeasedMessage) -> Iterator[None]:
             yield
             raise RuntimeError("handling")
 
     works = Works(kind, live, hooks=Failing())
 
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         return
 
     live.send(["x"] * 3)
@@ -159,7 +161,7 @@ def test_a_batch_is_inside_of_all_its_messages(live: Live, kind: Kind) -> None:
     works = Works(kind, live, hooks=hooks)
 
     @works.consumer(batch_max=10, concurrency=1)
-    async def handle(messages: list[Message]) -> None:
+    async def handle(messages: list[LeasedMessage]) -> None:
         return
 
     live.send(["x"] * 7)
@@ -178,7 +180,7 @@ def test_a_manager_that_cannot_be_entered_is_passed_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Deaf(Hooks):
-        def handling(self, message: Message) -> None:  # type: ignore[override]
+        def handling(self, message: LeasedMessage) -> None:  # type: ignore[override]
             return None
 
     around = Around(Deaf(), received([1, 2]))
@@ -189,7 +191,7 @@ def test_a_manager_that_cannot_be_entered_is_passed_over(
 def test_a_manager_cannot_swallow_what_a_handler_raised(live: Live, kind: Kind) -> None:
     class Swallowing(Hooks):
         @contextmanager
-        def handling(self, message: Message) -> Iterator[None]:
+        def handling(self, message: LeasedMessage) -> Iterator[None]:
             try:
                 yield
             except RuntimeError:
@@ -198,7 +200,7 @@ def test_a_manager_cannot_swallow_what_a_handler_raised(live: Live, kind: Kind) 
     works = Works(kind, live, hooks=Swallowing())
 
     @works.consumer()
-    async def handle(message: Message) -> None:
+    async def handle(message: LeasedMessage) -> None:
         raise RuntimeError("still an error")
 
     live.send(["x"], max_retry=0)

@@ -34,7 +34,8 @@ class CamelliaFace(HttpFace):
                 "fields",
                 "force",
             ),
-            *("groups", "list", "merge", "peek", "reasons", "replay", "reschedule", "results"),
+            *("groups", "list", "merge", "peek", "reasons", "reject", "replay", "reschedule"),
+            "results",
             "tags",
         }
     )

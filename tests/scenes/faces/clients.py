@@ -71,6 +71,9 @@ class ClientFace(Face):
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
         return self.settle("extend", taken, lease_ms=lease_ms)
 
+    def reject(self, taken: Sequence[Taken]) -> list[str]:
+        return self.settle("reject", taken)
+
     def peek(self, **asked: Any) -> list[str]:
         return [each.id for each in self.do("peek", **asked)]
 
@@ -104,7 +107,7 @@ class ClientFace(Face):
         return [each.result for each in self.do("replay", ids)]
 
     def listed(self, **filters: Any) -> dict[str, str]:
-        return {each.id: each.state for each in self.each("messages", **filters)}
+        return {each.id: each.state for each in self.each("browse", **filters)}
 
     def dead(self) -> list[tuple[str, str | None, list[str]]]:
         return [

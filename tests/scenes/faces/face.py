@@ -36,6 +36,7 @@ Ability = Literal[
     "reasons",  # why a change was not made, what a send came to
     "replay",  # a dead message lives again
     "reschedule",  # another time for a message that waits
+    "reject",  # a message under lease is made a dead letter
     "results",  # whether each settled message was still leased
     "tags",  # a receive by tags
 ]
@@ -47,6 +48,7 @@ METHODS: dict[Ability, tuple[str, ...]] = {
     "extend": ("extend",),
     "list": ("listed", "dead"),
     "peek": ("peek",),
+    "reject": ("reject",),
     "replay": ("replay",),
     "reschedule": ("reschedule",),
 }
@@ -143,6 +145,9 @@ class Face(ABC):
 
     @abstractmethod
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]: ...
+
+    @abstractmethod
+    def reject(self, taken: Sequence[Taken]) -> list[str]: ...
 
     @abstractmethod
     def peek(self, **asked: Any) -> list[str]:

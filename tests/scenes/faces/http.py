@@ -80,6 +80,9 @@ class HttpFace(Face):
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
         return self.settle("extend", taken, lease_ms=lease_ms)
 
+    def reject(self, taken: Sequence[Taken]) -> list[str]:
+        return self.settle("reject", taken)
+
     def peek(self, **asked: Any) -> list[str]:
         return [each["id"] for each in self.do("POST", "/peek", asked)["messages"]]
 

@@ -31,7 +31,9 @@ def mapped(flat: list[Any]) -> dict[str, Any]:
 class RespFace(HttpFace):
     """One connection."""
 
-    cannot = frozenset({"backoff", "choose", "clock", "force", "list", "peek", "reasons", "replay"})
+    cannot = frozenset(
+        {"backoff", "choose", "clock", "force", "list", "peek", "reasons", "reject", "replay"}
+    )
 
     def __init__(self, name: str, broker: Broker, topic: str, client: RespClient) -> None:
         super().__init__(name, broker, topic)

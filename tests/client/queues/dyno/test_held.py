@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.client.message import Message
+from delaylog.client.message import LeasedMessage
 from delaylog.client.queues import DynoMessage, DynoQueue
 from delaylog.client.queues.dyno.held import Held
 
 
-def deliveries(client: Any, count: int) -> list[Message]:
+def deliveries(client: Any, count: int) -> list[LeasedMessage]:
     """Of the messages 0, 1, …, in that order."""
     DynoQueue(client, "q").push([DynoMessage(str(n), priority=n) for n in range(count)])
     return sorted(client.receive("q", max=count), key=lambda message: int(message.id))

@@ -1,0 +1,125 @@
+"""AsyncMessage: a received message and the calls that settle it.
+
+A message refers to its shard's link, and no link refers to messages: a dropped batch is freed at
+once. A message remembers that it was settled here, so that a worker or a `with` block does not
+settle it a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Protocol, Self, Unpack
+
+from delaylog.client.errors import ClientError
+from delaylog.client.holding import enter, leave
+from delaylog.client.keywords import SettleTimes
+from delaylog.client.message import LeasedMessage, MessageBatch
+from delaylog.client.models import Settled
+from delaylog.client.outcomes import Reject, Retry
+from delaylog.client.shards.settling import Share, Verb
+from delaylog.client.wire.durations import duration_ms, lease_of
+
+log = logging.getLogger("delaylog.client")
+
+
+class AsyncSettler(Protocol):
+    """The shard that a message came from."""
+
+    async def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
+        """Settle messages of one lease, with a result each."""
+
+
+class AsyncMessage(LeasedMessage):
+    """A received message under a lease. Settle it by its methods, or by those of the client.
+
+    `async with message:` acks it at the end of the block and nacks it after an exception. `Retry`
+    and `Reject` end the block and decide otherwise. A message that was settled inside the block is
+    left alone.
+
+    Each method returns a `Settled`: `done`, `gone` (the lease had ended before) or `unknown` (an
+    answer was lost). Errors are those of the client's `ack`.
+    """
+
+    __slots__ = ()
+
+    async def ack(self) -> Settled:
+        """Acknowledge the message: it is done and not delivered again."""
+        return await self._end("ack")
+
+    async def nack(self, *, delay: timedelta | None = None, delay_ms: int | None = None) -> Settled:
+        """Have it delivered again after this delay; without one after its backoff.
+
+        After `max_retry` retries it becomes a dead letter instead.
+        """
+        return await self._end("nack", delay_ms=duration_ms("delay", delay, delay_ms))
+
+    async def reject(self) -> Settled:
+        """Make it a dead letter now, whatever retries are left."""
+        return await self._end("reject")
+
+    async def release(self) -> Settled:
+        """Return it as if it had not been received: ready at once, and no attempt is counted."""
+        return await self._end("extend", lease_ms=0)
+
+    async def extend(
+        self, *, lease: timedelta | None = None, lease_ms: int | None = None
+    ) -> Settled:
+        """Extend the lease to this time from now; one of the two is required."""
+        wanted_ms = lease_of(lease, lease_ms)
+        if wanted_ms == 0:
+            return await self.release()
+        return await self._settle("extend", lease_ms=wanted_ms)
+
+    async def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
+        """Make a call that ends the lease."""
+        before = self.settled
+        # Before the call: meanwhile a worker must not take the end of the lease for a loss.
+        self.settled = True
+        try:
+            result = await self._settle(verb, **times)
+        except BaseException:
+            self.settled = before
+            raise
+        if result is Settled.GONE and not before:
+            self.lease_lost = True
+        return result
+
+    async def _settle(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
+        settler: AsyncSettler | None = self.batch.settler
+        assert settler is not None, "a receive gives its messages a settler"
+        (result,) = await settler.settle(verb, Share(self.batch, (0,), (self.row,)), **times)
+        return result
+
+    async def __aenter__(self) -> Self:
+        enter(self)
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        leave(self)
+        decided = isinstance(error, (Retry, Reject))
+        if self.settled:
+            return decided
+        if error is None:
+            if await self.ack() is Settled.GONE:
+                log.warning(
+                    "%s: the lease of message %s ended before its ack: it is delivered again",
+                    self.topic,
+                    self.id,
+                )
+            return False
+        try:
+            if isinstance(error, Reject):
+                await self.reject()
+            else:
+                await self.nack(delay_ms=error.delay_ms if isinstance(error, Retry) else None)
+        except ClientError as failure:
+            # The error of the block matters more; the message returns when its lease ends.
+            log.warning("%s: cannot return message %s: %s", self.topic, self.id, failure)
+        return decided
+
+
+def messages_of(batch: MessageBatch, settler: AsyncSettler) -> list[AsyncMessage]:
+    """One message per row, in the broker's order."""
+    batch.settler = settler
+    return [AsyncMessage(batch, row) for row in range(batch.columns.n)]

@@ -1,0 +1,134 @@
+"""Subscribing: the loop over the messages of a topic, by long polls.
+
+Messages that were fetched and not yielded belong to the loop: their leases are extended while
+earlier messages are handled, and they are released when the loop is left or the client is closed.
+
+Made from client/_async/subscribing.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Unpack, cast
+
+from delaylog.client._sync.concurrency import sleep
+from delaylog.client._sync.message import Message
+from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
+from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
+from delaylog.client.message import LeasedMessage
+from delaylog.client.models import Settled
+from delaylog.client.shards.receiving import Wanted
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.workers.backoff import FETCHING
+from delaylog.client.workers.consumer import LEASE_MS, WAIT_MS
+from delaylog.client.workers.failing import Outages, is_refusal, wait_after
+
+log = logging.getLogger("delaylog.client")
+FETCHED_MAX: Final = 10
+"""Messages of one receive, unless `max` says otherwise."""
+
+
+class Subscribing:
+    """The loop, as a mixin; the inheriting class receives and settles."""
+
+    _fetched: dict[int, deque[Message]]
+    """The messages of each open loop that it has not yielded, by a number."""
+
+    @abstractmethod
+    def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
+        """Lease messages."""
+
+    @abstractmethod
+    def extend(
+        self, messages: Sequence[LeasedMessage], *, lease_ms: int | None = None
+    ) -> list[Settled]:
+        """Extend leases to `lease_ms` from now; 0 releases the messages."""
+
+    def subscribe(self, topic: str, **asked: Unpack[SubscribeKeywords]) -> Iterator[Message]:
+        """Iterate over the messages of a topic as they come. The loop ends when the client closes.
+
+        Settle each message, best by `with message:`. One that is not settled is delivered
+        again when its lease ends. Up to `max` (10) messages are fetched by one receive; those not
+        yielded yet keep their leases, and are released, untried, when the loop is left.
+
+        `lease_ms` (30,000) counts from the moment at which a message is yielded, or from up to half
+        of this time before. The other arguments are those of `receive`. An outage of the broker is
+        logged and waited for; a refusal, such as a missing group, is raised.
+        """
+        check_keywords("subscribe", asked, SubscribeKeywords)
+        members = cast("ReceiveKeywords", {"max": FETCHED_MAX, **asked})
+        if members.get("lease") is None and members.get("lease_ms") is None:
+            members["lease_ms"] = LEASE_MS
+        members["wait_ms"] = WAIT_MS
+        _, how_much = Wanted.split(topic, members)
+        lease_ms = how_much["lease_ms"]
+        assert lease_ms is not None
+        return self._messages_of(topic, members, lease_ms)
+
+    def _messages_of(
+        self, topic: str, members: ReceiveKeywords, lease_ms: int
+    ) -> Iterator[Message]:
+        waiting: deque[Message] = deque()
+        outages = Outages(f"subscription of {topic}", "the broker")
+        self._fetched[id(waiting)] = waiting
+        try:
+            while id(waiting) in self._fetched:
+                try:
+                    waiting.extend(self.receive(topic, **members))
+                except Exception as error:
+                    if id(waiting) not in self._fetched:
+                        return
+                    if not isinstance(error, (NotReached, AnswerLost, ApiError)):
+                        raise
+                    if is_refusal(error):
+                        raise
+                    failures = outages.failed(error, time.monotonic())
+                    sleep(wait_after(FETCHING, failures, random.random(), error))
+                    continue
+                outages.answered()
+                leased_at_s = time.monotonic()
+                while waiting:
+                    now_s = time.monotonic()
+                    if now_s - leased_at_s >= lease_ms / 2000:
+                        self._keep(waiting, lease_ms)
+                        leased_at_s = now_s
+                        continue
+                    yield waiting.popleft()
+        finally:
+            self._fetched.pop(id(waiting), None)
+            self._release(waiting)
+
+    def _keep(self, waiting: deque[Message], lease_ms: int) -> None:
+        """Extend the leases of fetched messages, and forget those whose leases have ended."""
+        messages = list(waiting)
+        try:
+            results: Sequence[Settled | ClientError] = self.extend(messages, lease_ms=lease_ms)
+        except ClientError as error:
+            log.warning("leases were not extended; their messages are delivered again: %s", error)
+            results = error.results if isinstance(error, SettleFailed) else [error] * len(messages)
+        waiting.clear()
+        for message, result in zip(messages, results, strict=True):
+            if result in (Settled.DONE, Settled.UNKNOWN):
+                waiting.append(message)
+
+    def _end_loops(self) -> None:
+        """Release the messages of open loops, which end."""
+        while self._fetched:
+            _, waiting = self._fetched.popitem()
+            self._release(waiting)
+
+    def _release(self, waiting: deque[Message]) -> None:
+        """Release messages. If that fails, their leases expire."""
+        messages = list(waiting)
+        waiting.clear()
+        if not messages:
+            return
+        try:
+            self.extend(messages, lease_ms=0)
+        except ClientError as error:
+            log.info("cannot release messages; their leases expire: %s", error)

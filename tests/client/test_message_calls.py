@@ -1,0 +1,224 @@
+"""A message settles itself: by its methods, and at the end of a `with` block.
+
+Each test runs on both clients at a live broker, and on both kinds of embedded broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from delaylog.client import AsyncClient, Client, ClientError, Reject, Retry, Settled
+from tests.client.any_queue import Queue, got, on_a_queue
+
+
+@on_a_queue
+async def test_each_method_settles_the_message(queue: Queue) -> None:
+    message = await queue.take()
+    assert not message.settled
+    assert await got(message.release()) is Settled.DONE
+    assert message.settled
+    (message,) = await queue.call("receive")
+    assert message.attempts == 1
+    assert await got(message.nack(delay_ms=0)) is Settled.DONE
+    (message,) = await queue.call("receive", lease=timedelta(minutes=1))
+    assert message.attempts == 2
+    assert await got(message.extend(lease=timedelta(minutes=5))) is Settled.DONE
+    assert not message.settled
+    assert (await queue.call("get", "a")).lease_until_ms > message.lease_until_ms + 100_000
+    assert await got(message.nack(delay=timedelta(0))) is Settled.DONE
+    (message,) = await queue.call("receive")
+    assert await got(message.ack()) is Settled.DONE
+    assert await queue.state() == "acked"
+    assert await got(message.ack()) is Settled.GONE
+    assert not message.lease_lost
+
+
+@on_a_queue
+async def test_a_message_is_rejected(queue: Queue) -> None:
+    message = await queue.take()
+    assert await got(message.reject()) is Settled.DONE
+    assert (await queue.call("get", "a")).cause == "rejected"
+
+
+@on_a_queue
+async def test_a_delay_of_a_nack_is_kept(queue: Queue) -> None:
+    message = await queue.take()
+    now_ms = message.deliver_at_ms
+    await got(message.nack(delay=timedelta(hours=1)))
+    info = await queue.call("get", "a")
+    assert info.state == "waiting"
+    assert now_ms + 3_600_000 <= info.deliver_at_ms < now_ms + 3_700_000
+
+
+@on_a_queue
+async def test_durations_are_checked(queue: Queue) -> None:
+    message = await queue.take()
+    for wrong, kind, says in (
+        ({"lease": timedelta(1), "lease_ms": 5}, ValueError, "give lease or lease_ms, not both"),
+        ({}, TypeError, "extend needs lease or lease_ms"),
+        ({"lease": 5}, TypeError, "lease is a timedelta, not int"),
+        ({"lease_ms": -5}, ValueError, "lease_ms is not negative: -5"),
+    ):
+        with pytest.raises(kind, match=says):
+            await got(message.extend(**wrong))
+        with pytest.raises(kind, match=says):
+            await got(queue.client.extend(message, **wrong))
+    with pytest.raises(ValueError, match="give delay or delay_ms"):
+        await got(queue.client.nack(message, delay=timedelta(1), delay_ms=1))
+    with pytest.raises(ValueError, match="give wait or wait_ms"):
+        await queue.call("receive", wait=timedelta(1), wait_ms=1)
+
+
+@on_a_queue
+async def test_the_client_settles_messages_in_the_same_ways(queue: Queue) -> None:
+    message = await queue.take()
+    assert await got(queue.client.release(message)) == ["done"]
+    (message,) = await queue.call("receive", wait=timedelta(0))
+    assert message.attempts == 1
+    assert await got(queue.client.extend(message, lease=timedelta(minutes=1))) == ["done"]
+    assert await got(queue.client.nack([message], delay=timedelta(0))) == ["done"]
+    (message,) = await queue.call("receive")
+    assert await got(queue.client.reject(message)) == ["done"]
+    assert await queue.state() == "dead"
+
+
+@on_a_queue
+async def test_a_block_acks_at_its_end(queue: Queue) -> None:
+    message = await queue.take()
+    await queue.block(message)
+    assert await queue.state() == "acked"
+    assert message.settled
+
+
+@on_a_queue
+async def test_a_block_that_fails_nacks(queue: Queue) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        await queue.block(await queue.take(), fail)
+    info = await queue.call("get", "a")
+    assert (info.state, info.attempts) == ("waiting", 1)
+
+
+@on_a_queue
+async def test_a_block_decides_by_retry_and_reject(queue: Queue) -> None:
+    """They end the block and go no further."""
+
+    def again(_: Any) -> None:
+        raise Retry(delay=timedelta(0))
+
+    def never(_: Any) -> None:
+        raise Reject("the address does not exist")
+
+    await queue.block(await queue.take(), again)
+    (message,) = await queue.call("receive")
+    assert message.attempts == 2
+    await queue.block(message, never)
+    assert await queue.state() == "dead"
+
+
+@on_a_queue
+async def test_a_block_leaves_a_settled_message_alone(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    await queue.block(await queue.take(), lambda message: message.reject())
+    assert await queue.state() == "dead"
+    assert caplog.records == []
+
+
+@on_a_queue
+async def test_a_block_says_that_its_lease_was_over(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = await queue.take()
+    await got(queue.client.release(message))
+    with caplog.at_level(logging.WARNING):
+        await queue.block(message)
+    assert message.lease_lost
+    assert "the lease of message a ended before its ack" in caplog.text
+
+
+async def test_the_error_of_a_block_is_more_than_that_of_its_nack(
+    two_brokers: tuple[str, str], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(two_brokers[0]) as client:
+        client.send(topic, "x", id="a")
+        (message,) = client.receive(topic)
+    with pytest.raises(RuntimeError, match="boom"), message:
+        raise RuntimeError("boom")
+    assert "cannot return message a" in caplog.text
+    assert not message.settled
+
+
+async def test_a_failed_call_leaves_the_message_unsettled(
+    two_brokers: tuple[str, str], topic: str
+) -> None:
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send(topic, "x")
+        (message,) = await client.receive(topic)
+    with pytest.raises(ClientError):
+        await message.ack()
+    assert not message.settled
+
+
+async def test_a_dropped_message_frees_its_batch_without_the_garbage_collector(
+    two_brokers: tuple[str, str],
+    topic: str,
+) -> None:
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send(topic, "x")
+        (message,) = await client.receive(topic)
+        batch = weakref.ref(message.batch.columns)
+        await message.ack()
+        gc.disable()
+        try:
+            del message
+            await asyncio.sleep(0)
+            assert batch() is None
+        finally:
+            gc.enable()
+
+
+@on_a_queue
+async def test_a_send_with_the_id_that_is_being_handled_says_that_it_changed_nothing(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def sends(_: Any) -> None:
+        assert (await queue.call("send", "y", id="a")).result == "kept"
+        assert (await queue.call("send_many", ["y"], id="a"))[0].result == "kept"
+        await queue.call("send", "y", id="b")
+
+    message = await queue.take()
+    if hasattr(message, "__aenter__"):
+        async with message:
+            await sends(message)
+    else:
+        with message:
+            await sends(message)
+    warnings = [line for line in caplog.messages if "being handled" in line]
+    assert len(warnings) == 2
+    assert warnings[0].startswith(f"{queue.topic}: a send with the id 'a'")
+    assert "merge='replace'" in warnings[0]
+    await queue.call("send", "y", id="a")
+    assert len(caplog.records) == 2, "it is not handled any more"
+
+
+@on_a_queue
+async def test_the_next_run_of_a_job_replaces_the_message_that_is_being_handled(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = await queue.take()
+    again = await queue.call("send", "y", id="a", merge="replace", delay=timedelta(0))
+    assert again.result != "kept"
+    await got(message.ack())
+    (message,) = await queue.call("receive", wait_ms=5_000)
+    assert (message.text, message.attempts) == ("y", 1)
+    assert caplog.messages == []
