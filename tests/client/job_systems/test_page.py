@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.broker.conftest import Broker
 from tests.client.job_systems.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "JOB_SYSTEMS.md").read_text()
@@ -18,12 +19,12 @@ SECTIONS = {
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_the_examples_do_what_they_say(
-    title: str, url: str, capsys: pytest.CaptureFixture[str]
+    title: str, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = SECTIONS[title]
     names: dict[str, object] = {"__name__": "shop"}
     for example in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
-        placed = example.replace("delaylog://127.0.0.1:8711", url)
+        placed = example.replace("127.0.0.1:8711", f"127.0.0.1:{broker.port}")
         exec(compile(placed, "JOB_SYSTEMS.md", "exec"), names)
     printed = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert capsys.readouterr().out == "".join(printed)

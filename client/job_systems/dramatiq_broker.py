@@ -1,0 +1,266 @@
+"""A dramatiq broker on the delay log: queues are topics, delays are due times, acks are leases.
+
+A delayed message waits in the broker, so there are no delay queues and no worker holds it. A
+message that dramatiq rejects, because its retries are used up or its actor is unknown, is sent to
+the topic of the dead-letter queue and then acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import dramatiq
+from dramatiq.common import xq_name
+from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
+
+from delaylog.client._sync.client import Client
+from delaylog.client.errors import AnswerLost, NotFound, NotReached, NotReady
+from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
+from delaylog.client.job_systems.topics import declare_topic, fields_of_task, topic_of
+from delaylog.client.message import Message
+
+log = logging.getLogger("delaylog.job_systems")
+DEAD_KEEP_MS: Final = 7 * 86_400_000
+"""How long rejected messages are kept, as in dramatiq's own brokers."""
+PRIORITY_OPTION: Final = "broker_priority"
+"""The option of a message that dramatiq's RabbitMQ broker has too."""
+RECEIVE_MAX: Final = 1_000
+JOIN_INTERVAL_MS: Final = 100
+
+
+class DelaylogBroker(dramatiq.Broker):
+    """A broker that stores messages in the delay log."""
+
+    def __init__(
+        self, *endpoints: str, middleware: Any = None, lease_ms: int = LEASE_MS, **options: Any
+    ) -> None:
+        """Endpoints and options are those of `Client`; without endpoints DELAYLOG_URL is used.
+
+        `lease_ms`: how long after the death of a worker its messages are delivered again. No call
+        is made before the first message is sent or consumed.
+        """
+        super().__init__(middleware=middleware)
+        self.queues: set[str] = set()
+        self.sdk = Client(*endpoints, **options)
+        self.keeper = LeaseKeeper(self.sdk, lease_ms)
+        self._created: set[str] = set()
+
+    def close(self) -> None:
+        """Close the client. Messages that were received and not settled keep their leases."""
+        self.keeper.close()
+        self.sdk.close()
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Make a queue known to this process. Its topic is created when it is first used."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues.add(queue_name)
+            self.emit_after("declare_queue", queue_name)
+
+    def get_declared_queues(self) -> set[str]:
+        """The queues that were declared."""
+        return self.queues.copy()
+
+    def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
+        """Send a message that is due `delay` ms after its arrival, or now.
+
+        A message of the same id that no worker has received is replaced. Raises ConnectionClosed
+        if the broker does not answer.
+        """
+        message = message.copy()
+        self.emit_before("enqueue", message, delay)
+        fields = fields_of_task(message.message_id, message.actor_name)
+        fields["priority"] = message.options.get(PRIORITY_OPTION)
+        fields["delay_ms"] = None if delay is None else max(0, delay)
+        with as_dramatiq():
+            self.create_topic(message.queue_name)
+            self.sdk.send(topic_of(message.queue_name), message.encode(), **fields)
+        self.emit_after("enqueue", message, delay)
+        return message
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5_000) -> _Consumer:
+        """An iterator over the messages of a queue that are due. Raises QueueNotFound.
+
+        It holds `prefetch` messages at most, and waits `timeout` ms for the next one.
+        """
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        with as_dramatiq():
+            self.create_topic(queue_name)
+        return _Consumer(self, queue_name, prefetch, timeout)
+
+    def bury(self, queue_name: str, message: Any) -> None:
+        """Send a message to the dead-letter queue, which keeps it for a week."""
+        queue_name = xq_name(queue_name)
+        self.create_topic(queue_name, ttl_ms=DEAD_KEEP_MS)
+        fields = fields_of_task(message.message_id, message.actor_name)
+        self.sdk.send(topic_of(queue_name), message.encode(), **fields)
+
+    def flush(self, queue_name: str) -> None:
+        """End the messages of a queue that no worker has received."""
+        with as_dramatiq():
+            try:
+                self.sdk.purge(topic_of(queue_name))
+            except NotFound:
+                return
+
+    def flush_all(self) -> None:
+        """End the messages of all declared queues that no worker has received."""
+        for queue_name in self.get_declared_queues():
+            self.flush(queue_name)
+
+    def join(
+        self, queue_name: str, *, interval: int = JOIN_INTERVAL_MS, timeout: int | None = None
+    ) -> None:
+        """Wait until every message of a queue has ended, those included that are due later.
+
+        Looks each `interval` ms. Raises QueueJoinTimeout after `timeout` ms.
+        """
+        end_s = None if timeout is None else time.monotonic() + timeout / 1000
+        while self._living(queue_name):
+            if end_s is not None and time.monotonic() >= end_s:
+                raise dramatiq.QueueJoinTimeout(queue_name)
+            time.sleep(interval / 1000)
+
+    def create_topic(self, queue_name: str, *, ttl_ms: int | None = None) -> None:
+        """Create the topic of a queue, unless it exists."""
+        if queue_name not in self._created:
+            declare_topic(self.sdk, topic_of(queue_name), ttl_ms=ttl_ms)
+            self._created.add(queue_name)
+
+    def _living(self, queue_name: str) -> int:
+        with as_dramatiq():
+            try:
+                counts = self.sdk.stats(topic_of(queue_name)).counts
+            except NotFound:
+                return 0
+        return counts.waiting + counts.ready + counts.leased
+
+
+class _Proxy(dramatiq.MessageProxy):
+    """A message of dramatiq, and the message under lease that it came in."""
+
+    def __init__(self, message: Any, received: Message) -> None:
+        super().__init__(message)
+        self.received = received
+
+
+class _Consumer(dramatiq.Consumer):
+    """Iterated by one thread; any thread may settle."""
+
+    def __init__(
+        self, broker: DelaylogBroker, queue_name: str, prefetch: int, timeout_ms: int
+    ) -> None:
+        self._broker = broker
+        self._queue_name = queue_name
+        self._prefetch = prefetch
+        self._timeout_ms = timeout_ms
+        self._fetched: deque[Message] = deque()
+        self._held: set[str] = set()
+        """Receipts of messages that count as prefetched."""
+        self._freed = threading.Condition()
+
+    def __next__(self) -> _Proxy | None:
+        """The next message, or None if none came in time."""
+        with as_dramatiq():
+            if not self._fetched:
+                self._fetch()
+        if not self._fetched:
+            return None
+        received = self._fetched.popleft()
+        try:
+            return _Proxy(dramatiq.Message.decode(received.body), received)
+        except DecodeError:
+            log.exception(
+                "message %s of topic %s was not sent by dramatiq: it is returned, and becomes a"
+                " dead letter after its retries",
+                received.id,
+                received.topic,
+            )
+            self._free([received])
+            self._broker.keeper.nack(received)
+            return None
+
+    def ack(self, message: Any) -> None:
+        """End a message as done. Raises ConnectionClosed; the worker then calls again."""
+        self._settle(message, self._broker.keeper.ack)
+
+    def nack(self, message: Any) -> None:
+        """Move a message to the dead-letter queue. Raises ConnectionClosed, as `ack` does."""
+
+        def bury(received: Message) -> None:
+            self._broker.bury(self._queue_name, message)
+            self._broker.keeper.ack(received)
+
+        self._settle(message, bury)
+
+    def requeue(self, messages: Iterable[Any]) -> None:
+        """Return messages for immediate delivery, without counting the attempt."""
+        self._release([message.received for message in messages])
+
+    def close(self) -> None:
+        """Return the messages that the worker has not got."""
+        self._release(list(self._fetched))
+        self._fetched.clear()
+
+    def _fetch(self) -> None:
+        with self._freed:
+            room = self._prefetch - len(self._held)
+            if room <= 0:
+                self._freed.wait(self._timeout_ms / 1000)
+                return
+        keeper = self._broker.keeper
+        try:
+            found = self._broker.sdk.receive(
+                topic_of(self._queue_name),
+                max=min(room, RECEIVE_MAX),
+                wait_ms=self._timeout_ms,
+                lease_ms=keeper.lease_ms,
+            )
+        except NotFound:
+            # Without the right to create topics, it is there once somebody has made it.
+            time.sleep(self._timeout_ms / 1000)
+            return
+        keeper.hold(found)
+        with self._freed:
+            self._held.update(message.receipt for message in found)
+        self._fetched.extend(found)
+
+    def _settle(self, message: Any, settle: Callable[[Message], None]) -> None:
+        received: Message = message.received
+        try:
+            with as_dramatiq():
+                settle(received)
+        except BrokerConnectionError:
+            # The worker repeats the call for as long as the broker is away.
+            self._broker.keeper.hold([received])
+            raise
+        finally:
+            self._free([received])
+
+    def _release(self, messages: list[Message]) -> None:
+        self._free(messages)
+        self._broker.keeper.release(messages)
+
+    def _free(self, messages: Iterable[Message]) -> None:
+        with self._freed:
+            self._held.difference_update(message.receipt for message in messages)
+            self._freed.notify_all()
+
+
+@contextmanager
+def as_dramatiq() -> Iterator[None]:
+    """Raise ConnectionClosed, which dramatiq knows, when the broker does not answer."""
+    try:
+        yield
+    except (NotReached, AnswerLost, NotReady) as error:
+        raise ConnectionClosed(error) from error
+
+
+__all__ = ["DelaylogBroker"]

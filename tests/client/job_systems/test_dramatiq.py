@@ -1,0 +1,308 @@
+"""dramatiq on the delay log: the behaviour that dramatiq's tests ask of its own brokers, and ours.
+
+The workers are dramatiq's, in this process with a short idle time; one test runs its program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import dramatiq
+import dramatiq.worker
+import pytest
+from dramatiq.errors import ConnectionClosed, QueueNotFound
+
+from delaylog.client import Client, NotReached
+from delaylog.client.free_ports import free_port
+from delaylog.client.job_systems.dramatiq_broker import DelaylogBroker
+from tests.broker.conftest import Broker
+from tests.client.job_systems.conftest import Bench
+from tests.waiting import await_that
+
+QUEUE = "default"
+DEAD = "default.XQ"
+SHORT_LEASE_MS = 3_000
+JOIN_MS = 180_000
+AHEAD_MS = 3_600_000
+MakeApp = Callable[[str], tuple[Any, Bench]]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def jobs(broker: Broker, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """dramatiq's global broker, on a namespace of its own."""
+    monkeypatch.setattr(dramatiq.worker, "POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.1)
+    monkeypatch.setattr(dramatiq.worker, "CONSUMER_RESTART_DELAY_SECS", 0.1)
+    jobs = DelaylogBroker(broker.url, namespace=namespace)
+    jobs.emit_after("process_boot")
+    dramatiq.set_broker(jobs)
+    yield jobs
+    jobs.close()
+
+
+@contextmanager
+def worker(jobs: Any, threads: int = 2) -> Iterator[Any]:
+    worker = dramatiq.Worker(jobs, worker_timeout=100, worker_threads=threads)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def finish(jobs: Any, worker: Any, queue: str = QUEUE) -> None:
+    """Wait until every message of the queue has ended."""
+    jobs.join(queue, timeout=JOIN_MS)
+    worker.join()
+
+
+def actor(function: Callable[..., Any], **options: Any) -> Any:
+    """An actor of the present global broker."""
+    return dramatiq.actor(function, **options)
+
+
+def dead(client: Client, queue: str = DEAD) -> list[str]:
+    """The ids of the dead-letter queue."""
+    return [info.id for info in client.messages(queue, state="ready")]
+
+
+def test_actors_get_their_messages_once_each(jobs: Any, client: Client) -> None:
+    got: list[Any] = []
+    put = actor(lambda key, value: got.append((key, value)), actor_name="put")
+    sent = [put.send(f"k{number}", value=number) for number in range(20)]
+    assert {info.id for info in client.messages(QUEUE, tag="put")} == {
+        message.message_id for message in sent
+    }
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert sorted(got) == sorted((f"k{number}", number) for number in range(20))
+    assert client.stats(QUEUE).counts.acked == 20
+
+
+def test_retries_wait_in_the_broker_and_are_not_early(jobs: Any) -> None:
+    tried_ms: list[int] = []
+
+    def fail_twice() -> None:
+        tried_ms.append(now_ms())
+        if len(tried_ms) < 3:
+            raise RuntimeError("not yet")
+
+    failing = actor(fail_twice, min_backoff=500, max_backoff=500, max_retries=5)
+    failing.send()
+    with worker(jobs) as running:
+        finish(jobs, running)
+    # Half of dramatiq's backoff is random.
+    assert len(tried_ms) == 3
+    assert all(after - before >= 250 for before, after in pairwise(tried_ms))
+
+
+def test_delays_are_due_times_that_do_not_hold_each_other_up(jobs: Any, client: Client) -> None:
+    ran: list[tuple[str, int]] = []
+    note = actor(lambda word: ran.append((word, now_ms())), actor_name="note")
+    begin = now_ms()
+    note.send_with_options(args=("second",), delay=1_500)
+    note.send_with_options(args=("first",), delay=700)
+    far = note.send_with_options(args=("far",), delay=AHEAD_MS)
+    info = client.get(QUEUE, far.message_id)
+    assert (info.state, far.queue_name) == ("waiting", QUEUE)
+    assert info.deliver_at_ms >= begin + AHEAD_MS
+    client.cancel(QUEUE, far.message_id)
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert [word for word, _ in ran] == ["first", "second"]
+    assert ran[0][1] - begin >= 700
+    assert ran[1][1] - begin >= 1_500
+
+
+def test_a_message_without_retries_left_goes_to_the_dead_letter_queue(
+    jobs: Any, client: Client
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("always")
+
+    sent = actor(fail, max_retries=0).send()
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert dead(client) == [sent.message_id]
+    kept = client.get(DEAD, sent.message_id)
+    assert dramatiq.Message.decode(kept.body).actor_name == "fail"
+
+
+def test_a_message_of_an_unknown_actor_goes_to_the_dead_letter_queue(
+    jobs: Any, client: Client
+) -> None:
+    jobs.declare_queue("some")
+    message = jobs.enqueue(dramatiq.Message("some", "nobody", (), {}, {}))
+    with worker(jobs) as running:
+        finish(jobs, running, "some")
+    assert dead(client, "some.XQ") == [message.message_id]
+
+
+def test_a_message_of_another_program_does_not_stop_the_consumer(jobs: Any, client: Client) -> None:
+    ran = threading.Event()
+    run = actor(ran.set, actor_name="run")
+    foreign = client.send(QUEUE, "not of dramatiq", max_retry=0).id
+    run.send()
+    with worker(jobs):
+        assert ran.wait(JOIN_MS / 1000)
+        await_that(lambda: [each.id for each in client.dead(QUEUE)] == [foreign])
+
+
+def test_a_stopped_worker_returns_what_it_has_not_begun(jobs: Any, client: Client) -> None:
+    begun = threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        time.sleep(1)
+
+    sleeper = actor(slow)
+    for _ in range(3):
+        sleeper.send()
+    sleeper.send_with_options(delay=AHEAD_MS)
+    with worker(jobs, threads=1):
+        assert begun.wait(JOIN_MS / 1000)
+    counts = client.stats(QUEUE).counts
+    assert (counts.leased, counts.waiting, counts.ready + counts.acked) == (0, 1, 3)
+    assert counts.ready >= 1
+    (again, *_) = client.receive(QUEUE)
+    assert again.attempts == 1
+
+
+def test_a_worker_holds_no_more_than_its_prefetch_count(jobs: Any, client: Client) -> None:
+    run = actor(lambda: None, actor_name="run")
+    for _ in range(5):
+        run.send()
+    consumer = jobs.consume(QUEUE, prefetch=2, timeout=100)
+    first, second = next(consumer), next(consumer)
+    assert next(consumer) is None
+    assert client.stats(QUEUE).counts.leased == 2
+    consumer.ack(first)
+    assert next(consumer).message_id != second.message_id
+    consumer.requeue([second])
+    consumer.close()
+    assert client.stats(QUEUE).counts.ready == 3
+
+
+def test_a_message_that_outlives_its_lease_runs_once(jobs: Any) -> None:
+    jobs.keeper.lease_ms = SHORT_LEASE_MS
+    ran: list[int] = []
+
+    def slow() -> None:
+        ran.append(1)
+        time.sleep(2.5 * SHORT_LEASE_MS / 1000)
+
+    actor(slow).send()
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_settling_is_repeated_while_the_broker_is_away_and_the_lease_is_kept(
+    jobs: Any, client: Client, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    ran: list[int] = []
+    asked: list[int] = []
+    ack = jobs.sdk.ack
+
+    def refusing(messages: Any) -> Any:
+        asked.append(1)
+        if len(asked) <= 3:
+            raise NotReached("nobody listens")
+        assert len(jobs.keeper) == 0
+        return ack(messages)
+
+    def work() -> None:
+        ran.append(1)
+        if fails:
+            raise RuntimeError("always")
+
+    monkeypatch.setattr(jobs.sdk, "ack", refusing)
+    actor(work, max_retries=0).send()
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert (len(ran), len(asked)) == (1, 4)
+    assert client.stats(QUEUE).counts.acked == 1
+    if fails:
+        assert len(dead(client)) == 1
+
+
+def test_a_worker_goes_on_after_the_broker_was_away(jobs: Any, broker: Broker) -> None:
+    ran: list[str] = []
+    run = actor(ran.append, actor_name="run")
+    with worker(jobs) as running:
+        run.send("before")
+        finish(jobs, running)
+        broker.crash()
+        time.sleep(1)
+        broker.start()
+        run.send("after")
+        finish(jobs, running)
+    assert ran == ["before", "after"]
+
+
+def test_the_highest_priority_is_delivered_first(jobs: Any) -> None:
+    run = actor(lambda word: None, actor_name="run")
+    for word, priority in [("low", 1), ("none", None), ("high", 9)]:
+        run.send_with_options(args=(word,), broker_priority=priority)
+    consumer = jobs.consume(QUEUE, prefetch=3, timeout=100)
+    assert [next(consumer).args[0] for _ in range(3)] == ["high", "low", "none"]
+    consumer.close()
+
+
+def test_a_second_message_of_one_id_replaces_the_first(jobs: Any, client: Client) -> None:
+    run = actor(lambda word: None, actor_name="run")
+    message = run.send("first")
+    jobs.enqueue(message.copy(args=("second",)))
+    consumer = jobs.consume(QUEUE, timeout=100)
+    assert next(consumer).args == ("second",)
+    assert next(consumer) is None
+    consumer.close()
+
+
+def test_joins_and_flushes(jobs: Any) -> None:
+    run = actor(lambda: None, actor_name="run")
+    jobs.join(QUEUE, timeout=0)
+    jobs.flush_all()
+    run.send()
+    run.send_with_options(delay=AHEAD_MS)
+    with pytest.raises(dramatiq.QueueJoinTimeout):
+        jobs.join(QUEUE, timeout=200)
+    jobs.flush_all()
+    jobs.join(QUEUE, timeout=0)
+
+
+def test_queues_are_declared_without_a_broker() -> None:
+    """Actors are declared when their module is imported."""
+    away = DelaylogBroker(f"delaylog://127.0.0.1:{free_port()}", retry_for_s=0.1)
+    dramatiq.set_broker(away)
+    run = actor(lambda: None, actor_name="run", queue_name="mails")
+    assert (away.get_declared_queues(), away.get_declared_delay_queues()) == ({"mails"}, set())
+    with pytest.raises(QueueNotFound):
+        away.consume("nothing")
+    for call in (run.send, lambda: away.consume("mails"), lambda: away.join("mails")):
+        with pytest.raises(ConnectionClosed, match=r"127\.0\.0\.1"):
+            call()
+    away.close()
+
+
+def test_what_a_killed_worker_had_runs_again(make_app: MakeApp) -> None:
+    jobs, bench = make_app("dramatiq_app")
+    options = ("dramatiq_app", "--processes", "1", "--threads", "1")
+    jobs.slow.send("killed", 2)
+    jobs.run.send_with_options(args=("later",), delay=1)
+    with bench.worker("dramatiq", *options) as first:
+        bench.at_ms("killed:begin")
+        os.killpg(first.pid, signal.SIGKILL)
+    with bench.worker("dramatiq", *options):
+        bench.wait("killed:begin", "killed:begin", "killed:end", "later")
