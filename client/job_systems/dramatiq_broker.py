@@ -20,10 +20,10 @@ from dramatiq.common import xq_name
 from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
 
 from delaylog.client._sync.client import Client
+from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, NotFound, NotReached, NotReady
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.topics import declare_topic, fields_of_task, topic_of
-from delaylog.client.message import Message
 
 log = logging.getLogger("delaylog.job_systems")
 DEAD_KEEP_MS: Final = 7 * 86_400_000
@@ -136,10 +136,7 @@ class DelaylogBroker(dramatiq.Broker):
 
     def _living(self, queue_name: str) -> int:
         with as_dramatiq():
-            try:
-                counts = self.sdk.stats(topic_of(queue_name)).counts
-            except NotFound:
-                return 0
+            counts = self.sdk.stats(topic_of(queue_name)).counts
         return counts.waiting + counts.ready + counts.leased
 
 

@@ -191,10 +191,7 @@ class Channel(virtual.Channel):
 
     def _size(self, queue: str) -> int:
         """Messages that nobody has received, those included that are due later."""
-        try:
-            counts = self.sdk.stats(topic_of(queue)).counts
-        except NotFound:
-            return 0
+        counts = self.sdk.stats(topic_of(queue)).counts
         return counts.ready + counts.waiting
 
     def _purge(self, queue: str) -> int:

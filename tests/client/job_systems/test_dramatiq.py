@@ -73,14 +73,14 @@ def actor(function: Callable[..., Any], **options: Any) -> Any:
 
 def dead(client: Client, queue: str = DEAD) -> list[str]:
     """The ids of the dead-letter queue."""
-    return [info.id for info in client.messages(queue, state="ready")]
+    return [info.id for info in client.browse(queue, state="ready")]
 
 
 def test_actors_get_their_messages_once_each(jobs: Any, client: Client) -> None:
     got: list[Any] = []
     put = actor(lambda key, value: got.append((key, value)), actor_name="put")
     sent = [put.send(f"k{number}", value=number) for number in range(20)]
-    assert {info.id for info in client.messages(QUEUE, tag="put")} == {
+    assert {info.id for info in client.browse(QUEUE, tag="put")} == {
         message.message_id for message in sent
     }
     with worker(jobs) as running:
