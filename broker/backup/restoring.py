@@ -19,8 +19,8 @@ from typing import Final
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind

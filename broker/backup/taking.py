@@ -27,8 +27,8 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.upkeep.saved_state import log_needed
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process.folder_lock import LOCK, suspended_retention
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
     checkpoint_names,

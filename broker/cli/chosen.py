@@ -14,7 +14,7 @@ from typing import Any, Final
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.remote import WHEN, client_of, emit, given
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
 from delaylog.storage.calls.shapes import FILTER

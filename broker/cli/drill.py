@@ -15,7 +15,7 @@ from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.drills.report import result_text
 from delaylog.broker.drills.run import prepare, run_drill
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 
 
 def drill_command(args: argparse.Namespace) -> int:

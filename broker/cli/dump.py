@@ -39,7 +39,7 @@ from delaylog.broker.cli.dump_transactions import (
 )
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.checkpoint import read_checkpoint

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem

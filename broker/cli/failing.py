@@ -18,7 +18,7 @@ import orjson
 
 from delaylog.broker.backup.manifest import BackupError
 from delaylog.broker.drills.kinds import DrillError
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,

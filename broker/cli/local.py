@@ -23,8 +23,8 @@ from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process.folder_lock import LOCK
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.file_system import FILE_MODE
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem

@@ -17,7 +17,7 @@ from delaylog.broker.cli.arguments import (
 )
 from delaylog.broker.cli.failing import JsonParser
 from delaylog.broker.drills.kinds import DRILLS
-from delaylog.broker.host.config import OPTIONS, Option
+from delaylog.broker.host.settings.options import OPTIONS, Option
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.of_access import CALLS_PER_S, MESSAGES_PER_S
 from delaylog.storage.messages.members import Choice, TextMap

@@ -13,7 +13,7 @@ import orjson
 
 from delaylog.broker.cli.failing import DONE, NOTHING, WRONG
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.models import Delivered, with_body
 from delaylog.client.options import ConnectionOptions

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Final
 
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "pyspark_delaylog")
 HINT: Final = "pip install 'delaylog[spark]'"

@@ -20,7 +20,7 @@ from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.remote import connection_of, emit
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.requests import request

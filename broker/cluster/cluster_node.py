@@ -23,8 +23,9 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.config import Config, ConfigError
+from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError
 from delaylog.storage.files.file_system import FileSystem

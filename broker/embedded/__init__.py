@@ -10,7 +10,7 @@ from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError
 from delaylog.broker.embedded.opening import open_async_broker, open_broker
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 
 __all__ = [
     "AsyncEmbeddedBroker",

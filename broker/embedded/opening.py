@@ -22,10 +22,10 @@ from delaylog.broker.embedded.waits.commits import DIALS
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem

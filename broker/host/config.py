@@ -1,8 +1,7 @@
-"""Configuration: one table of options, read from flags, environment and a TOML file.
+"""Configuration: the checked values of the settings.
 
-Flags override `DELAYLOG_…` variables, variables override the file, and the file overrides the
-defaults. The file's `[limits]` table sets fields of `Limits` by name; see `oidc_config` for its
-`[oidc]` table.
+`settings/options.py` has the table of the settings and reads their sources. The file's `[limits]`
+table sets fields of `Limits` by name; see `settings/oidc_config.py` for its `[oidc]` table.
 """
 
 from __future__ import annotations
@@ -10,77 +9,20 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.audit.settings import FILE_MB_MAX, MODES, AuditSettings
-from delaylog.broker.host.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.process.process_memory import memory_share
+from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
+from delaylog.broker.host.settings.options import ADMIN_TOKEN, ConfigError, read_sources
 
-ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
-"""The variable of the first administrator's token."""
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
-
-
-class ConfigError(Exception):
-    """A setting is invalid; the text names the setting and its allowed values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting: its flag is `--name`, its variable `DELAYLOG_NAME`, its TOML key `name`."""
-
-    name: str
-    default: str
-    help: str
-
-    @property
-    def key(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return f"DELAYLOG_{self.key.upper()}"
-
-
-OPTIONS: Final = (
-    Option("data-dir", "./delaylog-data", "data folder, for the log and the hours"),
-    Option("http", "127.0.0.1:8711", "address of the HTTP listener; port 0 picks a free port"),
-    Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
-    Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
-    Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
-    Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
-    Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
-    Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
-    Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
-    Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
-    Option(
-        "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
-    ),
-    Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
-    Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
-    Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
-    Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
-    Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
-    Option("tls-ca", "", "CAs (PEM) of other nodes, for calls to them; empty = the system's"),
-    Option("insecure", "", "no-auth, no-tls: listen beyond loopback without; comma-separated"),
-    Option("cluster", "", "TOML file of the cluster that this node belongs to"),
-    Option("node", "", "index of this node, if the cluster file does not set it"),
-    Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
-    Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
-    Option("audit-file-mb", "64", "a new audit file begins at this size, and each day"),
-    Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),
-    Option("audit-keep-files", "0", "most audit files that are kept; 0 = no limit"),
-    Option("log-level", "info", "debug, info, warning or error"),
-    Option("log-format", "json", "json or text"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,32 +145,10 @@ def _metrics_prefix(text: str) -> str:
     return text
 
 
-def _read_file(path: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
-
-
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
     """Merge all sources. Raises ConfigError."""
-    path = flags.get("config") or environ.get("DELAYLOG_CONFIG")
-    table = _read_file(path) if path else {}
-    limits_table = table.pop("limits", {})
-    oidc_table = table.pop("oidc", None)
-    known = {option.key for option in OPTIONS}
-    for name in table:
-        if name not in known:
-            raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
-        if not isinstance(table[name], str):
-            raise ConfigError(f"{name} in {path} must be text in quotes, not {table[name]!r}")
-    values: dict[str, str] = {}
-    for option in OPTIONS:
-        flag = flags.get(option.key)
-        value = flag if flag is not None else environ.get(option.variable)
-        values[option.key] = str(table.get(option.key, option.default) if value is None else value)
+    sources = read_sources(flags, environ)
+    values = sources.values
     host, port = parse_address(values["http"], "http")
     fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
@@ -265,9 +185,9 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         tls=tls,
         tls_ca=values["tls_ca"] or None,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
-        oidc=None if oidc_table is None else _oidc(oidc_table),
+        oidc=None if sources.oidc is None else _oidc(sources.oidc),
         audit=_audit(values),
-        limits=_limits(limits_table),
+        limits=_limits(sources.limits),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from delaylog.broker.cluster.members.folders import StaleFolderError
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import (
     CorruptionError,

@@ -25,13 +25,14 @@ from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER, AuditFiles
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.config import Config, ConfigError
+from delaylog.broker.host.config import Config
 from delaylog.broker.host.exit_codes import advice, exit_code
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.audit.audit_log import AuditLog
-from delaylog.broker.host.config import ConfigError, RespConfig
+from delaylog.broker.host.config import RespConfig
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.auditing import CommandAudit

@@ -19,8 +19,8 @@ import orjson
 
 from delaylog.broker.calls.access.caller import FOREIGN_MARK, Caller
 from delaylog.broker.engine.access.grants import Permissions
-from delaylog.broker.host.config import ConfigError
-from delaylog.broker.host.oidc_config import OidcConfig
+from delaylog.broker.host.settings.oidc_config import OidcConfig
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.watch.quiet_log import QuietLog
 
 if TYPE_CHECKING:

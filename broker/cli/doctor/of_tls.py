@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings, print_report
-from delaylog.broker.host.config import Config, ConfigError, TlsConfig, is_loopback, load_config
+from delaylog.broker.host.config import Config, TlsConfig, is_loopback, load_config
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.pem import certificates_in
 from delaylog.broker.host.tls.server_tls import ServerTls

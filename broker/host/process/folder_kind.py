@@ -8,7 +8,7 @@ from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.backup.restoring import restore_unfinished
 from delaylog.broker.cluster.copies.incoming import copy_unfinished
 from delaylog.broker.cluster.members.folder_owner import META
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 
 
 def check_folder(folder: str, *, member: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error
 from delaylog.storage.files.os_file_system import open_descriptor
 from delaylog.storage.files.spare_descriptors import refill

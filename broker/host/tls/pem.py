@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.config import ConfigError
+from delaylog.broker.host.settings.options import ConfigError
 
 _PEM: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 

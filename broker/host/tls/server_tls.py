@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from delaylog.broker.host.config import ConfigError, TlsConfig
+from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.process.private_files import private_file_fault
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls.pem import read_file, trust
 from delaylog.broker.host.tls.policies import apply_policy
 from delaylog.broker.host.watch.reloader import Use

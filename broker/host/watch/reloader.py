@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.settings.options import ConfigError
 
 LOOK_SECONDS: Final = 1.0
 """Interval of the checks for changed files. A change takes effect when two checks have found the

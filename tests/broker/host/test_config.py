@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.host.audit.settings import AuditSettings
-from delaylog.broker.host.config import (
-    OPTIONS,
-    Config,
-    ConfigError,
-    TlsConfig,
-    load_config,
-    parse_address,
-)
+from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
+from delaylog.broker.host.settings.options import OPTIONS, ConfigError
 
 
 def write(folder: Path, text: str | bytes) -> str:

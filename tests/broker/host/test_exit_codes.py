@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.exit_codes import ExitCode, exit_code
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.errors import (
     CorruptionError,
     DiskFailedError,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host.config import ConfigError
 from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.watch import reloader as reloading
 from delaylog.broker.host.watch.reloader import Reloader, ReloadError, Use
 from tests.waiting import until

@@ -1,0 +1,139 @@
+"""The table of settings, and their values from flags, environment and a TOML file, unchecked.
+
+Flags override `DELAYLOG_…` variables, variables override the file, and the file overrides the
+defaults.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
+"""The variable of the first administrator's token."""
+
+
+class ConfigError(Exception):
+    """A setting is invalid; the text names the setting and its allowed values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: its flag is `--name`, its variable `DELAYLOG_NAME`, its TOML key `name`."""
+
+    name: str
+    default: str
+    help: str
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return f"DELAYLOG_{self.key.upper()}"
+
+
+OPTIONS: Final = (
+    Option("data-dir", "./delaylog-data", "data folder, for the log and the hours"),
+    Option("http", "127.0.0.1:8711", "address of the HTTP listener; port 0 picks a free port"),
+    Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
+    Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
+    Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
+    Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
+    Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
+    Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
+    Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
+    Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
+    Option(
+        "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
+    ),
+    Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
+    Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
+    Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
+    Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
+    Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
+    Option("tls-ca", "", "CAs (PEM) of other nodes, for calls to them; empty = the system's"),
+    Option("insecure", "", "no-auth, no-tls: listen beyond loopback without; comma-separated"),
+    Option("cluster", "", "TOML file of the cluster that this node belongs to"),
+    Option("node", "", "index of this node, if the cluster file does not set it"),
+    Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
+    Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
+    Option("audit-file-mb", "64", "a new audit file begins at this size, and each day"),
+    Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),
+    Option("audit-keep-files", "0", "most audit files that are kept; 0 = no limit"),
+    Option("log-level", "info", "debug, info, warning or error"),
+    Option("log-format", "json", "json or text"),
+)
+
+
+Source: TypeAlias = Literal["flag", "environment", "file", "default"]
+"""Where the value of a setting comes from."""
+CONFIG_VARIABLE: Final = "DELAYLOG_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """The value of one setting, and where it comes from."""
+
+    option: Option
+    value: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All settings, before they are checked."""
+
+    settings: tuple[Sourced, ...]
+    limits: Any
+    """The file's `[limits]` table."""
+    oidc: Any
+    """The file's `[oidc]` table; None: it has none."""
+    file: str | None
+
+    @property
+    def values(self) -> dict[str, str]:
+        return {each.option.key: each.value for each in self.settings}
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def read_sources(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Sources:
+    """The settings of all sources, unchecked. ConfigError if the file cannot be read, or has an
+    unknown key.
+    """
+    path = flags.get("config") or environ.get(CONFIG_VARIABLE)
+    table = _read_file(path) if path else {}
+    limits_table = table.pop("limits", {})
+    oidc_table = table.pop("oidc", None)
+    known = {option.key for option in OPTIONS}
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
+        if not isinstance(table[name], str):
+            raise ConfigError(f"{name} in {path} must be text in quotes, not {table[name]!r}")
+    settings = tuple(_sourced(option, flags, environ, table) for option in OPTIONS)
+    return Sources(settings, limits_table, oidc_table, path)
+
+
+def _sourced(
+    option: Option, flags: Mapping[str, Any], environ: Mapping[str, str], table: Mapping[str, str]
+) -> Sourced:
+    if (flag := flags.get(option.key)) is not None:
+        return Sourced(option, str(flag), "flag")
+    if option.variable in environ:
+        return Sourced(option, environ[option.variable], "environment")
+    if option.key in table:
+        return Sourced(option, table[option.key], "file")
+    return Sourced(option, option.default, "default")
