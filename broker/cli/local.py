@@ -164,14 +164,13 @@ def _say(
 def check_command(args: argparse.Namespace) -> int:
     """`delaylog check`: 0 if the history breaks no rule, 1 if it breaks one, 2 if unreadable."""
     rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
-    with Progress("check", unit="lines", quiet=args.json) as progress:
-        return run_check(
-            args.history,
-            bound_ms=args.bound_ms,
-            as_json=args.json,
-            rules=rules or RULES,
-            progress=progress,
-        )
+    return run_check(
+        args.history,
+        bound_ms=args.bound_ms,
+        as_json=args.json,
+        rules=rules or RULES,
+        progress=Progress("check", unit="lines", quiet=args.json),
+    )
 
 
 def _print(report: Report) -> None:

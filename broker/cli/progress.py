@@ -6,7 +6,6 @@ with `--json`. Work that takes less than these seconds prints no line.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Any, Final, Self, TextIO
@@ -33,38 +32,24 @@ class Progress:
         self._line_seconds = line_seconds
         self._said = time.monotonic()
         self._bar: Any = None
+        self._task: Any = None
         if not quiet and self._stream.isatty():
-            from tqdm import tqdm
-
-            # tqdm's monitoring thread would only help bars that are rarely updated.
-            tqdm.monitor_interval = 0
-            # Terminals of containers and scripts may not know their size.
-            sized = os.get_terminal_size(self._stream.fileno()).columns > 0
-            self._bar = tqdm(
-                desc=label,
-                unit=unit,
-                unit_scale=True,
-                unit_divisor=1000,
-                file=self._stream,
-                leave=False,
-                ncols=None if sized else 80,
-                nrows=None if sized else 24,
-                dynamic_ncols=sized,
-            )
+            self._bar = _bar(self._stream, unit)
+            self._task = self._bar.add_task(label, total=None, what="")
 
     def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.close()
+            self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
         """Show that `done` of `total` (None: unknown) is done, and `what` is in work."""
         if self._bar is not None:
-            self._bar.total = total
-            self._bar.set_postfix_str(what, refresh=False)
-            self._bar.update(done - self._bar.n)
+            self._bar.update(self._task, completed=done, total=total, what=what)
         elif not self._quiet and time.monotonic() - self._said >= self._line_seconds:
             self._said = time.monotonic()
             print(self._line(what, done, total), file=self._stream, flush=True)
@@ -74,6 +59,34 @@ class Progress:
         if total:
             line += f" of {scaled(total, self._unit)} ({done / total:.0%})"
         return f"{line}, at {what}" if what else line
+
+
+def _bar(stream: TextIO, unit: str) -> Any:
+    """A bar that is wiped when it stops."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import (
+        Progress as Bar,
+    )
+
+    counted = DownloadColumn() if unit == "B" else MofNCompleteColumn()
+    text = TextColumn("{task.description}:", markup=False)
+    what = TextColumn("{task.fields[what]}", markup=False)
+    console = Console(file=stream, stderr=True)
+    return Bar(
+        *(text, BarColumn(), counted, TimeElapsedColumn(), what),
+        console=console,
+        transient=True,
+        # What a verb prints meanwhile belongs to standard output.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 def scaled(count: int, unit: str) -> str:

@@ -6,7 +6,9 @@ option is wrong. The report goes to standard output, the reason for a 2 to stand
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Final
 
 import orjson
 
@@ -21,6 +23,7 @@ HOLDS, VIOLATED, UNREADABLE = 0, 1, 2
 _LINES_A_REPORT = 1_000
 Progress = Callable[[str, int], None]
 """Called with the file being read and the number of lines read of all files."""
+_SILENT: Final[AbstractContextManager[Progress]] = nullcontext(lambda what, done: None)
 
 
 def check_files(
@@ -54,12 +57,16 @@ def run_check(
     lease_ms: int = LEASE_MS,
     as_json: bool = False,
     rules: Iterable[str] = RULES,
-    progress: Progress = lambda what, done: None,
+    progress: AbstractContextManager[Progress] = _SILENT,
 ) -> int:
-    """Check, print the report, and return the exit code."""
+    """Check, print the report, and return the exit code.
+
+    `progress` is left before anything is printed, so that a bar is gone by then.
+    """
     try:
         settings = CheckSettings(bound_ms=bound_ms, lease_ms=lease_ms, rules=frozenset(rules))
-        report = check_files(paths, settings, progress=progress)
+        with progress as shown:
+            report = check_files(paths, settings, progress=shown)
     except (HistoryError, TooManyGroups, ValueError, EOFError, OSError) as error:
         if as_json:
             members = {"error": {"code": "unreadable", "message": str(error)}}

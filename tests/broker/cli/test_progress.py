@@ -74,5 +74,5 @@ def test_a_bar_on_a_terminal(tmp_path: Path, json: bool) -> None:
     if json:
         assert shown == b""
     else:
-        assert b"check: " in shown
-        assert shown.endswith(b"\r")
+        assert b"check:" in shown
+        assert shown.endswith(b"\x1b[2K"), "the line is wiped"
