@@ -25,7 +25,7 @@ LOCAL: Final = {
     "doctor": "doctor.of_tls",
     "drill": "drill",
     "init": "tokens",
-    "dump": "dump",
+    "dump": "dump.files",
 }
 """Verbs that work on folders and files, or start brokers themselves, and their modules."""
 REMOTE: Final = {

@@ -22,7 +22,7 @@ from contextlib import suppress
 
 LOADED = (
     "delaylog.broker.cli.completion",
-    "delaylog.broker.cli.dump",
+    "delaylog.broker.cli.dump.files",
     "delaylog.broker.cli.local",
     "delaylog.broker.cli.chosen",
     "delaylog.broker.cli.clusters",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.backup import copying
-from delaylog.broker.cli.dump import _dumper
+from delaylog.broker.cli.dump.files import _dumper
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem

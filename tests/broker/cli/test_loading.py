@@ -23,7 +23,7 @@ ASKING = [f"delaylog.broker.cli.{module}" for module in sorted(set(REMOTE.values
     [
         (["delaylog.broker.cli"], (CLIENT, "delaylog.broker.host.serve", *NETWORK)),
         (["delaylog.broker.host.serve"], (CLIENT,)),
-        (["delaylog.broker.cli.dump"], (CLIENT, *NETWORK)),
+        (["delaylog.broker.cli.dump.files"], (CLIENT, *NETWORK)),
         (ASKING, ("delaylog.broker.host.serve",)),
     ],
     ids=["cli", "serve", "dump", "verbs that ask a broker"],

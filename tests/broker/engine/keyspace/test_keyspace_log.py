@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.dump import _dumper
+from delaylog.broker.cli.dump.files import _dumper
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace import keyspace_log
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase

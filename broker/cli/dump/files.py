@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import orjson
 
-from delaylog.broker.cli.dump_contents import (
+from delaylog.broker.cli.dump.contents import (
     Lines,
     dump_bodies,
     dump_ids,
@@ -24,7 +24,7 @@ from delaylog.broker.cli.dump_contents import (
     dump_object,
     dump_text,
 )
-from delaylog.broker.cli.dump_rows import (
+from delaylog.broker.cli.dump.rows import (
     dump_index,
     dump_run,
     dump_state,
@@ -32,7 +32,7 @@ from delaylog.broker.cli.dump_rows import (
     saved_far_hours,
     time_text,
 )
-from delaylog.broker.cli.dump_transactions import (
+from delaylog.broker.cli.dump.transactions import (
     publish_members,
     saved_transactions,
     transaction_members,
