@@ -54,11 +54,14 @@ $(DEMO_READY): $(READY)
 	@touch $@
 
 # The Redis clients of the tests, apart from the broker's own environment: it needs none of them.
-# Some hold redis-py to an older version; they have one of their own.
+# Some hold redis-py to an older version; they have one of their own. kombu's sources contain its
+# tests of transports.
 $(CLIENTS_READY): $(READY) tests/redis/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
+	$(CLIENTS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary kombu \
+	  -d $(CLIENTS)/sources $$(grep '^kombu==' tests/redis/requirements.txt)
 	@touch $@
 
 # What its file pins itself, redis-py first, is not held to our own pins.

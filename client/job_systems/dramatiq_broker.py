@@ -1,8 +1,8 @@
 """A dramatiq broker on the delay log: queues are topics, delays are due times, acks are leases.
 
 A delayed message waits in the broker, so there are no delay queues and no worker holds it. A
-message that dramatiq rejects, because its retries are used up or its actor is unknown, is sent to
-the topic of the dead-letter queue and then acknowledged.
+message that dramatiq rejects, because its retries are used up or its actor is unknown, is a dead
+letter of its topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import dramatiq
-from dramatiq.common import xq_name
 from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
 
 from delaylog.client._sync.client import Client
@@ -26,8 +25,6 @@ from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.topics import declare_topic, fields_of_task, topic_of
 
 log = logging.getLogger("delaylog.job_systems")
-DEAD_KEEP_MS: Final = 7 * 86_400_000
-"""How long rejected messages are kept, as in dramatiq's own brokers."""
 PRIORITY_OPTION: Final = "broker_priority"
 """The option of a message that dramatiq's RabbitMQ broker has too."""
 RECEIVE_MAX: Final = 1_000
@@ -95,13 +92,6 @@ class DelaylogBroker(dramatiq.Broker):
             self.create_topic(queue_name)
         return _Consumer(self, queue_name, prefetch, timeout)
 
-    def bury(self, queue_name: str, message: Any) -> None:
-        """Send a message to the dead-letter queue, which keeps it for a week."""
-        queue_name = xq_name(queue_name)
-        self.create_topic(queue_name, ttl_ms=DEAD_KEEP_MS)
-        fields = fields_of_task(message.message_id, message.actor_name)
-        self.sdk.send(topic_of(queue_name), message.encode(), **fields)
-
     def flush(self, queue_name: str) -> None:
         """End the messages of a queue that no worker has received."""
         with as_dramatiq():
@@ -128,10 +118,10 @@ class DelaylogBroker(dramatiq.Broker):
                 raise dramatiq.QueueJoinTimeout(queue_name)
             time.sleep(interval / 1000)
 
-    def create_topic(self, queue_name: str, *, ttl_ms: int | None = None) -> None:
+    def create_topic(self, queue_name: str) -> None:
         """Create the topic of a queue, unless it exists."""
         if queue_name not in self._created:
-            declare_topic(self.sdk, topic_of(queue_name), ttl_ms=ttl_ms)
+            declare_topic(self.sdk, topic_of(queue_name))
             self._created.add(queue_name)
 
     def _living(self, queue_name: str) -> int:
@@ -175,13 +165,13 @@ class _Consumer(dramatiq.Consumer):
             return _Proxy(dramatiq.Message.decode(received.body), received)
         except DecodeError:
             log.exception(
-                "message %s of topic %s was not sent by dramatiq: it is returned, and becomes a"
-                " dead letter after its retries",
+                "message %s of topic %s was not sent by dramatiq: it becomes a dead letter",
                 received.id,
                 received.topic,
             )
             self._free([received])
-            self._broker.keeper.nack(received)
+            with as_dramatiq():
+                self._broker.keeper.reject(received)
             return None
 
     def ack(self, message: Any) -> None:
@@ -189,13 +179,8 @@ class _Consumer(dramatiq.Consumer):
         self._settle(message, self._broker.keeper.ack)
 
     def nack(self, message: Any) -> None:
-        """Move a message to the dead-letter queue. Raises ConnectionClosed, as `ack` does."""
-
-        def bury(received: Message) -> None:
-            self._broker.bury(self._queue_name, message)
-            self._broker.keeper.ack(received)
-
-        self._settle(message, bury)
+        """Make a message a dead letter. Raises ConnectionClosed, as `ack` does."""
+        self._settle(message, self._broker.keeper.reject)
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """Return messages for immediate delivery, without counting the attempt."""
@@ -213,17 +198,12 @@ class _Consumer(dramatiq.Consumer):
                 self._freed.wait(self._timeout_ms / 1000)
                 return
         keeper = self._broker.keeper
-        try:
-            found = self._broker.sdk.receive(
-                topic_of(self._queue_name),
-                max=min(room, RECEIVE_MAX),
-                wait_ms=self._timeout_ms,
-                lease_ms=keeper.lease_ms,
-            )
-        except NotFound:
-            # Without the right to create topics, it is there once somebody has made it.
-            time.sleep(self._timeout_ms / 1000)
-            return
+        found = self._broker.sdk.receive(
+            topic_of(self._queue_name),
+            max=min(room, RECEIVE_MAX),
+            wait_ms=self._timeout_ms,
+            lease_ms=keeper.lease_ms,
+        )
         keeper.hold(found)
         with self._freed:
             self._held.update(message.receipt for message in found)

@@ -38,12 +38,12 @@ class QoS(virtual.QoS):
         self.channel.intake.ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Return a message for immediate delivery, or end it."""
+        """Return a message for immediate delivery, or make it a dead letter."""
         super().ack(delivery_tag)
         if requeue:
             self.channel.intake.release([delivery_tag])
         else:
-            self.channel.intake.ack(delivery_tag)
+            self.channel.intake.reject(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
         """Return all messages of the channel. A message that cannot be returned keeps its lease."""
@@ -153,12 +153,11 @@ class Channel(virtual.Channel):
             return payload_of(message)
         except (ValueError, TypeError, LookupError, AttributeError):
             log.exception(
-                "message %s of topic %s was not sent by kombu: it is returned, and becomes a dead"
-                " letter after its retries",
+                "message %s of topic %s was not sent by kombu: it becomes a dead letter",
                 message.id,
                 message.topic,
             )
-            self.intake.refuse(message.receipt)
+            self.intake.reject(message.receipt)
             return None
 
     # Queues and bindings

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import ClientError, NotFound, QuotaExceeded
+from delaylog.client.errors import ClientError, QuotaExceeded
 from delaylog.client.job_systems.leases import LeaseKeeper
 from delaylog.client.job_systems.topics import topic_of
 from delaylog.client.surface import QueueClient
@@ -26,7 +26,7 @@ WAIT_MS: Final = 1_000
 READ_AHEAD: Final = 10
 RECEIVE_MAX: Final = 1_000
 PAUSE_S: Final = 0.5
-"""Between polls that fail, that exceed a quota, or that find no topic as nothing was sent yet."""
+"""Between polls that fail or exceed a quota."""
 PIPE_BYTES: Final = 65_536
 
 
@@ -150,11 +150,7 @@ class Intake:
 
     def fetch_one(self, queue: str) -> Message | None:
         """Receive one message that is ready now, for the application."""
-        try:
-            found = self._client.receive(topic_of(queue), max=1, lease_ms=self._keeper.lease_ms)
-        except NotFound:
-            return None
-        for message in found:
+        for message in self._client.receive(topic_of(queue), lease_ms=self._keeper.lease_ms):
             self._keeper.hold([message])
             with self._changed:
                 self._held[message.receipt] = Held(message, queue, delivered=True)
@@ -182,10 +178,10 @@ class Intake:
         for message in self._taken([receipt]):
             self._keeper.ack(message)
 
-    def refuse(self, receipt: str) -> None:
-        """Return a message that is none of kombu's: after its retries it is a dead letter."""
+    def reject(self, receipt: str) -> None:
+        """Make a message a dead letter. One that is not held was settled before."""
         for message in self._taken([receipt]):
-            self._keeper.nack(message)
+            self._keeper.reject(message)
 
     def release(self, receipts: Iterable[str]) -> None:
         """Return messages for immediate delivery."""
@@ -226,7 +222,7 @@ class Intake:
                 found = self._client.receive(
                     topic, max=room, wait_ms=WAIT_MS, lease_ms=self._keeper.lease_ms
                 )
-            except (NotFound, QuotaExceeded):
+            except QuotaExceeded:
                 self._closing.wait(PAUSE_S)
             except ClientError as error:
                 if not self._failing and not self._closing.is_set():

@@ -64,26 +64,11 @@ class LeaseKeeper:
 
     def ack(self, message: Message) -> None:
         """End a message as done. Raises ClientError if the broker does not answer."""
-        self._drop([message])
-        (result,) = self._client.ack(message)
-        if result is Settled.GONE:
-            log.warning(
-                "the lease of message %s of topic %s had ended before its ack: it is delivered"
-                " again, if no other worker has completed it",
-                message.id,
-                message.topic,
-            )
+        self._end(message, self._client.ack)
 
-    def nack(self, message: Message) -> None:
-        """Return a message as failed: it is delivered after the topic's backoff, or a dead letter.
-
-        If the broker does not answer, it is delivered when its lease ends.
-        """
-        self._drop([message])
-        try:
-            self._client.nack(message)
-        except ClientError as error:
-            log.warning("message %s returns when its lease ends: %s", message.id, error)
+    def reject(self, message: Message) -> None:
+        """Make a message a dead letter. Raises ClientError if the broker does not answer."""
+        self._end(message, self._client.reject)
 
     def release(self, messages: Iterable[Message]) -> None:
         """Return messages for immediate delivery, without counting the attempt.
@@ -95,7 +80,7 @@ class LeaseKeeper:
         if not given:
             return
         try:
-            self._client.extend(given, lease_ms=0)
+            self._client.release(given)
         except ClientError as error:
             log.warning("%d messages return when their leases end: %s", len(given), error)
 
@@ -106,6 +91,17 @@ class LeaseKeeper:
             thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def _end(self, message: Message, settle: Callable[[Message], list[Settled]]) -> None:
+        self._drop([message])
+        (result,) = settle(message)
+        if result is Settled.GONE:
+            log.warning(
+                "the lease of message %s of topic %s had ended before it was settled: it is"
+                " delivered again, if no other worker has completed it",
+                message.id,
+                message.topic,
+            )
 
     def _drop(self, messages: Iterable[Message]) -> None:
         with self._lock:

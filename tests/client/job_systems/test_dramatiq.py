@@ -27,7 +27,6 @@ from tests.client.job_systems.conftest import Bench
 from tests.waiting import await_that
 
 QUEUE = "default"
-DEAD = "default.XQ"
 SHORT_LEASE_MS = 3_000
 JOIN_MS = 180_000
 AHEAD_MS = 3_600_000
@@ -71,9 +70,9 @@ def actor(function: Callable[..., Any], **options: Any) -> Any:
     return dramatiq.actor(function, **options)
 
 
-def dead(client: Client, queue: str = DEAD) -> list[str]:
-    """The ids of the dead-letter queue."""
-    return [info.id for info in client.browse(queue, state="ready")]
+def dead(client: Client, queue: str = QUEUE) -> list[str]:
+    """The ids of the dead letters of a queue."""
+    return [info.id for info in client.dead(queue)]
 
 
 def test_actors_get_their_messages_once_each(jobs: Any, client: Client) -> None:
@@ -124,38 +123,40 @@ def test_delays_are_due_times_that_do_not_hold_each_other_up(jobs: Any, client: 
     assert ran[1][1] - begin >= 1_500
 
 
-def test_a_message_without_retries_left_goes_to_the_dead_letter_queue(
-    jobs: Any, client: Client
-) -> None:
+def test_a_message_without_retries_left_is_a_dead_letter(jobs: Any, client: Client) -> None:
+    """A replay gives it all its retries again."""
+    tried: list[int] = []
+
     def fail() -> None:
+        tried.append(1)
         raise RuntimeError("always")
 
     sent = actor(fail, max_retries=0).send()
     with worker(jobs) as running:
         finish(jobs, running)
+        assert dead(client) == [sent.message_id]
+        assert client.replay(QUEUE, [sent.message_id])[0].result == "done"
+        finish(jobs, running)
+    assert len(tried) == 2
     assert dead(client) == [sent.message_id]
-    kept = client.get(DEAD, sent.message_id)
-    assert dramatiq.Message.decode(kept.body).actor_name == "fail"
 
 
-def test_a_message_of_an_unknown_actor_goes_to_the_dead_letter_queue(
-    jobs: Any, client: Client
-) -> None:
+def test_a_message_of_an_unknown_actor_is_a_dead_letter(jobs: Any, client: Client) -> None:
     jobs.declare_queue("some")
     message = jobs.enqueue(dramatiq.Message("some", "nobody", (), {}, {}))
     with worker(jobs) as running:
         finish(jobs, running, "some")
-    assert dead(client, "some.XQ") == [message.message_id]
+    assert dead(client, "some") == [message.message_id]
 
 
 def test_a_message_of_another_program_does_not_stop_the_consumer(jobs: Any, client: Client) -> None:
     ran = threading.Event()
     run = actor(ran.set, actor_name="run")
-    foreign = client.send(QUEUE, "not of dramatiq", max_retry=0).id
+    foreign = client.send(QUEUE, "not of dramatiq").id
     run.send()
     with worker(jobs):
         assert ran.wait(JOIN_MS / 1000)
-        await_that(lambda: [each.id for each in client.dead(QUEUE)] == [foreign])
+        await_that(lambda: dead(client) == [foreign])
 
 
 def test_a_stopped_worker_returns_what_it_has_not_begun(jobs: Any, client: Client) -> None:
@@ -213,28 +214,27 @@ def test_settling_is_repeated_while_the_broker_is_away_and_the_lease_is_kept(
 ) -> None:
     ran: list[int] = []
     asked: list[int] = []
-    ack = jobs.sdk.ack
+    verb = "reject" if fails else "ack"
+    settle = getattr(jobs.sdk, verb)
 
     def refusing(messages: Any) -> Any:
         asked.append(1)
         if len(asked) <= 3:
             raise NotReached("nobody listens")
-        assert len(jobs.keeper) == 0
-        return ack(messages)
+        return settle(messages)
 
     def work() -> None:
         ran.append(1)
         if fails:
             raise RuntimeError("always")
 
-    monkeypatch.setattr(jobs.sdk, "ack", refusing)
+    monkeypatch.setattr(jobs.sdk, verb, refusing)
     actor(work, max_retries=0).send()
     with worker(jobs) as running:
         finish(jobs, running)
     assert (len(ran), len(asked)) == (1, 4)
-    assert client.stats(QUEUE).counts.acked == 1
-    if fails:
-        assert len(dead(client)) == 1
+    counts = client.stats(QUEUE).counts
+    assert (counts.acked, counts.dead) == ((0, 1) if fails else (1, 0))
 
 
 def test_a_worker_goes_on_after_the_broker_was_away(jobs: Any, broker: Broker) -> None:

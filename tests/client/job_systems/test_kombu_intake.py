@@ -29,7 +29,7 @@ class FakeClient:
             raise answer
         return answer
 
-    def extend(self, messages: list[Any], *, lease_ms: int) -> list[Any]:
+    def release(self, messages: list[Any]) -> list[Any]:
         self.returned += [message.receipt for message in messages]
         return []
 

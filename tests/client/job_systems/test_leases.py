@@ -36,11 +36,14 @@ class FakeClient:
     def ack(self, message: FakeMessage) -> list[Settled]:
         return self._settled("ack", [message])
 
-    def nack(self, message: FakeMessage) -> list[Settled]:
-        return self._settled("nack", [message])
+    def reject(self, message: FakeMessage) -> list[Settled]:
+        return self._settled("reject", [message])
+
+    def release(self, messages: list[FakeMessage]) -> list[Settled]:
+        return self._settled("release", messages)
 
     def extend(self, messages: list[FakeMessage], *, lease_ms: int) -> list[Settled]:
-        return self._settled("extend" if lease_ms else "release", messages)
+        return self._settled("extend", messages)
 
     def _settled(self, verb: str, messages: list[FakeMessage]) -> list[Settled]:
         self.calls.append((verb, [each.receipt for each in messages]))
@@ -96,7 +99,7 @@ def test_an_ack_that_came_too_late_is_logged(
 ) -> None:
     client.gone.add("a")
     keeper.ack(message("a"))
-    assert "had ended before its ack" in caplog.text
+    assert "had ended before it was settled" in caplog.text
 
 
 def test_extensions_go_on_after_the_broker_was_away(
@@ -114,13 +117,13 @@ def test_extensions_go_on_after_the_broker_was_away(
 def test_messages_that_cannot_be_returned_are_held_no_more(
     client: FakeClient, keeper: LeaseKeeper
 ) -> None:
-    """Their leases end by themselves; an ack that fails is the caller's affair."""
+    """Their leases end by themselves; a failure to settle is the caller's affair."""
     client.failing = True
     keeper.hold([message("a"), message("b"), message("c")])
     keeper.release([message("a")])
-    keeper.nack(message("b"))
-    with pytest.raises(NotReached):
-        keeper.ack(message("c"))
+    for settle, receipt in [(keeper.ack, "b"), (keeper.reject, "c")]:
+        with pytest.raises(NotReached):
+            settle(message(receipt))
     assert len(keeper) == 0
 
 
