@@ -18,7 +18,13 @@ class DueKeywords(TypedDict, total=False):
     delay: timedelta | None
 
 
-class SendKeywords(SendFields, DueKeywords, total=False):
+class MessageKeywords(SendFields, total=False):
+    """The fields of a message; `ttl` is another form of `ttl_ms`."""
+
+    ttl: timedelta | None
+
+
+class SendKeywords(MessageKeywords, DueKeywords, total=False):
     """The keywords of `send`: at most one due time, and the fields of a message."""
 
 

@@ -56,6 +56,7 @@ class NewMessage:
     headers: Mapping[str, str] | None = None
     priority: int | None = None
     ttl_ms: int | None = None
+    ttl: timedelta | None = None
     max_retry: int | None = None
     merge: str | None = None
     backoff: Mapping[str, float] | None = None

@@ -11,16 +11,17 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import MessageKeywords, SendKeywords
 from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
-from delaylog.client.wire.due import due_of
-from delaylog.storage.messages.message_fields import MERGE_MODES, SendFields, pack_fields
+from delaylog.client.wire.due import due_of, in_ms
+from delaylog.storage.messages.message_fields import MERGE_MODES, UNIX_MS_MIN, pack_fields
 
 _MERGES: Final = (None, *MERGE_MODES)
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}
 _RELATIVE: Final = 1
-_TIMES: Final = ("deliver_at_ms", "delay_ms", "at", "delay")
+_EITHER: Final = (("deliver_at_ms", "delay_ms", "at", "delay"), ("ttl_ms", "ttl"))
+"""Keywords of one meaning: the one that a message gives takes the place of the default."""
 _MEMBERS: Final = tuple(each.name for each in fields(NewMessage) if each.name != "body")
 Kind: TypeAlias = int
 """What all rows of a batch share. Bit 0: times are relative to the broker's now. The bits above:
@@ -40,7 +41,7 @@ def make_row(
     delay_ms: int | None = None,
     at: datetime | None = None,
     delay: timedelta | None = None,
-    **fields: Unpack[SendFields],
+    **fields: Unpack[MessageKeywords],
 ) -> Row:
     """The message as a row. TypeError or ValueError says what is wrong with it."""
     if type(body) is not bytes:
@@ -50,7 +51,7 @@ def make_row(
         return body, kind, time_ms, None
     if fields.get("id") == "":
         raise ValueError("an id is not empty; leave it out to have one made")
-    packed = pack_fields(fields)
+    packed = pack_fields(in_ms(fields, "ttl") if "ttl" in fields else fields)
     merge = packed.pop("merge", None)
     if merge is not None:
         kind += _MERGE_KINDS[merge]
@@ -62,9 +63,10 @@ def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
     if not isinstance(message, NewMessage):
         return make_row(message, **defaults)
     members: dict[str, Any] = dict(defaults)
-    if any(getattr(message, name) is not None for name in _TIMES):
-        for name in _TIMES:
-            members.pop(name, None)
+    for names in _EITHER:
+        if any(getattr(message, name) is not None for name in names):
+            for name in names:
+                members.pop(name, None)
     for name in _MEMBERS:
         value = getattr(message, name)
         if value is not None and value != ():
@@ -99,7 +101,11 @@ def due_kind(
                 return _RELATIVE, 0
             if type(delay_ms) is int and 0 <= delay_ms <= INT64_MAX:
                 return _RELATIVE, delay_ms
-        elif delay_ms is None and type(deliver_at_ms) is int and 0 <= deliver_at_ms <= INT64_MAX:
+        elif (
+            delay_ms is None
+            and type(deliver_at_ms) is int
+            and UNIX_MS_MIN <= deliver_at_ms <= INT64_MAX
+        ):
             return 0, deliver_at_ms
     due = due_of(deliver_at_ms, delay_ms, at, delay)
     assert due is not None, "at least one of the four is given"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from delaylog.storage.messages.members import (
     INT64_MAX,
+    INT64_MIN,
     Choice,
     Flag,
     Int,
@@ -110,7 +111,9 @@ SETTLE: Final = Shape(
 )
 
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
-NEW_DELAY_MS: Final = Int("delay_ms", "Due this many ms from now; 0: now.", 0, "horizon_ms")
+NEW_DELAY_MS: Final = Int(
+    "delay_ms", "Due this many ms from now; 0 or less: now.", INT64_MIN, "horizon_ms"
+)
 CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",

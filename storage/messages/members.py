@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from delaylog.storage.errors import MemberError, MemberTypeError
 
 INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}\Z")
 T = TypeVar("T")
 Values: TypeAlias = Mapping[str, Any]

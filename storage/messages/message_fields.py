@@ -22,6 +22,7 @@ import numpy as np
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.members import (
     INT64_MAX,
+    INT64_MIN,
     Base64,
     Choice,
     Int,
@@ -48,12 +49,43 @@ DEFAULT_I64: Final = -(2**63)
 DEFAULT_I32: Final = -(2**31)
 DEFAULT_U16: Final = 2**16 - 1
 
+UNIX_MS_MIN: Final = 1_000_000_000_000
+"""2001-09-09, the first Unix time in ms with 13 digits. What is below it is taken for seconds."""
+
+
+def is_no_unix_ms(value: int) -> bool:
+    """Whether a number is a due time in seconds by mistake, or negative. 0 means now."""
+    return value < UNIX_MS_MIN and value != 0
+
+
+def not_unix_ms(value: int) -> str:
+    """What is wrong with such a number, to follow the name of its member."""
+    return f"{value} is before 2001-09-09: give milliseconds since 1970, not seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class DueMs(Int):
+    """A due time in Unix ms; 0 means now."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
+        """The number."""
+        found = Int.check(self, value, limits, item)
+        if is_no_unix_ms(found):
+            raise self.wrong(not_unix_ms(found), item)
+        return found
+
+
 BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
 BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
-DELIVER_AT_MS: Final = Int(
-    "deliver_at_ms", "Due at this Unix time in ms; a past one means now.", 0, INT64_MAX
+DELIVER_AT_MS: Final = DueMs(
+    "deliver_at_ms",
+    "Due at this Unix time in ms; a past one or 0 means now. Below 1000000000000 it is refused.",
+    0,
+    INT64_MAX,
 )
-DELAY_MS: Final = Int("delay_ms", "Due this many ms from now.", 0, INT64_MAX)
+DELAY_MS: Final = Int(
+    "delay_ms", "Due this many ms from now; a negative number means now.", INT64_MIN, INT64_MAX
+)
 ID: Final = Text(
     "id",
     "Your own id, unique among living messages of the topic; absent or empty: made by the broker.",

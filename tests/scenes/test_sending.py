@@ -102,6 +102,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"tags": [str(n) for n in range(17)]}, "bad_request"),
     ({"headers": {"a": "x" * 16_384}}, "bad_request"),
     ({"priority": 2**31}, "bad_request"),
+    # Seconds, where milliseconds are expected.
+    ({"deliver_at_ms": 1_795_600_000}, "bad_request"),
+    ({"deliver_at_ms": -1}, "bad_request"),
     ({"ttl_ms": -2}, "bad_request"),
     ({"max_retry": 65_535}, "bad_request"),
     ({"backoff": {"factor": 0.5}}, "bad_request"),
@@ -135,7 +138,7 @@ def test_a_field_beyond_its_limit_is_refused_and_makes_no_topic(
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_one_bad_row_refuses_the_array(face: Face, at: int) -> None:
     rows: list[dict[str, Any]] = [{"body": str(k), "delay_ms": 60_000} for k in range(3)]
-    rows[at]["delay_ms"] = -1
+    rows[at] = {"body": str(at), "deliver_at_ms": 1_795_600_000}
     with pytest.raises(Refused, match="bad_request"):
         face.send_many(rows)
     assert not face.exists()

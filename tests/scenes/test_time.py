@@ -51,9 +51,10 @@ def test_what_comes_due_in_one_long_move_comes_in_order(face: Face) -> None:
 @needs("fields")
 def test_a_time_that_is_past_means_now(face: Face) -> None:
     before_ms = face.now_ms()
-    face.send("x", deliver_at_ms=5)
-    (taken,) = face.receive()
-    assert before_ms <= taken.due_ms <= face.now_ms()
+    for past in ({"deliver_at_ms": 10**12}, {"deliver_at_ms": 0}, {"delay_ms": -5}):
+        face.send("x", **past)
+        (taken,) = face.receive()
+        assert before_ms <= taken.due_ms <= face.now_ms()
 
 
 def test_a_message_expires_where_nobody_takes_it_in_time(face: Face) -> None:

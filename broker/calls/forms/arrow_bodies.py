@@ -39,7 +39,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 from delaylog.storage.messages.members import Int, Number, Text, TextList, TextMap
-from delaylog.storage.messages.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE
+from delaylog.storage.messages.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE, UNIX_MS_MIN
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE, own_backoff_entries
 from delaylog.storage.messages.shape import Nested
 
@@ -127,7 +127,8 @@ def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
             raise column.wrong("is out of range", int(np.argmax(np.abs(times))))
         times = times * 1_000
-    put_numbers(fields, "deliver_at_ms", times)
+    # A timestamp has a unit, so that one before 2001 is no mistake: it means now.
+    put_numbers(fields, "deliver_at_ms", np.where(times < UNIX_MS_MIN, 0, times))
 
 
 def _delay_ms(column: ArrowColumn, fields: dict[str, Any]) -> None:

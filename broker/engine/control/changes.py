@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.lookup.find_messages import find_living, stored_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic, blank_entries
+from delaylog.broker.engine.send.due_times import check_due_times
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import rising, some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
@@ -166,17 +166,6 @@ def _append_settle(
     apply_settle(state, decision, end)
 
 
-def check_due(state: EngineState, deliver_at_ms: Int64Array | int, now_ms: int) -> None:
-    """Refuse due times outside the limits."""
-    if int(np.max(deliver_at_ms)) > now_ms + state.limits.horizon_ms:
-        raise BadRequestError(
-            f"deliver_at_ms is over the horizon of {state.limits.horizon_ms} ms",
-            field="deliver_at_ms",
-        )
-    if int(np.min(deliver_at_ms)) < 0:
-        raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
-
-
 def reschedule(
     state: EngineState,
     topic: Topic,
@@ -188,7 +177,7 @@ def reschedule(
 ) -> ControlResult:
     """Give waiting or ready messages a new due time (a past one means now) or priority."""
     if deliver_at_ms is not None:
-        check_due(state, deliver_at_ms, now_ms)
+        check_due_times(deliver_at_ms, now_ms, state.limits.horizon_ms)
     can = found.known & (found.states <= _READY)
     change = _Move(Cause.RESCHEDULE, deliver_at_ms, priority)
     return _move(state, topic, found, can, now_ms, change)
@@ -204,7 +193,7 @@ def replay(
 ) -> ControlResult:
     """Revive dead messages, at a due time or now; their attempts start at zero."""
     if deliver_at_ms is not None:
-        check_due(state, deliver_at_ms, now_ms)
+        check_due_times(deliver_at_ms, now_ms, state.limits.horizon_ms)
     can = found.known & (found.states == _DEAD)
     if topic.erased:
         # Other nodes may have erased these messages already.

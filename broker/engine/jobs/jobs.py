@@ -21,6 +21,7 @@ from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.send.due_times import check_due_times
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.scanning import RANGE_ROWS
 from delaylog.storage.layout import (
@@ -54,7 +55,7 @@ def begin_job(state: EngineState, topic: Topic, order: JobSpec, now_ms: int) -> 
     if len(state.jobs.running()) >= RUNNING_MAX:
         raise TooManyJobsError(f"{RUNNING_MAX} jobs run already")
     if order.deliver_at_ms is not None:
-        changes.check_due(state, order.deliver_at_ms, now_ms)
+        check_due_times(order.deliver_at_ms, now_ms, state.limits.horizon_ms)
     number = state.jobs.next_number
     job = Job(number, topic.number, *order, now_ms, 0)
     members = job.pack()

@@ -19,6 +19,7 @@ from delaylog.broker.engine.errors import (
     TooLargeError,
 )
 from delaylog.broker.engine.model import SendResult, Topic
+from delaylog.broker.engine.send.due_times import check_due_times
 from delaylog.broker.engine.send.merging import CREATED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.send.quotas import check_quota
@@ -33,7 +34,6 @@ from delaylog.storage.messages.batch import (
     MessageBatch,
     TextColumn,
     column_max,
-    column_min,
     expand,
 )
 from delaylog.storage.messages.message_fields import (
@@ -103,21 +103,12 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
     if column_max(batch.body.size) > limits.body_bytes_max:
         raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
     if batch.delay_ms is not None:
-        low, high = column_min(batch.delay_ms), column_max(batch.delay_ms)
-        if low < 0:
-            raise BadRequestError("delay_ms must not be negative", field="delay_ms")
-        if high > limits.horizon_ms:
+        if column_max(batch.delay_ms) > limits.horizon_ms:
             raise BadRequestError(
                 f"delay_ms is over the horizon of {limits.horizon_ms} ms", field="delay_ms"
             )
     elif batch.deliver_at_ms is not None:
-        if column_min(batch.deliver_at_ms) < 0:
-            raise BadRequestError("deliver_at_ms must not be negative", field="deliver_at_ms")
-        if column_max(batch.deliver_at_ms) > now_ms + limits.horizon_ms:
-            raise BadRequestError(
-                f"deliver_at_ms is over the horizon of {limits.horizon_ms} ms",
-                field="deliver_at_ms",
-            )
+        check_due_times(batch.deliver_at_ms, now_ms, limits.horizon_ms)
     if batch.ttl_ms is not None:
         ttl = expand(batch.ttl_ms, batch.n)
         wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))

@@ -16,7 +16,7 @@ from delaylog.broker.keyspace.values.number_texts import to_int
 from delaylog.storage.columns.questions import some
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.message_fields import BY_NAME
+from delaylog.storage.messages.message_fields import BY_NAME, is_no_unix_ms, not_unix_ms
 
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
@@ -55,10 +55,10 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
     """Parse `250` or `@1767225600000` to (ms, whether it is a delay). Raises CommandError."""
     if text[:1] == b"@":
         at_ms = to_int(text[1:], b"ERR a time is written as @ and Unix milliseconds")
-        if not 0 <= at_ms <= now_ms + horizon_ms:
-            raise CommandError(
-                b"ERR the due time is below 0 or over the horizon of %d ms" % horizon_ms
-            )
+        if is_no_unix_ms(at_ms):
+            raise CommandError(b"ERR the due time " + not_unix_ms(at_ms).encode())
+        if at_ms > now_ms + horizon_ms:
+            raise CommandError(b"ERR the due time is over the horizon of %d ms" % horizon_ms)
         return at_ms, False
     # Fast path: nearly all delays are digits only.
     if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
@@ -66,9 +66,9 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
         if delay_ms <= horizon_ms:
             return delay_ms, True
     delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
-    if not 0 <= delay_ms <= horizon_ms:
-        raise CommandError(b"ERR delay-ms must be 0 to %d" % horizon_ms)
-    return delay_ms, True
+    if delay_ms > horizon_ms:
+        raise CommandError(b"ERR delay-ms is at most %d" % horizon_ms)
+    return max(delay_ms, 0), True
 
 
 def plain_numbers(texts: list[bytes]) -> Int64Array | None:

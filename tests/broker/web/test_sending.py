@@ -214,7 +214,7 @@ def test_of_many_callers_at_once_each_gets_its_own_answer(broker: Any, topic: st
     path = f"/v1/topics/{topic}/messages"
     messages = [
         {"id": f"i{n}", "body": f"b{n}", "delay_ms": 3_600_000 + n}
-        | ({"delay_ms": -1} if n % 5 == 0 else {"id": "same"} if n % 5 == 1 else {})
+        | ({"delay_ms": 2**60} if n % 5 == 0 else {"id": "same"} if n % 5 == 1 else {})
         for n in range(50)
     ]
     answers = [call.result(30) for call in [broker.later("POST", path, m) for m in messages]]

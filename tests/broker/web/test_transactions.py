@@ -165,7 +165,7 @@ def test_a_part_is_judged_as_a_send_is(
     """What a send would refuse is refused when it is staged, and leaves nothing behind."""
     broker.post("/v1/transactions", {"transaction": topic})
     bad = [
-        (columns([b"a"], delay_ms=-1), 400),
+        (columns([b"a"], delay_ms=2**60), 400),
         (columns([b"a"], deliver_at_ms=2**62), 400),
         (columns([b"a"], id_size=1, id=b"\x01"), 400),
         (columns([b"a"], producer="p", sequence=1), 400),

@@ -20,6 +20,8 @@ from delaylog.client.wire.checks import check_topic
 from delaylog.storage.messages.message_fields import MAX_RETRY, PRIORITY
 from delaylog.storage.messages.own_backoff import encode_own_backoff
 
+DAY = timedelta(days=1)
+
 
 def test_a_plain_message_is_a_body_and_a_time() -> None:
     body, kind, time_ms, members = make_row("hé", delay_ms=5)
@@ -33,10 +35,12 @@ def test_a_plain_message_is_a_body_and_a_time() -> None:
     [
         ({}, True, 0),
         ({"delay_ms": 7}, True, 7),
-        ({"deliver_at_ms": 7}, False, 7),
+        ({"deliver_at_ms": 10**12}, False, 10**12),
+        ({"deliver_at_ms": 0}, False, 0),
+        ({"delay_ms": -7}, True, 0),
         # A part of a millisecond counts as a whole one: never early.
         ({"delay": timedelta(microseconds=1)}, True, 1),
-        ({"at": datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC)}, False, 1001),
+        ({"at": datetime(2001, 9, 9, 1, 46, 40, 1, tzinfo=UTC)}, False, 10**12 + 1),
     ],
 )
 def test_a_time_is_given_in_one_of_four_ways(
@@ -90,7 +94,8 @@ def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
     ("members", "said"),
     [
         ({"delay_ms": 1, "deliver_at_ms": 1}, "2 times"),
-        ({"delay_ms": -1}, "not negative"),
+        ({"deliver_at_ms": 1_795_600_000}, "seconds"),
+        ({"ttl": timedelta(1), "ttl_ms": 1}, "give one"),
         ({"deliver_at_ms": 2**63}, "exceed what a broker can store"),
         ({"at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 (what is refused)
         ({"id": ""}, "not empty"),
@@ -147,9 +152,10 @@ def test_a_wrong_type_is_told_at_once(members: dict[str, Any]) -> None:
 
 
 def test_a_message_of_many_wins_over_what_holds_for_all() -> None:
-    defaults = {"delay_ms": 5, "key": "k", "max_retry": 3}
-    own = row_of(NewMessage(b"x", deliver_at_ms=9, key="mine"), defaults)
-    assert own == make_row(b"x", deliver_at_ms=9, key="mine", max_retry=3)
+    defaults = {"delay_ms": 5, "key": "k", "max_retry": 3, "ttl_ms": 9}
+    own = row_of(NewMessage(b"x", deliver_at_ms=10**12, key="mine", ttl=DAY), defaults)
+    members = {"key": "mine", "max_retry": 3, "ttl_ms": 86_400_000}
+    assert own == make_row(b"x", deliver_at_ms=10**12, **members)
     assert row_of("y", defaults) == make_row("y", **defaults)
 
 

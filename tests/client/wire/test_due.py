@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client.wire.due import due_members, due_of
+from delaylog.client.wire.due import due_members, due_of, duration_ms, in_ms
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE = EPOCH.replace(tzinfo=None)
 
 
 @given(
-    st.datetimes(NAIVE + timedelta(days=1), NAIVE + timedelta(days=80_000)), st.integers(-20, 20)
+    st.datetimes(NAIVE + timedelta(days=12_000), NAIVE + timedelta(days=80_000)),
+    st.integers(-20, 20),
 )
 def test_a_moment_is_rounded_up_to_the_millisecond(moment: datetime, hours: int) -> None:
     at = moment.replace(tzinfo=timezone(timedelta(hours=hours)))
@@ -39,17 +40,41 @@ def test_as_members_of_a_request() -> None:
     assert due_members() == {}
     assert due_members(deliver_at_ms=0) == {"deliver_at_ms": 0}
     assert due_members(delay_ms=5) == {"delay_ms": 5}
-    assert due_members(at=EPOCH + timedelta(seconds=1)) == {"deliver_at_ms": 1000}
+    assert due_members(deliver_at_ms=10**12) == {"deliver_at_ms": 10**12}
+    assert due_members(at=EPOCH + timedelta(seconds=10**9)) == {"deliver_at_ms": 10**12}
     assert due_members(delay=timedelta(microseconds=1)) == {"delay_ms": 1}
+
+
+def test_what_is_past_means_now() -> None:
+    """Negative delays, and times before the Unix times in ms that a broker accepts."""
+    assert due_members(delay_ms=-(2**63)) == due_members(delay=timedelta.min) == {"delay_ms": 0}
+    for at in (datetime(1, 1, 1, tzinfo=UTC), EPOCH, EPOCH + timedelta(seconds=10**9 - 1)):
+        assert due_members(at=at) == {"deliver_at_ms": 0}
+
+
+@given(st.integers(1, 10**12 - 1) | st.integers(-(10**12), -1))
+def test_seconds_are_no_milliseconds(seconds: int) -> None:
+    with pytest.raises(ValueError, match=f"deliver_at_ms {seconds} is before 2001-09-09: give"):
+        due_of(deliver_at_ms=seconds)
+
+
+def test_a_duration_is_a_number_or_a_timedelta() -> None:
+    given = {"lease": timedelta(microseconds=1), "wait_ms": 5, "ttl": None, "group": "g"}
+    assert in_ms(given, "lease", "wait", "ttl") == {"lease_ms": 1, "wait_ms": 5, "group": "g"}
+    assert duration_ms("ttl", timedelta(0)) == 0
+    for wrong, kind, words in (
+        ({"ttl": timedelta(-1)}, ValueError, "ttl is not negative: -1 day, 0:00:00"),
+        ({"ttl": timedelta(1), "ttl_ms": 1}, ValueError, "ttl and ttl_ms are given"),
+        ({"ttl": 5}, TypeError, "ttl is a timedelta, not int; milliseconds are ttl_ms"),
+    ):
+        with pytest.raises(kind, match=words):
+            in_ms(wrong, "ttl")
 
 
 @pytest.mark.parametrize(
     ("times", "kind", "words"),
     [
         ({"delay_ms": 1, "deliver_at_ms": 1}, ValueError, "exactly one"),
-        ({"delay_ms": -1}, ValueError, "negative"),
-        ({"delay": timedelta(seconds=-1)}, ValueError, "negative"),
-        ({"at": datetime(1969, 1, 1, tzinfo=UTC)}, ValueError, "negative"),
         ({"at": NAIVE}, ValueError, "time zone"),
         ({"delay_ms": 1.5}, TypeError, "whole number"),
         ({"delay_ms": True}, TypeError, "whole number"),

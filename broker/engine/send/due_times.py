@@ -1,0 +1,32 @@
+"""Which due times a send, a reschedule or a replay may ask for, as columns of numbers.
+
+Interfaces that take one number check it by its member (`DELIVER_AT_MS`) or its word. A past time
+means now: whoever applies a due time sees to that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.errors import BadRequestError
+from delaylog.storage.messages.batch import Column, column_max, column_min
+from delaylog.storage.messages.message_fields import UNIX_MS_MIN, not_unix_ms
+
+
+def check_due_times(due: Column, now_ms: int, horizon_ms: int) -> None:
+    """BadRequestError for times over the horizon, and for seconds instead of milliseconds.
+
+    By a clock that is before 2001 itself, only negative times are refused.
+    """
+    if column_max(due) > now_ms + horizon_ms:
+        raise BadRequestError(
+            f"deliver_at_ms is over the horizon of {horizon_ms} ms", field="deliver_at_ms"
+        )
+    first_ms = UNIX_MS_MIN if now_ms >= UNIX_MS_MIN else 0
+    if column_min(due) >= first_ms:
+        return
+    values = np.atleast_1d(due)
+    wrong = values[(values < first_ms) & (values != 0)]
+    if len(wrong):
+        what = not_unix_ms(int(wrong[0]))
+        raise BadRequestError(f"deliver_at_ms {what}", field="deliver_at_ms")
