@@ -7,27 +7,148 @@ import asyncio
 import sys
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any, Final
 
+from delaylog.broker.cli.arguments import (
+    add_action,
+    add_broker,
+    add_option,
+    complete_files,
+    complete_folders,
+    span,
+)
+from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.local import locked_folder
-from delaylog.broker.cli.remote import client_of, emit, given
+from delaylog.broker.cli.folders import locked_folder
+from delaylog.broker.cli.output import emit, print_table
+from delaylog.broker.cli.parser import add_actions, add_json
+from delaylog.broker.cli.progress import Progress
+from delaylog.broker.cli.values import span_text, time_text
 from delaylog.broker.cluster.config import ClusterConfig, load_cluster
 from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
-from delaylog.storage.calls.shapes import MEMBERS_CONTACT
+from delaylog.storage.calls.shapes import MEMBERS_CONTACT, TO
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5
+_NODES: Final[dict[str, tuple[str, int | str, str, str, tuple[str, ...]]]] = {
+    "add": (
+        "add a node; it votes once it has caught up",
+        1,
+        "INDEX",
+        "index of the new node",
+        ("cluster add 4 --name delta --peer 10.0.0.4:8712 --http 10.0.0.4:8711",),
+    ),
+    "promote": (
+        "make learners that have caught up voters",
+        "+",
+        "NODE",
+        "index or name",
+        ("cluster promote delta",),
+    ),
+    "remove": (
+        "remove nodes from the cluster permanently",
+        "+",
+        "NODE",
+        "index or name",
+        ("cluster remove beta",),
+    ),
+    "replace": (
+        "make a learner a voter in place of another",
+        2,
+        "NODE",
+        "the old one, then the new one",
+        ("cluster replace gamma delta",),
+    ),
+    "move": (
+        "change the addresses of a node",
+        1,
+        "NODE",
+        "index or name",
+        ("cluster move gamma --peer 10.0.0.9:8712 --http 10.0.0.9:8711",),
+    ),
+}
+"""The changes of members: help, number and name of the nodes, their help, and examples."""
+
+
+def cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog cluster`."""
+    actions = add_actions(parser)
+    for name, text, *examples in (
+        ("status", "show the status of the node at --url", "cluster status"),
+        ("members", "list the nodes, as the leader sees them", "cluster members --json"),
+        ("doctor", "ask every node for its status, and report problems", "cluster doctor"),
+    ):
+        add_broker(add_action(actions, name, text, *examples), topic=None, namespace=False)
+    for name, (text, number, metavar, which, shown) in _NODES.items():
+        change = add_action(actions, name, text, *shown)
+        change.add_argument("nodes", nargs=number, metavar=metavar, help=which)
+        add_broker(change, topic=None, namespace=False)
+        if name in ("add", "move"):
+            _add_contact(change, needed=name == "add")
+        if name == "add":
+            change.add_argument(
+                "--learner", action="store_true", help="it does not vote until it is promoted"
+            )
+            change.add_argument(
+                "--wait",
+                type=span,
+                default=600_000,
+                metavar="DURATION",
+                help="how long to wait until it has caught up (default 10m)",
+            )
+    handover = add_action(
+        actions,
+        "handover",
+        "hand leadership over to another node",
+        "cluster handover",
+        "cluster handover --to gamma",
+    )
+    add_broker(handover, topic=None, namespace=False)
+    add_option(handover, TO, metavar="NODE")
+    _add_recover(actions)
+
+
+def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
+    """The addresses of a node: options named as the keys of a cluster file."""
+    for member in MEMBERS_CONTACT:
+        add_option(parser, member, required=needed and member.name in ("peer", "http"))
+
+
+def _add_recover(actions: Any) -> None:
+    recover = add_action(
+        actions,
+        "recover",
+        "continue with one node after the majority of the voters was lost",
+        "cluster recover --data-dir /var/lib/delaylog --cluster cluster.toml --node 2",
+    )
+    complete_folders(
+        recover.add_argument(
+            "--data-dir", required=True, metavar="DIR", help="the node's data folder"
+        )
+    )
+    complete_files(
+        recover.add_argument("--cluster", required=True, metavar="FILE", help="cluster file")
+    )
+    recover.add_argument(
+        "--node", metavar="INDEX", help="the node's index, if it is not in the file"
+    )
+    recover.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="do it; without it, only report what would be lost",
+    )
+    add_json(recover)
 
 
 async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
+    if args.action == "recover":
+        return _recover(args)
     if args.action == "doctor":
         return await doctor_command(args)
     async with client_of(args) as client:
@@ -42,8 +163,8 @@ async def cluster_command(args: argparse.Namespace) -> int:
     return DONE
 
 
-def recover_command(args: argparse.Namespace) -> int:
-    """`delaylog cluster recover`: 0 when the node can go on alone, 1 when nothing was changed."""
+def _recover(args: argparse.Namespace) -> int:
+    """0 when the node can go on alone, 1 when nothing was changed."""
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
     with locked_folder(args.data_dir):
@@ -61,7 +182,7 @@ def recover_command(args: argparse.Namespace) -> int:
 
 def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> None:
     lost = ", ".join(config.name_of(node) for node in found.lost) or "nobody"
-    told = datetime.fromtimestamp(found.told_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    told = time_text(found.told_ms)
     counter, node = found.epoch
     print(
         f"node {config.me.name} has the log up to {found.end}, epoch {counter} of node {node}; "
@@ -91,15 +212,18 @@ async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[st
         "folder; it votes once it has caught up",
         file=sys.stderr,
     )
-    end = time.monotonic() + args.wait_s
-    while True:
-        try:
-            return await client.change_members("promote", args.nodes)
-        except Conflict:
-            # It has not caught up, or another change is under way.
-            if time.monotonic() >= end:
-                raise
-            await asyncio.sleep(_LOOK_SECONDS)
+    began = time.monotonic()
+    with Progress("cluster add", unit="seconds", quiet=args.json) as progress:
+        while True:
+            try:
+                return await client.change_members("promote", args.nodes)
+            except Conflict as error:
+                # It has not caught up, or another change is under way.
+                waited_s = time.monotonic() - began
+                if waited_s * 1000 >= args.wait:
+                    raise
+                progress(error.detail, int(waited_s))
+                await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
@@ -124,7 +248,7 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
         "epoch": "-" if epoch is None else f"{epoch['counter']} of node {epoch['node']}",
         "leader": "nobody" if leader is None else f"{_named(leader)} {leader['http']}",
         **{name: status[name] for name in ("log_end", "durable", "commit", "applied")},
-        "gate_age": "-" if gate_ms is None else f"{gate_ms} ms",
+        "gate_age": "-" if gate_ms is None else span_text(gate_ms),
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
@@ -142,22 +266,29 @@ def _print_members(status: dict[str, Any], args: argparse.Namespace) -> None:
 
 def _print_table(status: dict[str, Any]) -> None:
     leader = status["leader"]
-    print(f"{'member':<24}{'connected':<11}{'voter':<7}{'lag_bytes':>12}  {'fit':<6}http")
+    rows = []
     for member in status["members"]:
         leads = " *" if leader is not None and leader["node"] == member["node"] else ""
         lag = member["lag_bytes"]
-        print(
-            f"{_named(member) + leads:<24}{_yes(member['connected']):<11}"
-            f"{_yes(member['voter']):<7}{'?' if lag is None else lag:>12}  "
-            f"{member.get('unfit') or _yes(member.get('fit')):<6}{member['http']}"
+        rows.append(
+            (
+                _named(member) + leads,
+                _yes(member["connected"]),
+                _yes(member["voter"]),
+                "?" if lag is None else lag,
+                member.get("unfit") or _yes(member.get("fit")),
+                member["http"],
+            )
         )
+    columns = ("member", "connected", "voter", "lag_bytes", "fit", "http")
+    print_table(columns, rows, numbers=("lag_bytes",))
 
 
 def _print_handover(answer: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json:
         emit(answer)
     else:
-        print(f"{_named(answer)} leads now; the pause was {answer['pause_ms']} ms")
+        print(f"{_named(answer)} leads now; the pause was {span_text(answer['pause_ms'])}")
 
 
 def _named(member: dict[str, Any]) -> str:

@@ -11,17 +11,30 @@ from random import SystemRandom
 
 import orjson
 
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.failing import DONE, WRONG, UsageError
+from delaylog.broker.cli.parser import add_examples, add_json, complete_folders
 from delaylog.broker.cli.progress import Progress
+from delaylog.broker.drills.kinds import DRILLS
 from delaylog.broker.drills.report import result_text
 from delaylog.broker.drills.run import prepare, run_drill
-from delaylog.broker.host.settings.options import ConfigError
+
+
+def drill_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog drill`."""
+    says = "; ".join(f"{name}: {text}" for name, text in DRILLS.items())
+    parser.add_argument("name", choices=tuple(DRILLS), metavar="NAME", help=says)
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="number (default 10)")
+    parser.add_argument("--seed", type=int, metavar="S", help="seed of the load and the pauses")
+    keep = "work in this folder and keep it (default: a temporary one, kept if the drill fails)"
+    complete_folders(parser.add_argument("--keep", metavar="DIR", help=keep))
+    add_json(parser)
+    add_examples(parser, "drill kill-leader --rounds 3", "drill handover --keep /tmp/drill")
 
 
 def drill_command(args: argparse.Namespace) -> int:
     """Run a drill. Return 0 if every invariant held, else 1, and keep the folder then."""
     if args.rounds < 1:
-        raise ConfigError("--rounds must be 1 or more")
+        raise UsageError("--rounds must be 1 or more")
     prepare(args.name)
     seed = SystemRandom().randrange(2**32) if args.seed is None else args.seed
     folder = _folder(args)
@@ -51,5 +64,5 @@ def _folder(args: argparse.Namespace) -> Path:
     folder = Path(args.keep)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty: give a new or an empty folder")
+        raise UsageError(f"{folder} is not empty: give a new or an empty folder")
     return folder.resolve()

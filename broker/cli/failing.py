@@ -4,27 +4,17 @@ Both go to standard error, so that standard output has only results. The object 
 `{"error": {"code": …, "message": …}}` with the error's other facts: `status`, `field` and `item`
 of a broker's refusal, `path` and `position` of damage.
 
-The client's errors are looked up only if the client is loaded. Loading it takes half as long as the
-rest of a start, `serve` does not need it, and a module that is not loaded cannot have raised.
+Classes of errors are looked up only in modules that are loaded: a module that is not loaded cannot
+have raised one, and loading them all would take most of a start.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn
-
-import orjson
-
-from delaylog.broker.backup.manifest import BackupError
-from delaylog.broker.drills.kinds import DrillError
-from delaylog.broker.host.settings.options import ConfigError
-from delaylog.storage.errors import (
-    CorruptionError,
-    DiskFailedError,
-    DiskFullError,
-    StorageError,
-)
 
 DONE: Final = 0
 WRONG: Final = 1
@@ -32,18 +22,38 @@ USAGE: Final = 2
 NOTHING: Final = 3
 INTERRUPTED: Final = 130
 
-_Codes = tuple[tuple[type[Exception], str], ...]
 
-_OWN_CODES: Final[_Codes] = (
-    (ConfigError, "usage"),
-    (BackupError, "backup"),
-    (DrillError, "drill"),
-    (CorruptionError, "damaged"),
-    (DiskFullError, "disk_full"),
-    (DiskFailedError, "disk_failed"),
-    (StorageError, "storage"),
-    (OSError, "io"),
+class UsageError(Exception):
+    """The command line cannot be carried out; the text says what to write instead."""
+
+
+class Interrupted(Exception):
+    """A verb was interrupted, and the text says what goes on without it."""
+
+
+_CODES: Final = (
+    ("delaylog.client.errors", "NotReached", "not_reached"),
+    ("delaylog.client.errors", "AnswerLost", "answer_lost"),
+    # The base of those before it. No class of the other modules derives from it.
+    ("delaylog.client.errors", "ClientError", "call"),
+    ("delaylog.client.wire.credentials", "CredentialsError", "usage"),
+    ("delaylog.broker.host.settings.options", "ConfigError", "usage"),
+    ("delaylog.broker.backup.manifest", "BackupError", "backup"),
+    ("delaylog.broker.drills.kinds", "DrillError", "drill"),
+    ("delaylog.storage.errors", "CorruptionError", "damaged"),
+    ("delaylog.storage.errors", "DiskFullError", "disk_full"),
+    ("delaylog.storage.errors", "DiskFailedError", "disk_failed"),
+    ("delaylog.storage.errors", "StorageError", "storage"),
 )
+"""Modules, the errors that they raise on purpose or because of the environment, and the codes."""
+
+
+def _codes() -> Iterator[tuple[type[Exception], str]]:
+    for module, name, code in _CODES:
+        if module in sys.modules:
+            yield getattr(sys.modules[module], name), code
+    yield UsageError, "usage"
+    yield OSError, "io"
 
 
 def is_expected(error: Exception) -> bool:
@@ -55,40 +65,38 @@ def error_object(error: Exception) -> dict[str, Any]:
     """The object that `--json` prints for an error."""
     code = next((code for kind, code in _codes() if isinstance(error, kind)), "failed")
     members = _refusal(error) or {"code": code, "message": str(error)}
-    if isinstance(error, CorruptionError):
-        members |= {"path": error.path, "position": error.position}
+    if code == "damaged":
+        members |= {name: getattr(error, name) for name in ("path", "position")}
     return {"error": members}
 
 
 def fail(error: Exception, *, as_json: bool) -> int:
     """Print the error and return the exit status."""
+    members = error_object(error)
     if as_json:
-        print(orjson.dumps(error_object(error)).decode(), file=sys.stderr)
+        _say_json(members)
     else:
         print(f"delaylog: {error}", file=sys.stderr)
-    return USAGE if error_object(error)["error"]["code"] == "usage" else WRONG
+    return USAGE if members["error"]["code"] == "usage" else WRONG
 
 
-def _codes() -> _Codes:
-    if not _client_is_loaded():
-        return _OWN_CODES
-    from delaylog.client.errors import AnswerLost, ClientError, NotReached
-    from delaylog.client.wire.credentials import CredentialsError
+def say_interrupted(error: Interrupted, *, as_json: bool) -> None:
+    """Say what goes on after an interruption."""
+    if as_json:
+        _say_json({"error": {"code": "interrupted", "message": str(error)}})
+    else:
+        print(f"delaylog: {error}", file=sys.stderr)
 
-    # The client's come first. ClientError is the base of those before it, and no class of ours
-    # derives from it.
-    return (
-        (NotReached, "not_reached"),
-        (AnswerLost, "answer_lost"),
-        (ClientError, "call"),
-        (CredentialsError, "usage"),
-        *_OWN_CODES,
-    )
+
+def _say_json(members: dict[str, Any]) -> None:
+    import orjson
+
+    print(orjson.dumps(members).decode(), file=sys.stderr)
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
     """The members of a broker's refusal; empty for any other error."""
-    if not _client_is_loaded():
+    if "delaylog.client.errors" not in sys.modules:
         return {}
     from delaylog.client.errors import ApiError
 
@@ -103,19 +111,28 @@ def _refusal(error: Exception) -> dict[str, Any]:
     }
 
 
-def _client_is_loaded() -> bool:
-    return "delaylog.client.errors" in sys.modules
-
-
 def wants_json(words: list[str]) -> bool:
     """Whether a command line asks for JSON, even if it cannot be parsed."""
     options = words[: words.index("--")] if "--" in words else words
     return "--json" in options
 
 
-class JsonParser(argparse.ArgumentParser):
+class LineParser(argparse.ArgumentParser):
+    """An argument parser that reports an error in one line; its sub-parsers do too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # No option begins with a digit, so `-30d` is a value, such as that of --due-from.
+        self._negative_number_matcher = re.compile(r"-\d")
+
+    def error(self, message: str) -> NoReturn:
+        """Report a wrong command line and exit with status 2."""
+        sys.exit(fail(UsageError(f"{message}; `{self.prog} --help` says more"), as_json=False))
+
+
+class JsonParser(LineParser):
     """An argument parser that reports errors as JSON; its sub-parsers do too."""
 
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line and exit with status 2."""
-        sys.exit(fail(ConfigError(message), as_json=True))
+        sys.exit(fail(UsageError(message), as_json=True))

@@ -12,17 +12,17 @@ import os
 import sys
 from typing import Final
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.cli.failing import UsageError
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "pyspark_delaylog")
 HINT: Final = "pip install 'delaylog[spark]'"
 
 
 def spark_command(args: argparse.Namespace) -> int:
-    """Replace this process by the job. Raises ConfigError if a package is missing."""
+    """Replace this process by the job. Raises UsageError if a package is missing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"the jobs on Spark need {', '.join(missing)}: {HINT}")
+        raise UsageError(f"the jobs on Spark need {', '.join(missing)}; run: {HINT}")
     # -P: do not import modules from the current folder.
     words = [sys.executable, "-P", "-m", "pyspark_delaylog.jobs", *args.words]
     sys.stdout.flush()

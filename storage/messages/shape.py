@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Shape:
         self._rules = rules or {}
         """Schema keywords beyond the members, such as `required`."""
         self._absent = {each.name: each.take({}) for each in members}
-        self._required: list[str] = self._rules.get("required", [])
+        self.required: Sequence[str] = self._rules.get("required", ())
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
         """Check that it is an object without unknown members; its values are not checked here."""
@@ -43,7 +43,7 @@ class Shape:
     def take(self, members: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
         """All members, each checked; an absent one is None or has its default."""
         given = self.check(members, item)
-        for name in self._required:
+        for name in self.required:
             if given.get(name) is None:
                 raise MemberError(f"{name} is missing", field=name, item=item)
         values = dict(self._absent)

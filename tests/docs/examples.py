@@ -15,6 +15,7 @@ PAGES: Final = (
     "docs/TUTORIAL.md",
     LONGEST,
     "docs/SDK.md",
+    "docs/COMMANDS.md",
     "docs/TESTING_PROGRAMS.md",
     "docs/COMING-FROM.md",
 )

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from delaylog.broker.cli.verbs import VERBS
 from delaylog.broker.drills.trio import NODES, Trio
 from delaylog.client.child_broker import ChildBroker
 from delaylog.client.free_ports import free_port
@@ -36,8 +37,7 @@ LIMIT_S: Final = 60.0
 ADDRESS: Final = re.compile(r"(?P<front>127\.0\.0\.1:)(?P<port>87\d\d|6379)\b")
 MEMBERS: Final = re.compile(",".join([r"http://127\.0\.0\.1:(87\d\d)"] * len(NODES)))
 REMOTE: Final = re.compile(
-    r"\bdelaylog (?P<verb>send|receive|list|show|stats|topics|clock|cancel|reschedule|replay"
-    r"|purge|pause|resume|(?:groups|cluster) [a-z]+)\b(?!.*--url)"
+    rf"\bdelaylog (?:{'|'.join(verb.name for verb in VERBS.values() if verb.calls)})\b(?!.*--url)"
 )
 SERVE: Final = re.compile(r"^(?:\$ )?(delaylog serve\b.*)", re.MULTILINE)
 DEFAULT_PORT: Final = 8711
@@ -131,10 +131,8 @@ class Stage:
             if command.startswith("delaylog serve"):
                 self._serve(command)
                 continue
-            url = f"http://127.0.0.1:{DEFAULT_PORT}"
-            whole = REMOTE.sub(rf"delaylog \g<verb> --url {url}", command)
             printed = self._output(
-                example, ["bash", "-e", "-o", "pipefail", "-c", self.placed(whole)]
+                example, ["bash", "-e", "-o", "pipefail", "-c", self.placed(command)]
             )
             everything.append(printed)
             if shown is not None:
@@ -180,6 +178,8 @@ class Stage:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONUNBUFFERED": "1",
+            # What names no address calls this machine's broker.
+            "DELAYLOG_URL": self.placed(f"http://127.0.0.1:{DEFAULT_PORT}"),
         }
         output = self._aside / "output"
         errors = self._aside / "errors"

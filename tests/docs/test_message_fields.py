@@ -47,9 +47,11 @@ def test_the_openapi_document_and_the_sdk_have_all() -> None:
 @pytest.mark.parametrize("field", FIELDS, ids=NAMES)
 def test_the_command_line_has_it(field: Field) -> None:
     flag = "--tag" if field.member is TAGS else f"--{field.name.replace('_', '-')}"
-    value = "keep" if field.member is MERGE else "1"
-    arguments = make_parser().parse_args(["send", "t", "x", flag, value])
-    assert getattr(arguments, field.name) in (value, [value])
+    written = {"merge": "keep", "headers": '{"a": "b"}', "ttl_ms": "1s", "backoff": "1s"}
+    value = written.get(field.name, "1")
+    flag = flag.removesuffix("-ms")
+    arguments = make_parser("send").parse_args(["send", "t", "x", flag, value])
+    assert field.member.check(getattr(arguments, field.name))
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.member is not MERGE])

@@ -66,7 +66,7 @@ def image_environment() -> dict[str, str]:
 
 def configured(words: list[str], environ: Mapping[str, str]) -> Config:
     """What `serve` would run with. The parser ends the program at an option it does not know."""
-    arguments = make_parser().parse_args(words)
+    arguments = make_parser("serve").parse_args(words)
     assert arguments.verb == "serve"
     return load_config(vars(arguments), environ)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.remote import emit
+from delaylog.broker.cli.output import emit
 
 
 class Mark(StrEnum):

@@ -10,14 +10,13 @@ import argparse
 import asyncio
 from typing import Any, Final
 
+from delaylog.broker.cli.connection import route_of
 from delaylog.broker.cli.doctor.cluster_checks import Asked, examine
 from delaylog.broker.cli.doctor.findings import print_report
-from delaylog.broker.cli.remote import connection_of
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
 from delaylog.client.errors import ApiError, ClientError
-from delaylog.client.options import split_connection
 from delaylog.client.wire.credentials import CredentialsError
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -27,8 +26,7 @@ ANSWER_S: Final = 5.0
 
 async def doctor_command(args: argparse.Namespace) -> int:
     """`delaylog cluster doctor`: 0, or 1 if a check fails. A warning is no failure."""
-    credentials, _ = split_connection(connection_of(args))
-    route = LeaderRoute(args.url, (), credentials)
+    route, _ = route_of(args)
     transport = _transport(route)
     try:
         named = await transport.carry(cluster())

@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings, print_report
+from delaylog.broker.cli.parser import add_action, add_actions, add_json, complete_files
+from delaylog.broker.cli.settings import add_setting
 from delaylog.broker.host.config import Config, TlsConfig, is_loopback, load_config
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import OPTIONS, ConfigError
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.pem import certificates_in
 from delaylog.broker.host.tls.server_tls import ServerTls
@@ -26,6 +28,28 @@ if TYPE_CHECKING:
 
 _ANY: Final = ("0.0.0.0", "::")
 _USABLE: Final = "a broker can start with these files"
+
+
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog doctor`."""
+    tls = add_action(
+        add_actions(parser),
+        "tls",
+        "check the certificates and keys of the options of serve, without a broker",
+        "doctor tls --config delaylog.toml --host broker.example",
+    )
+    complete_files(tls.add_argument("--config", metavar="FILE", help="TOML file"))
+    for option in OPTIONS:
+        if option.name.startswith("tls-"):
+            add_setting(tls, option)
+    tls.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name or address at which clients call the broker; may be given again",
+    )
+    add_json(tls)
 
 
 def doctor_command(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.cli.failing import UsageError
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
@@ -34,7 +34,7 @@ def dump_bodies(file: File, path: Path) -> Lines:
     """A line for each row, with the content of its record."""
     beside = path.with_name("delay.index")
     if not beside.is_file():
-        raise ConfigError(f"{path.name} cannot be read without {beside}, which does not exist")
+        raise UsageError(f"{path.name} cannot be read without {beside}, which does not exist")
     with closing(ReadOnlyFileSystem().open(str(beside))) as index:
         count = index.size() // INDEX_ENTRY_SIZE
         for start in range(0, count, _PART_ROWS):

@@ -37,9 +37,10 @@ from delaylog.broker.cli.dump.transactions import (
     saved_transactions,
     transaction_members,
 )
+from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
-from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.checkpoint import read_checkpoint
@@ -306,7 +307,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_snapshot
     if path.suffix == ".log" and path.stem.isdigit():
         return dump_segment
-    raise ConfigError(
+    raise UsageError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
         "snapshot of the keyspace, a run of ids or their index, crash or backup.json (the bytes of "
@@ -314,11 +315,22 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     )
 
 
+def dump_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog dump`."""
+    complete_files(parser.add_argument("file", metavar="FILE", type=Path, help="the file"))
+    add_json(parser)
+    parser.description = (
+        "Print one file of a data folder as JSON lines, with or without --json. Times are ISO "
+        "times in UTC. A broker may be writing the file."
+    )
+    add_examples(parser, "dump /var/lib/delaylog/log/00000000000000000000.log")
+
+
 def dump_command(args: argparse.Namespace) -> int:
     """`delaylog dump`: 0, or 1 when something could not be decoded."""
     path = args.file
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
+        raise UsageError(f"there is no file {path}")
     dumper = _dumper(path)
     file = ReadOnlyFileSystem().open(str(path))
     status = 0

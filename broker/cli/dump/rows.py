@@ -7,13 +7,13 @@ show.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from delaylog.broker.cli.dump.contents import Lines, record_members
+from delaylog.broker.cli.values import time_text as utc_text
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
@@ -41,11 +41,8 @@ _PART_RECORDS: Final = 4_096
 
 def time_text(ms: int) -> str | None:
     """A readable time; None for 0, and for a time that no calendar date can express."""
-    try:
-        at = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None if ms == 0 else at.isoformat(timespec="milliseconds")
+    shown = utc_text(ms)
+    return None if ms == 0 or not shown.endswith("Z") else shown
 
 
 def records_of(file: File, dtype: np.dtype[Any]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -75,6 +75,11 @@ Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 CONFIG_VARIABLE: Final = "DELAYLOG_CONFIG"
 
 
+def default_of(name: str) -> str:
+    """The default of a setting."""
+    return next(option.default for option in OPTIONS if option.name == name)
+
+
 @dataclass(frozen=True, slots=True)
 class Sourced:
     """The value of one setting, and where it comes from."""

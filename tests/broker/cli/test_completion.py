@@ -68,7 +68,7 @@ def test_bash_completes_verbs() -> None:
 
 
 def test_bash_completes_options() -> None:
-    assert {"--json", "--delay-ms", "--at-ms", "--url"} <= offered("delaylog", "send", "t", "--")
+    assert {"--json", "--delay", "--at", "--url"} <= offered("delaylog", "send", "t", "--")
     assert {"--data-dir", "--http", "--config"} <= offered("delaylog", "serve", "--")
     assert offered("delaylog", "backup", "--j") == {"--json"}
     assert {"--group", "--force", "--json"} <= offered("delaylog", "purge", "t", "--")

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.cli.arguments import CONNECTION
 from delaylog.broker.cli.main import main
+from delaylog.client.wire import credentials, endpoints
 from tests.client.certificates import Certificates, make_certificates
 
 SECRET = "s3cret-of-the-test"
@@ -29,6 +31,8 @@ class Door(ThreadingHTTPServer):
         self.tokens: list[str | None] = []
         self.bodies: list[Any] = []
         self.status, self.answer = 200, TOPICS
+        self.later: list[dict[str, Any]] = []
+        """The answers after the first one; the last one stays."""
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_address[1]}"
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
@@ -44,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        if self.server.later:
+            self.server.answer = self.server.later.pop(0)
 
     def do_POST(self) -> None:
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -100,6 +106,64 @@ def test_a_token_by_file_variable_and_standard_input(
         "Bearer of-the-variable",
         "Bearer of-the-input",
     ]
+
+
+def test_an_address_by_variable(
+    door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the forms that clients take; an option wins."""
+    own = door.url.replace("http:", "delaylog:")
+    door.answer = {"topics": [], "messages": [], "cursor": None}
+    for value in (door.url, f" {own}/ ", f"http://127.0.0.1:9 , {own}"):
+        monkeypatch.setenv("DELAYLOG_URL", value)
+        assert main(["topics"]) == 0, value
+        assert main(["list", "t"]) == 0, value
+    assert door.tokens == [None] * 6
+    assert main(["topics", "--url", "http://127.0.0.1:9"]) == 1
+    assert "127.0.0.1:9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "said"),
+    [
+        (["--url", "nonsense"], "", "the address 'nonsense' has no scheme"),
+        (["--url", "http://a/v1"], "", "ends before /v1"),
+        ([], "redis://a", "DELAYLOG_URL: the address 'redis://a' has the scheme 'redis'"),
+        ([], "http://a http://b", "DELAYLOG_URL has 2 brokers, and a command calls one"),
+    ],
+)
+def test_an_address_that_is_none(
+    words: list[str],
+    variable: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DELAYLOG_URL", variable)
+    for verb in (["topics"], ["list", "t"], ["cluster", "doctor"]):
+        assert main([*verb, *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("delaylog: ")
+        assert said in line
+
+
+def test_the_options_are_those_of_clients() -> None:
+    """The table of the command line, which loads without the client, agrees with the client's."""
+    url, *rest = CONNECTION
+    assert (url.variable, url.default) == (endpoints.URL, endpoints.DEFAULT_URL)
+    assert [each.variable for each in rest] == [
+        *(credentials.TOKEN, credentials.TOKEN_FILE, credentials.CA_FILE),
+        *(credentials.CLIENT_CERT, credentials.CLIENT_KEY),
+    ]
+
+
+def test_a_token_of_the_input_is_read_once_for_several_calls(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standard_input(monkeypatch, f"{SECRET}\n".encode())
+    door.answer, door.later = {"topics": [], "cursor": "next"}, [TOPICS]
+    assert main(["topics", "--token", "-", "--url", door.url]) == 0
+    assert door.tokens == [f"Bearer {SECRET}"] * 2
 
 
 def test_lines_behind_the_token_are_messages(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:

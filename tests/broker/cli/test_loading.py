@@ -6,27 +6,29 @@ A process of its own loads each, as this one has loaded everything.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 import pytest
 
-from delaylog.broker.cli.main import MODULES, REMOTE
+from delaylog.broker.cli.verbs import VERBS
 from tests.programs import run_program
 
 CLIENT = "delaylog.client"
 NETWORK = ("aiohttp", "asyncio", "ssl")
-ASKING = [f"delaylog.broker.cli.{module}" for module in sorted(set(REMOTE.values()))]
+NUMBERS = ("numpy", "orjson", "msgpack")
+CALLING = [
+    f"delaylog.broker.cli.{each}" for each in sorted({v.module for v in VERBS.values() if v.calls})
+]
 
 
 @pytest.mark.parametrize(
     ("modules", "needless"),
     [
-        (["delaylog.broker.cli"], (CLIENT, "delaylog.broker.host.serve", *NETWORK)),
         (["delaylog.broker.host.serve"], (CLIENT,)),
+        (["delaylog.broker.cli.settings"], (CLIENT, "delaylog.broker.host.serve", *NETWORK)),
         (["delaylog.broker.cli.dump.files"], (CLIENT, *NETWORK)),
-        (ASKING, ("delaylog.broker.host.serve",)),
+        (CALLING, ("delaylog.broker.host.serve", "rich")),
     ],
-    ids=["cli", "serve", "dump", "verbs that ask a broker"],
+    ids=["serve", "settings", "dump", "verbs that call a broker"],
 )
 def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...]) -> None:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
@@ -36,7 +38,26 @@ def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...
     assert [name for name in needless if name in loaded] == []
 
 
-@pytest.mark.parametrize("verb", sorted(MODULES))
-def test_a_verb_is_where_it_is_looked_for(verb: str) -> None:
-    module = import_module(f"delaylog.broker.cli.{MODULES[verb]}")
-    assert callable(getattr(module, f"{verb}_command"))
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "--help"]])
+def test_a_help_loads_the_parser_only(words: list[str]) -> None:
+    program = (
+        "import sys; from delaylog.broker.cli import main\n"
+        f"try: main({words})\n"
+        "except SystemExit: print('loaded', *sys.modules)"
+    )
+    done = run_program(sys.executable, "-P", "-c", program, check=True)
+    loaded = done.stdout.splitlines()[-1].split()[1:]
+    assert [
+        name for name in (*NETWORK, *NUMBERS, CLIENT, "logging", "shtab") if name in loaded
+    ] == []
+    ours = {name for name in loaded if name.startswith("delaylog.broker.")}
+    cli = "delaylog.broker.cli"
+    parts = {f"{cli}.{name}" for name in ("main", "parser", "failing", "verbs", "completion")}
+    assert ours <= {cli, *parts}
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_a_verb_is_where_it_is_looked_for(name: str) -> None:
+    assert callable(VERBS[name].function("command"))
+    if VERBS[name].parses:
+        assert callable(VERBS[name].function("arguments"))

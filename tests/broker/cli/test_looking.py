@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 HOUR_MS = 3_600_000
+TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+def iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def fill(broker: Any, topic: str, count: int) -> None:
@@ -28,13 +35,16 @@ def test_list(broker: Any, topic: str, run: Any) -> None:
     """A line a message, pages followed as far as asked; --json prints the members."""
     fill(broker, topic, 1_200)
     broker.call("DELETE", f"/v1/topics/{topic}/messages/m0001")
-    lines = run("list", topic).stdout.splitlines()
+    living = run("list", topic, "--max", 2).stdout.splitlines()
+    assert [line.split()[0] for line in living] == ["m0000", "m0002"], "what has ended is left out"
+    lines = run("list", topic, "--state", "all").stdout.splitlines()
     assert len(lines) == 100
     assert lines[0].split()[:2] == ["m0000", "waiting"]
+    assert re.fullmatch(TIME, lines[0].split()[2])
     assert lines[0].endswith("attempts=0 key=k tags=even")
     assert "cause=cancel" in lines[1]
-    assert len(run("list", topic, "--max", 0).stdout.splitlines()) == 1_200
-    assert len(run("list", topic, "--max", 1_100).stdout.splitlines()) == 1_100
+    assert len(run("list", topic, "--state", "all", "--max", 0).stdout.splitlines()) == 1_200
+    assert len(run("list", topic, "--state", "all", "--max", 1_100).stdout.splitlines()) == 1_100
     done = run(
         "list", topic, "--state", "waiting", "--tag", "even", "--max", 3, "--json", "--bodies"
     )
@@ -43,7 +53,7 @@ def test_list(broker: Any, topic: str, run: Any) -> None:
     assert [row["id"] for row in rows] == ["m0000", "m0002", "m0004"]
     assert [row["body"] for row in rows] == ["body 0", "body 2", "body 4"]
     due = rows[1]["deliver_at_ms"]
-    near = run("list", topic, "--due-from-ms", due, "--due-to-ms", due + 1, "--key", "k")
+    near = run("list", topic, "--due-from", iso(due), "--due-to", iso(due + 1), "--key", "k")
     assert [line.split()[0] for line in near.stdout.splitlines()] == ["m0002"]
     none = run("list", topic, "--state", "dead")
     assert (none.returncode, none.stdout) == (0, "")
@@ -57,8 +67,19 @@ def test_show(broker: Any, topic: str, run: Any) -> None:
     assert done.returncode == 0
     shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert (shown["state"], shown["cause"], shown["body"]) == ("deleted", "cancel", "body 0")
+    assert re.fullmatch(TIME, shown["deliver_at"])
     steps = run("show", topic, "m0000", "--life").stdout.splitlines()[-2:]
+    assert all(re.fullmatch(TIME, line.split()[0]) for line in steps)
     assert [line.split()[1] for line in steps] == ["sent", "deleted"]
     assert "cause=cancel" in steps[1]
     (line,) = run("show", topic, "m0000", "--life", "--json").stdout.splitlines()
     assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "deleted"]
+
+
+def test_bodies_in_lines(broker: Any, topic: str, run: Any) -> None:
+    """A body stays on its line, whatever is in it."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.post(path, {"body": "two\nlines", "id": "a", "delay_ms": HOUR_MS})
+    broker.post(path, {"body_base64": "/w==", "id": "b", "delay_ms": 2 * HOUR_MS})
+    lines = run("list", topic, "--bodies").stdout.splitlines()
+    assert [line.rpartition(" body=")[2] for line in lines] == ["two\\nlines", "\\xff"]

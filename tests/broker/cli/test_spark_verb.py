@@ -17,8 +17,9 @@ def test_what_is_missing_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["spark", "audit", "/data", "/out"]) == 2
-    assert "pip install 'delaylog[spark]'" in capsys.readouterr().err
+    for words in (["audit", "/data", "/out"], ["--help"]):
+        assert main(["spark", *words]) == 2
+        assert "pip install 'delaylog[spark]'" in capsys.readouterr().err
 
 
 def test_the_job_gets_its_words_and_nothing_from_the_folder_one_stands_in(

@@ -11,22 +11,76 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.arguments import (
+    add_broker,
+    add_examples,
+    add_option,
+    add_options,
+    name,
+)
+from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.failing import DONE, WRONG, Interrupted, UsageError
+from delaylog.broker.cli.messages.sending import WHEN, add_time
+from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.remote import WHEN, client_of, emit, given
-from delaylog.broker.host.settings.options import ConfigError
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
-from delaylog.storage.calls.shapes import FILTER
+from delaylog.storage.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
 
 POLL_SECONDS: Final = 0.1
+
+
+def cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog cancel`."""
+    _add_chosen(parser, ("waiting", "ready", "leased", "dead"))
+    add_options(parser, CANCEL_FORCE)
+    add_examples(
+        parser,
+        "cancel reminders rent-2026-12",
+        "cancel reminders --tag user-17",
+        "cancel reminders --state dead --due-to -30d --force",
+    )
+
+
+def reschedule_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog reschedule`."""
+    _add_chosen(parser, ("waiting", "ready", "leased"))
+    add_time(parser, required=True)
+    add_examples(
+        parser,
+        "reschedule reminders rent-2026-12 --at 2026-12-24T09:00",
+        "reschedule reminders --tag user-17 --delay 0",
+    )
+
+
+def replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog replay`."""
+    _add_chosen(parser, ("dead",))
+    add_time(parser)
+    add_examples(
+        parser, "replay reminders rent-2026-12", "replay reminders --all --rate 500 --delay 1m"
+    )
+
+
+def _add_chosen(parser: argparse.ArgumentParser, states: tuple[str, ...]) -> None:
+    """Which messages: ids, or a filter, which creates a job."""
+    add_broker(parser)
+    parser.add_argument(
+        "id", nargs="*", type=name, metavar="ID", help="ids; without ids give a filter, or --all"
+    )
+    parser.add_argument("--all", action="store_true", help="every message that can be changed")
+    for member in FILTER.shape.members:
+        own = {"choices": states} if member is FILTER_STATE else {}
+        add_option(parser, member, **own)
+    add_options(parser, RATE)
+    parser.add_argument("--no-wait", action="store_true", help="begin the job, do not wait for it")
 
 
 async def cancel_command(args: argparse.Namespace) -> int:
     """`delaylog cancel`: 0 when all are cancelled, 1 otherwise."""
 
     if args.state == "dead" and not args.force:
-        raise ConfigError("cancelling dead messages removes the dead letters: add --force")
+        raise UsageError("cancelling dead messages removes the dead letters: add --force")
 
     def cancel(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.cancel(args.topic, message_id, force=args.force)
@@ -62,12 +116,12 @@ async def _control(
 ) -> int:
     wanted = given(args, *FILTER.shape.members)
     if args.all and wanted:
-        raise ConfigError("give either a filter or --all, not both")
+        raise UsageError("give either a filter or --all, not both")
     if bool(args.id) == (args.all or bool(wanted)):
-        raise ConfigError("give ids, or a filter (--state, --tag, --key, --due-…), or --all")
+        raise UsageError("give ids, or a filter (--state, --tag, --key, --due-…), or --all")
     if args.id:
         if args.rate is not None or args.no_wait:
-            raise ConfigError("--rate and --no-wait need a filter or --all, not ids")
+            raise UsageError("--rate and --no-wait need a filter or --all, not ids")
         return await _by_ids(args, act)
     if args.rate is not None:
         members["rate"] = args.rate
@@ -95,7 +149,8 @@ async def _by_ids(
                 emit({"id": message_id} | answer)
             else:
                 late = f"too late in {','.join(late)}" if (late := answer.get("groups")) else ""
-                print(message_id, answer["result"], late or answer.get("state") or "")
+                words = (message_id, answer["result"], late or answer.get("state"))
+                print(*filter(None, words))
     return status
 
 
@@ -105,11 +160,8 @@ async def _by_filter(
     """Begin a job, show its progress, and print its counts at the end."""
     async with client_of(args) as client:
         job = await client.begin_job(args.topic, args.verb, wanted, **members)
-        with Progress(f"{args.verb} {job['job']}", unit="messages", quiet=args.json) as progress:
-            while job["state"] == "running" and not args.no_wait:
-                await asyncio.sleep(POLL_SECONDS)
-                job = await client.job(job["job"])
-                progress(f"{job['scanned']:,} rows scanned", job["done"])
+        if not args.no_wait:
+            job = await _watched(client, job, args)
     if args.json:
         emit(job)
     else:
@@ -117,3 +169,22 @@ async def _by_filter(
         print(job["job"], job["state"], counts)
     whole = job["state"] in ("done", "running") and job["too_late"] == 0
     return DONE if whole else WRONG
+
+
+async def _watched(
+    client: AsyncPlainClient, job: dict[str, Any], args: argparse.Namespace
+) -> dict[str, Any]:
+    """The job at its end. Raises Interrupted, which names the job, since it goes on."""
+    name = job["job"]
+    try:
+        with Progress(f"{args.verb} {name}", unit="messages", quiet=args.json) as progress:
+            while job["state"] == "running":
+                await asyncio.sleep(POLL_SECONDS)
+                job = await client.job(name)
+                progress(f"{job['scanned']:,} rows scanned", job["done"])
+    except asyncio.CancelledError:
+        raise Interrupted(
+            f"interrupted, but the job {name} goes on: GET /v1/jobs/{name} shows its "
+            "progress, DELETE stops it"
+        ) from None
+    return job

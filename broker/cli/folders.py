@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from pathlib import Path
 from random import SystemRandom
 
 import orjson
@@ -19,23 +19,76 @@ from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.arguments import span
+from delaylog.broker.cli.failing import DONE, WRONG, UsageError
+from delaylog.broker.cli.parser import add_examples, add_json, complete_files, complete_folders
 from delaylog.broker.cli.progress import Progress, scaled
+from delaylog.broker.cli.values import time_text
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.process.folder_lock import LOCK
-from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.file_system import FILE_MODE
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
 
 
+def check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog check`."""
+    complete_files(
+        parser.add_argument(
+            "history", nargs="+", type=Path, metavar="HISTORY", help="JSON-lines files"
+        )
+    )
+    parser.add_argument(
+        "--bound",
+        type=span,
+        default=5_000,
+        metavar="DURATION",
+        help="most lateness that is allowed (default 5s)",
+    )
+    parser.add_argument(
+        "--rules", default="", metavar="A,B,…", help="letters of rules (default: all)"
+    )
+    add_json(parser)
+    add_examples(parser, "check history.jsonl", "check history.jsonl --rules A,B --bound 30s")
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog verify`."""
+    complete_folders(
+        parser.add_argument(
+            "data_dir", metavar="DIR", help="a data folder that no broker serves, or a backup"
+        )
+    )
+    add_json(parser)
+    add_examples(parser, "verify /var/lib/delaylog", "verify /mnt/backups/2026-01-31 --json")
+
+
+def backup_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog backup`."""
+    folder = "the data folder; a broker may be serving it"
+    complete_folders(parser.add_argument("data_dir", metavar="DATA_DIR", help=folder))
+    complete_folders(parser.add_argument("dest", metavar="DEST", help="the backup's new folder"))
+    add_json(parser)
+    add_examples(parser, "backup /var/lib/delaylog /mnt/backups/2026-01-31")
+
+
+def restore_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog restore`."""
+    complete_folders(parser.add_argument("backup", metavar="BACKUP", help="the backup's folder"))
+    complete_folders(
+        parser.add_argument("data_dir", metavar="DATA_DIR", help="absent, or an empty folder")
+    )
+    add_json(parser)
+    add_examples(parser, "restore /mnt/backups/2026-01-31 /var/lib/delaylog")
+
+
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
     """Lock a data folder, so that no broker changes it meanwhile."""
     if not os.path.isdir(f"{folder}/log"):
-        raise ConfigError(f"{folder} is not a data folder: it has no log")
+        raise UsageError(f"{folder} is not a data folder: it has no log")
     fd = _open_lock(f"{folder}/{LOCK}")
     try:
         if fd is not None:
@@ -56,20 +109,20 @@ def _open_lock(path: str) -> int | None:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise ConfigError(f"{path} cannot be opened: {error.strerror}") from None
+            raise UsageError(f"{path} cannot be opened: {error.strerror}") from None
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be opened: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be opened: {error.strerror}") from None
 
 
 def _take(fd: int, folder: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise ConfigError(f"{folder} is in use by another process; stop it first") from None
+        raise UsageError(f"{folder} is in use by another process; stop it first") from None
 
 
 def _bytes_to_read(folder: str) -> int:
@@ -152,9 +205,8 @@ def _say(
         }
         print(orjson.dumps(members).decode())
         return
-    taken = datetime.fromtimestamp(manifest.began_at_ms / 1000, UTC)
     print(
-        f"{what} {folder}: {manifest.source} as of {taken:%Y-%m-%dT%H:%M:%S}Z; "
+        f"{what} {folder}: {manifest.source} as of {time_text(manifest.began_at_ms)}; "
         f"{manifest.hours:,} hours, {manifest.rows:,} rows and {manifest.frames:,} frames of log, "
         f"{len(manifest.files):,} files, {scaled(manifest.byte_count, 'B')}, "
         f"{took_ms / 1000:.1f} s"
@@ -166,7 +218,7 @@ def check_command(args: argparse.Namespace) -> int:
     rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
     return run_check(
         args.history,
-        bound_ms=args.bound_ms,
+        bound_ms=args.bound,
         as_json=args.json,
         rules=rules or RULES,
         progress=Progress("check", unit="lines", quiet=args.json),

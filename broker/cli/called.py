@@ -1,0 +1,194 @@
+"""Verbs that are one call of the table of calls each, and print its answer.
+
+A row of `CALLED` names the call and what to print. Its arguments come from the table of calls: the
+names in the path are words of the command line, in this order, and members of the query and the
+body are options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
+from delaylog.broker.cli.connection import call, given
+from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.output import emit, print_members, print_table, say
+from delaylog.broker.cli.parser import add_action, add_actions
+from delaylog.broker.cli.values import plain_name, time_text, value_text
+from delaylog.storage.calls import shapes
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.table import BY_NAME
+from delaylog.storage.messages.members import Member
+from delaylog.storage.messages.shape import Shape
+
+COUNTS: Final = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+_PURGED_GROUP: Final = "only in this group (default: in every group)"
+_ERASE: Final = "as --force, and erase every byte of the messages from the data folders"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call as a verb, or as an action of one."""
+
+    call: str
+    help: str
+    examples: tuple[str, ...]
+    text: Callable[[Mapping[str, Any]], str] | None = None
+    """The line to print, from the answer and the names in the path; None: all members."""
+    rows: str = ""
+    """The member of the answer that is a list, of which each item is printed."""
+    columns: tuple[str, ...] = ()
+    helps: tuple[tuple[str, str], ...] = ()
+    """Help of options that differs from the documentation of their members."""
+
+    @property
+    def api(self) -> ApiCall:
+        return BY_NAME[self.call]
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The names in the path."""
+        return tuple(re.findall(r"{(\w+)}", self.api.path))
+
+    @property
+    def members(self) -> tuple[Member[Any], ...]:
+        """The members of the query and the body that are options."""
+        takes = self.api.takes
+        body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
+        hidden = {*self.place, shapes.CURSOR.name}
+        return tuple(each for each in (*self.api.query, *body) if each.name not in hidden)
+
+
+CALLED: Final[dict[str, Called | dict[str, Called]]] = {
+    "groups": {
+        "list": Called(
+            "listGroups",
+            "list the groups and their counts",
+            ("groups list reminders",),
+            rows="groups",
+            columns=("group", *COUNTS, "ephemeral"),
+        ),
+        "make": Called(
+            "putGroup",
+            "make a group: it gets messages sent from now on",
+            ("groups make reminders mail",),
+        ),
+        "drop": Called(
+            "deleteGroup",
+            "drop a group; messages that waited only for it end",
+            ("groups drop reminders mail",),
+            text="{group} dropped".format_map,
+        ),
+    },
+    "purge": Called(
+        "purge",
+        "",
+        ("purge reminders --group mail", "purge reminders --force"),
+        text="{topic} purged {purged}".format_map,
+        helps=(("group", _PURGED_GROUP), ("erase", _ERASE)),
+    ),
+    "pause": Called("pause", "", ("pause reminders",), text="{topic} paused".format_map),
+    "resume": Called("resume", "", ("resume reminders",), text="{topic} resumed".format_map),
+    "reload": Called(
+        "reload",
+        "",
+        ("reload",),
+        text=lambda answer: f"read again: {', '.join(answer['reloaded']) or 'nothing'}",
+    ),
+}
+
+
+def arguments(verb: str, parser: argparse.ArgumentParser) -> None:
+    """Arguments of a verb of `CALLED`."""
+    found = CALLED[verb]
+    if isinstance(found, Called):
+        add_examples(parser, *found.examples)
+        _add_call(parser, found)
+        return
+    actions = add_actions(parser)
+    for action, each in found.items():
+        _add_call(add_action(actions, action, each.help, *each.examples), each)
+
+
+def _add_call(parser: argparse.ArgumentParser, called: Called) -> None:
+    for each in called.place:
+        parser.add_argument(each, type=name, metavar=each.upper(), help=f"the {each}")
+    add_broker(parser, topic=None, namespace="topic" in called.place)
+    helps = dict(called.helps)
+    takes = called.api.takes
+    shape = takes.shape if takes is not None else None
+    required = shape.required if isinstance(shape, Shape) else ()
+    for member in called.members:
+        own = {"help": helps[member.name]} if member.name in helps else {}
+        if member.name in required:
+            add_option(parser, member, required=True, **own)
+        else:
+            add_option(parser, member, **own)
+
+
+async def command(verb: str, args: argparse.Namespace) -> int:
+    """Carry out a verb of `CALLED`."""
+    found = CALLED[verb]
+    called = found if isinstance(found, Called) else found[args.action]
+    place = {each: getattr(args, each) for each in called.place}
+    members = given(args, *called.members)
+    if members.get("erase"):
+        members["force"] = True
+    answer = await call(args, called.call, *place.values(), **members)
+    if called.rows:
+        print_rows(args, answer[called.rows], called.columns)
+    elif called.text is not None:
+        say(args, place | answer, called.text(place | answer))
+    elif args.json:
+        emit(place | answer)
+    else:
+        print_members(place | answer)
+    return DONE
+
+
+def print_rows(
+    args: argparse.Namespace, rows: Sequence[dict[str, Any]], columns: Sequence[str]
+) -> None:
+    """Print items of an answer: JSON lines, or the columns of a table. Counts are columns too."""
+    if args.json:
+        for row in rows:
+            emit(row)
+        return
+    if not rows and not sys.stdout.isatty():
+        return
+    flat = [row | row.get("counts", {}) for row in rows]
+    numbers = [
+        plain_name(each)
+        for each in columns
+        if not each.endswith("_ms") and any(type(row.get(each)) in (int, float) for row in flat)
+    ]
+    cells = [[value_text(each, row.get(each)) for each in columns] for row in flat]
+    print_table([plain_name(each) for each in columns], cells, numbers=numbers)
+
+
+def clock_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog clock`."""
+    add_broker(parser, topic=None, namespace=False)
+    add_option(parser, shapes.ACCEPT, help="go back to wall time, which is right")
+    add_examples(parser, "clock", "clock --accept")
+
+
+async def clock_command(args: argparse.Namespace) -> int:
+    """`delaylog clock`."""
+    if args.accept:
+        shown = await call(args, "acceptClock", accept=True)
+    else:
+        shown = await call(args, "getClock")
+    if args.json:
+        emit(shown)
+        return DONE
+    if "accepted_ms" in shown:
+        print(f"the broker's time changed by {value_text('change_ms', shown['accepted_ms'])}")
+    now, wall = (time_text(shown[each]) for each in ("now_ms", "wall_ms"))
+    print(f"broker {now} wall {wall} held {value_text('held_ms', shown['held_ms'])}")
+    return DONE

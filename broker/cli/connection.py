@@ -1,0 +1,95 @@
+"""How a verb reaches a broker: the address, the credentials, and one call of the table."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from typing import Any
+
+from delaylog.broker.cli.failing import UsageError
+from delaylog.client import AsyncPlainClient
+from delaylog.client._async.transport import AsyncTransport
+from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import request
+from delaylog.client.options import ConnectionOptions, TransportOptions, split_connection
+from delaylog.client.shards.sharding import Shard
+from delaylog.client.wire.endpoints import URL, default_endpoints
+from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.storage.calls.of_topics import TOPICS
+from delaylog.storage.calls.table import BY_NAME
+from delaylog.storage.messages.members import Member
+
+
+def broker_of(args: argparse.Namespace) -> Shard:
+    """The broker or cluster to call: of `--url`, of the variable, or on this machine.
+
+    UsageError for an address that is none, and for a variable with several shards, of which the
+    command line has to name one.
+    """
+    try:
+        if args.url is not None:
+            return Shard.of(args.url)
+        found, *others = default_endpoints()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if others:
+        raise UsageError(
+            f"{URL} has {1 + len(others)} brokers, and a command calls one: choose it with --url"
+        )
+    return Shard.of(found)
+
+
+def route_of(args: argparse.Namespace) -> tuple[LeaderRoute, TransportOptions]:
+    """The nodes to call, with the credentials, and the options of a transport."""
+    credentials, options = split_connection(connection_of(args))
+    broker = broker_of(args)
+    return LeaderRoute(broker.url, broker.members, credentials), options
+
+
+def client_of(args: argparse.Namespace) -> AsyncPlainClient:
+    """A client of the broker. CredentialsError for options that cannot be used."""
+    broker = broker_of(args)
+    return AsyncPlainClient(
+        broker.url, members=broker.members, namespace=args.namespace, **connection_of(args)
+    )
+
+
+def connection_of(args: argparse.Namespace) -> ConnectionOptions:
+    """The options of the connection; the environment gives those that are absent."""
+    if args.token == "-":
+        # A verb may make several calls, and the line is there once.
+        args.token = _first_line()
+    return {
+        "token": args.token,
+        "token_file": args.token_file,
+        "ca_file": args.ca_file,
+        "client_cert": args.client_cert,
+        "client_key": args.client_key,
+        "insecure_plain_token": args.insecure_plain_token,
+    }
+
+
+async def call(args: argparse.Namespace, name: str, *place: str, **members: Any) -> dict[str, Any]:
+    """Make one call of the table. `place`: the names in its path."""
+    in_topics = BY_NAME[name].path.startswith(TOPICS)
+    first: tuple[Places, ...] = (Places(args.namespace),) if in_topics else ()
+    route, options = route_of(args)
+    transport = AsyncTransport(route, **options)
+    try:
+        return await transport.carry(request(name, *first, *place, **members))
+    finally:
+        await transport.close()
+
+
+def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
+    """The members of a call that the command line gives."""
+    values = {member.name: getattr(args, member.name, None) for member in members}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first_line() -> str:
+    """The token for `--token -`. What follows it on standard input is left to the verb."""
+    if sys.stdin.isatty():
+        return getpass.getpass("token: ")
+    return sys.stdin.buffer.readline().decode("latin-1").strip()

@@ -1,0 +1,168 @@
+"""Verbs that show messages of a running broker and change nothing: list, show."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, Final
+
+from delaylog.broker.cli.arguments import (
+    add_broker,
+    add_examples,
+    add_option,
+    add_options,
+    count,
+    name,
+)
+from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.messages.receiving import body_of
+from delaylog.broker.cli.output import emit, print_lines, print_members
+from delaylog.broker.cli.values import plain_name, time_text, value_text
+from delaylog.client import AsyncPlainClient
+from delaylog.storage.calls import shapes
+
+_PAGE: Final = 1_000
+LIVING: Final = ("waiting", "ready", "leased")
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    add_broker(parser)
+    add_options(parser, shapes.LIST_DUE_FROM, shapes.LIST_DUE_TO)
+    add_options(parser, shapes.WITH_TAG, shapes.WITH_KEY, shapes.GROUP)
+    add_option(parser, shapes.BODIES, help="with bodies and headers")
+    parser.add_argument(
+        "--max",
+        type=count,
+        default=100,
+        metavar="N",
+        help="most messages; 0: all (default 100)",
+    )
+
+
+def list_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog list`."""
+    _add_filter(parser)
+    states = ", ".join(shapes.STATE.words)
+    parser.add_argument(
+        "--state",
+        default=",".join(LIVING),
+        metavar="STATE,…",
+        help=f"some of {states}, or all (default: {','.join(LIVING)})",
+    )
+    add_examples(
+        parser,
+        "list reminders --due-to +1h",
+        "list reminders --state dead --bodies",
+        "list reminders --state all --max 0 --json",
+    )
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog show`."""
+    add_broker(parser)
+    parser.add_argument("id", type=name, metavar="ID", help="the id of the message")
+    add_options(parser, shapes.GROUP, shapes.LIFE)
+    add_examples(parser, "show reminders rent-2026-12", "show reminders rent-2026-12 --life")
+
+
+async def list_command(args: argparse.Namespace) -> int:
+    """`delaylog list`: reads page after page, up to `--max` messages."""
+    state = {} if args.state == "all" else {"state": args.state}
+    async with client_of(args) as client:
+        return await _print_pages(client, args, given(args, *_FILTER) | state)
+
+
+_FILTER: Final = (
+    shapes.LIST_DUE_FROM,
+    shapes.LIST_DUE_TO,
+    shapes.WITH_TAG,
+    shapes.WITH_KEY,
+    shapes.GROUP,
+    shapes.BODIES,
+)
+
+
+async def _print_pages(
+    client: AsyncPlainClient, args: argparse.Namespace, query: dict[str, Any]
+) -> int:
+    cursor: str | None = None
+    left: int = args.max
+    while True:
+        limit = min(left, _PAGE) if args.max else _PAGE
+        page = await client.page(args.topic, **query, cursor=cursor, limit=limit)
+        _print_page(page["messages"], args)
+        left -= len(page["messages"])
+        cursor = page["cursor"]
+        if cursor is None or (args.max and left <= 0):
+            return DONE
+
+
+def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    if args.json:
+        for message in messages:
+            emit(message)
+        return
+    columns: tuple[str, ...] = ("id", "state", "due", "attempts", "cause", "key", "tags")
+    rows = [_cells(message) for message in messages]
+    if args.bodies:
+        columns += ("body",)
+        rows = [[*row, _shown(message)] for row, message in zip(rows, messages, strict=True)]
+    print_lines(columns, rows, plain=_plain(messages, args))
+
+
+def _cells(message: dict[str, Any]) -> list[Any]:
+    return [
+        message["id"],
+        message["state"],
+        time_text(message["deliver_at_ms"]),
+        message["attempts"],
+        message["cause"] or "",
+        message["key"] or "",
+        ",".join(message["tags"]),
+    ]
+
+
+def _plain(messages: list[dict[str, Any]], args: argparse.Namespace) -> Iterator[str]:
+    for message in messages:
+        words = [message["id"], message["state"], time_text(message["deliver_at_ms"])]
+        words.append(f"attempts={message['attempts']}")
+        words += [f"{name}={message[name]}" for name in ("cause", "key") if message[name]]
+        if message["tags"]:
+            words.append(f"tags={','.join(message['tags'])}")
+        if args.bodies:
+            words.append(f"body={_shown(message)}")
+        yield " ".join(words)
+
+
+def _shown(message: dict[str, Any]) -> str:
+    """A body on one line; bytes that are no text, and line ends, as escapes."""
+    text = body_of(message).decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+async def show_command(args: argparse.Namespace) -> int:
+    """`delaylog show`: a line for each member, and with --life a line for each step."""
+    async with client_of(args) as client:
+        message = await client.get(args.topic, args.id, life=args.life, group=args.group)
+    if args.json:
+        emit(message)
+        return DONE
+    life, complete = message.pop("life", []), message.pop("life_complete", True)
+    print_members(message)
+    for step in life:
+        print(_step(step))
+    if not complete:
+        print("some steps are missing: the log does not have them any more")
+    return DONE
+
+
+def _step(step: dict[str, Any]) -> str:
+    """A line for a step of a message's life."""
+    rest = " ".join(
+        f"{plain_name(key)}={value_text(key, value)}"
+        for key, value in step.items()
+        if key not in ("event", "at_ms") and value is not None
+    )
+    at = time_text(step["at_ms"]) if step["at_ms"] else "?"
+    return f"{at:<26}{step['event']:<16}{rest}".rstrip()

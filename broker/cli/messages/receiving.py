@@ -1,0 +1,123 @@
+"""`delaylog receive`: leases messages that are ready and prints them.
+
+Nobody else receives a message before its lease ends. Nothing is acknowledged without `--ack`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from base64 import b64decode
+from typing import Any, Final
+
+from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
+from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
+from delaylog.broker.cli.output import emit
+from delaylog.broker.cli.values import time_text
+from delaylog.client.models import Delivered, with_body
+from delaylog.storage.calls import shapes
+
+FOLLOW_WAIT_MS: Final = 20_000
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    """Which messages."""
+    add_option(parser, shapes.MAX, type=count, default=1, help="at most this many (default 1)")
+    add_options(parser, shapes.GROUP)
+    add_option(parser, shapes.WANTED_TAGS, help="only with this tag; may be given again")
+    parser.add_argument(
+        "--all-tags",
+        action="store_const",
+        const="all",
+        dest=shapes.TAGS_MODE.name,
+        help="only with all of the tags, instead of any",
+    )
+    parser.add_argument(
+        "--bodies-only", action="store_true", help="print bodies, each on its line, nothing else"
+    )
+
+
+def receive_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog receive`."""
+    add_broker(parser)
+    _add_filter(parser)
+    waits = "how long to wait for a message (default 0; with --follow 20s)"
+    add_option(parser, shapes.WAIT_MS, help=waits)
+    add_options(parser, shapes.LEASE_MS)
+    parser.add_argument(
+        "--ack", action="store_true", help="acknowledge the messages once they are printed"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on until interrupted")
+    add_examples(
+        parser,
+        "receive reminders --wait 20s",
+        "receive reminders --max 10 --lease 5m --json",
+        "receive reminders --follow --ack --bodies-only",
+    )
+
+
+async def receive_command(args: argparse.Namespace) -> int:
+    """`delaylog receive`: 0, or 3 when there was no message."""
+    _check(args)
+    members = asked(args)
+    async with client_of(args) as client:
+        while True:
+            received = await client.receive(args.topic, **members)
+            for message in received.messages:
+                _print_leased(message, args)
+            if received.messages and args.ack:
+                await client.ack(args.topic, [each.receipt for each in received.messages])
+            if not args.follow:
+                return DONE if received.messages else NOTHING
+
+
+def asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The members of a receive. One that is repeated waits, so that it does not spin."""
+    members = given(args, *shapes.RECEIVE.members)
+    if args.follow and not args.wait_ms:
+        members["wait_ms"] = FOLLOW_WAIT_MS
+    return members
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.tags_mode and not args.tags:
+        raise UsageError("--all-tags needs --tag")
+    if args.json and args.bodies_only:
+        raise UsageError("give either --json or --bodies-only: JSON has the bodies")
+
+
+def _print_leased(message: Delivered, args: argparse.Namespace) -> None:
+    shape = {
+        "id": message.id,
+        "receipt": message.receipt,
+        "deliver_at_ms": message.deliver_at_ms,
+        "attempts": message.attempts,
+    }
+    if args.json:
+        emit(with_body(shape, message.body))
+    else:
+        _print_line(_words(shape), message.body, args)
+
+
+def _words(message: dict[str, Any]) -> list[str]:
+    """What a line says of a message before its body."""
+    receipt = [message["receipt"]] if "receipt" in message else []
+    due, attempts = time_text(message["deliver_at_ms"]), f"attempts={message['attempts']}"
+    return [message["id"], *receipt, due, attempts]
+
+
+def body_of(message: dict[str, Any]) -> bytes:
+    """The body of a message of an answer."""
+    if "body" in message:
+        text: str = message["body"]
+        return text.encode()
+    return b64decode(message.get("body_base64", ""))
+
+
+def _print_line(words: list[str], body: bytes, args: argparse.Namespace) -> None:
+    """Print the body as it is, since another program may read it."""
+    front = b"" if args.bodies_only else " ".join(words).encode() + b" "
+    sys.stdout.flush()
+    sys.stdout.buffer.write(front + body + b"\n")
+    sys.stdout.buffer.flush()

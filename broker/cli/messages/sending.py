@@ -1,0 +1,129 @@
+"""`delaylog send`: one message, or a message for each line of standard input.
+
+Lines are sent as soon as they have been read, a thousand a call at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from typing import Any, Final, cast
+
+from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
+from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.failing import DONE, WRONG, UsageError
+from delaylog.broker.cli.output import emit, print_lines
+from delaylog.broker.cli.progress import Progress
+from delaylog.broker.cli.values import time_text
+from delaylog.storage.calls.shapes import NEW_DELAY_MS
+from delaylog.storage.errors import MemberError
+from delaylog.storage.messages.message_fields import DELIVER_AT_MS, FIELDS, ID, pack_fields
+
+_LINES_A_CALL: Final = 1_000
+_READ_BYTES: Final = 1 << 20
+WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)
+
+
+def add_time(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """When messages are due."""
+    when = parser.add_mutually_exclusive_group(required=required)
+    for member in WHEN:
+        add_option(when, member)
+
+
+def send_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog send`."""
+    add_broker(parser)
+    parser.add_argument(
+        "body", nargs="?", metavar="BODY", help="the body; - or none: a message for each line"
+    )
+    add_time(parser)
+    for field in FIELDS:
+        own = {"type": name} if field.member is ID else {}
+        add_option(parser, field.member, **own)
+    add_examples(
+        parser,
+        "send reminders 'pay the rent' --delay 2h",
+        "send reminders 'happy new year' --at 2027-01-01T00:00 --id new-year",
+        "send mails --tag bulk --ttl 1d < lines.txt",
+    )
+
+
+async def send_command(args: argparse.Namespace) -> int:
+    """`delaylog send`: 0, or 1 if a message was rejected."""
+    members = _members(args)
+    one = args.body is not None and args.body != "-"
+    if args.id is not None and not one:
+        raise UsageError("--id needs one body, not lines of standard input")
+    async with client_of(args) as client:
+        if one:
+            sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
+            return _print_sent(sent, args)
+        if sys.stdin.isatty():
+            print("delaylog: a message for each line of the terminal; Ctrl-D ends", file=sys.stderr)
+        # A terminal that shows a line for each message needs no progress bar.
+        status = DONE
+        done, quiet = 0, args.json or sys.stdout.isatty()
+        with Progress("send", unit="messages", quiet=quiet) as progress:
+            for part in _lines():
+                sent = await client.send_many(
+                    args.topic, [{**members, "body": line} for line in part]
+                )
+                status = max(status, _print_sent(sent, args))
+                done += len(sent)
+                progress("", done)
+    return status
+
+
+def _members(args: argparse.Namespace) -> dict[str, Any]:
+    """All members of the messages to send, except the body."""
+    members = given(args, *WHEN) or {"delay_ms": 0}
+    fields = given(args, *(field.member for field in FIELDS))
+    try:
+        # The broker packs the fields; this call only checks them.
+        pack_fields(fields)
+    except MemberError as error:
+        raise UsageError(str(error)) from None
+    return members | fields
+
+
+def _lines() -> Iterator[list[bytes]]:
+    """The lines of standard input, in parts: what there is, without waiting for more."""
+    left = b""
+    while chunk := _read():
+        *lines, left = (left + chunk).split(b"\n")
+        for start in range(0, len(lines), _LINES_A_CALL):
+            yield lines[start : start + _LINES_A_CALL]
+    if left:
+        yield [left]
+
+
+def _read() -> bytes:
+    with _interruptible():
+        return cast(BufferedReader, sys.stdin.buffer).read1(_READ_BYTES)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a read at once. asyncio's own handler waits for the loop, which is blocked."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
+    """Print a line for each message; return WRONG if one was rejected."""
+    if args.json:
+        for one in sent:
+            emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
+    else:
+        rows = [(one.id, time_text(one.deliver_at_ms), one.result) for one in sent]
+        print_lines(("id", "due", "result"), rows, plain=map(" ".join, rows))
+    return WRONG if any(one.result == "rejected" for one in sent) else DONE

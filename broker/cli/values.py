@@ -1,0 +1,122 @@
+"""Durations and times of the command line, as a person writes and reads them.
+
+In: `90s`, `1d12h`, `500ms`; `2026-12-24T09:00` with a zone or in the local one, `+2h`, `now`. Out:
+the same durations, and ISO times in UTC with milliseconds, wherever the output goes. A number
+without a unit is refused, since nobody sees whether it means seconds or milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+UNITS_MS: Final = {
+    "w": 604_800_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+    "ms": 1,
+}
+SPAN_FORM: Final = "write a number and a unit, such as 500ms, 90s, 5m, 2h, 7d or 1d12h"
+TIME_FORM: Final = (
+    "write an ISO time, such as 2026-12-24T09:00 (local), 2026-12-24T08:00Z or 2026-12-24, or +2h"
+)
+NEVER_MS: Final = -1
+"""`never` as a time to live."""
+_SHOWN: Final = ("d", "h", "m", "s", "ms")
+_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|[smhdw])")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?\Z")
+_TIMES: Final = frozenset(
+    {
+        *("at", "now", "due", "until", "through", "wall", "from", "oldest"),
+        *("begun", "ended", "created", "used"),
+    }
+)
+"""Last words of the names of times; other names that end with `_ms` are of durations."""
+
+
+def parse_span(text: str) -> int:
+    """The milliseconds of a duration; `0` needs no unit. Raises ValueError."""
+    if text == "0":
+        return 0
+    if _NUMBER.match(text):
+        raise ValueError(f"{text} has no unit: {SPAN_FORM}")
+    parts = _PART.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise ValueError(f"{text!r} is not a duration: {SPAN_FORM}")
+    return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
+
+
+def parse_lifetime(text: str) -> int:
+    """As `parse_span`, or `never`, which is -1."""
+    return NEVER_MS if text == "never" else parse_span(text)
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """The Unix milliseconds of a time; `+2h` and `-2h` count from now. Raises ValueError."""
+    if text == "now":
+        return now_ms
+    if _NUMBER.match(text):
+        raise ValueError(f"{text} may mean seconds or milliseconds: {TIME_FORM}")
+    if text[:1] in ("+", "-"):
+        span_ms = parse_span(text[1:])
+        return now_ms + span_ms if text[0] == "+" else now_ms - span_ms
+    try:
+        # A time without a zone is one of this machine's zone.
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        # The second is of a year that some zone has no seconds for.
+        raise ValueError(f"{text!r} is not a time: {TIME_FORM}") from None
+
+
+def span_text(span_ms: int) -> str:
+    """A duration, in units that `parse_span` reads."""
+    if span_ms < 0:
+        return f"-{span_text(-span_ms)}"
+    parts = []
+    for unit in _SHOWN:
+        count, span_ms = divmod(span_ms, UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def time_text(at_ms: int) -> str:
+    """A time in UTC, such as 2026-12-24T08:00:00.000Z."""
+    try:
+        at = datetime.fromtimestamp(at_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        # No calendar has it.
+        return f"{at_ms}ms"
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
+
+
+def plain_name(name: str) -> str:
+    """The name of a member without its unit, which its value shows."""
+    return name.removesuffix("_ms")
+
+
+def value_text(name: str, value: Any) -> str:
+    """The value of a member of an answer as text; `name` says whether it is a time."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ",".join(f"{plain_name(key)}={value_text(key, one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ",".join(value_text(name, one) for one in value)
+    if name.endswith("_ms") and isinstance(value, int):
+        if is_time(name):
+            return time_text(value)
+        return "never" if name == "ttl_ms" and value == NEVER_MS else span_text(value)
+    if name in ("due_from", "due_to"):
+        return time_text(value)
+    return str(value)
+
+
+def is_time(name: str) -> bool:
+    """Whether a member is a time, as its name says."""
+    return plain_name(name).rpartition("_")[2] in _TIMES or name in ("due_from", "due_to")

@@ -1,0 +1,79 @@
+"""The table of verbs: their names, subjects, a line of help, and the modules that implement them.
+
+The module of a verb has `NAME_arguments(parser)` and `NAME_command(args)`, or for several verbs
+`arguments(verb, parser)` and `command(verb, args)`. It is imported only when the verb runs, so
+`serve` starts without the client's code, and `--help` with almost none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
+
+GROUPS: Final = (
+    "messages",
+    "topics",
+    "a broker",
+    "a cluster",
+    "access",
+    "data folders",
+    "programs",
+)
+"""The subjects, in the order of the help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb."""
+
+    name: str
+    group: str
+    module: str
+    """Below `delaylog.broker.cli`."""
+    help: str
+    calls: bool = True
+    """Whether it calls a running broker."""
+    parses: bool = True
+    """Whether its arguments are declared here; a job on Spark parses its own."""
+
+    def function(self, what: str) -> Callable[[Any], Any]:
+        """Its function of `arguments` or `command`, from its module."""
+        module = import_module(f"delaylog.broker.cli.{self.module}")
+        own: Callable[[Any], Any] | None = getattr(module, f"{self.name}_{what}", None)
+        return partial(getattr(module, what), self.name) if own is None else own
+
+
+_ALL: Final = (
+    Verb("send", "messages", "messages.sending", "send a message, or one per line of input"),
+    Verb("receive", "messages", "messages.receiving", "lease messages and print them"),
+    Verb("list", "messages", "messages.looking", "list messages in due order"),
+    Verb("show", "messages", "messages.looking", "show a message with all its members"),
+    Verb("cancel", "messages", "messages.chosen", "cancel messages, by id or by filter"),
+    Verb("reschedule", "messages", "messages.chosen", "change due times, by id or by filter"),
+    Verb("replay", "messages", "messages.chosen", "make dead messages deliverable again"),
+    Verb("topics", "topics", "topics.looking", "list the topics and their settings"),
+    Verb("stats", "topics", "topics.looking", "show counts of a topic, or of all topics"),
+    Verb("groups", "topics", "called", "list, show, make or drop consumer groups"),
+    Verb("purge", "topics", "called", "end all waiting and ready messages of a topic"),
+    Verb("pause", "topics", "called", "stop deliveries of a topic; sends and settles go on"),
+    Verb("resume", "topics", "called", "start deliveries of a topic again"),
+    Verb("serve", "a broker", "settings", "run a broker", calls=False),
+    Verb("doctor", "a broker", "doctor.of_tls", "say what a configuration lacks", calls=False),
+    Verb("clock", "a broker", "called", "show the broker's clock, or accept that it was set back"),
+    Verb("reload", "a broker", "called", "have the broker read its certificates again"),
+    Verb("cluster", "a cluster", "clusters", "show a cluster, hand over, change its members"),
+    Verb("drill", "a cluster", "drill", "test the failover of three nodes here", calls=False),
+    Verb("init", "access", "access", "make the first administrator's token", calls=False),
+    Verb("token", "access", "access", "create, list, rotate and revoke tokens"),
+    Verb("verify", "data folders", "folders", "check a data folder for damage", calls=False),
+    Verb("backup", "data folders", "folders", "copy a data folder", calls=False),
+    Verb("restore", "data folders", "folders", "make a data folder from a backup", calls=False),
+    Verb("dump", "data folders", "dump.files", "print a file as JSON lines", calls=False),
+    Verb("check", "data folders", "folders", "check recorded histories", calls=False),
+    Verb("spark", "programs", "spark", "run a job on Apache Spark", calls=False, parses=False),
+    Verb("completion", "programs", "completion", "print a script for a shell", calls=False),
+)
+VERBS: Final = {verb.name: verb for verb in _ALL}

@@ -1,0 +1,135 @@
+"""The command on a terminal: tables, lines that are typed, and one Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.starts.warm import WarmProcess
+
+
+class Terminal:
+    """A command on a terminal."""
+
+    def __init__(self, *words: str, typing: bool = False) -> None:
+        self._ours, theirs = pty.openpty()
+        self._nothing = os.open(os.devnull, os.O_RDONLY)
+        self.shown = b""
+        self.process = WarmProcess(
+            *words, stdin=theirs if typing else self._nothing, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+
+    def until(self, text: bytes) -> None:
+        """Read until it has shown this."""
+        while text not in self.shown:
+            self.shown += os.read(self._ours, 65_536)
+
+    def end(self) -> int:
+        """Its status; what it has shown is read to the end."""
+        try:
+            while part := os.read(self._ours, 65_536):
+                self.shown += part
+        except OSError:
+            pass  # Linux says EIO when the other side is closed.
+        return self.process.wait(30)
+
+    def type(self, text: bytes) -> None:
+        os.write(self._ours, text)
+
+    def close(self) -> None:
+        self.process.kill()
+        os.close(self._ours)
+        os.close(self._nothing)
+
+
+@pytest.fixture
+def start(broker: Any) -> Iterator[Any]:
+    begun: list[Terminal] = []
+
+    def call(*words: str, typing: bool = False) -> Terminal:
+        begun.append(Terminal(*words, "--url", broker.url, typing=typing))
+        return begun[-1]
+
+    yield call
+    for each in begun:
+        each.close()
+
+
+def test_a_table_with_a_header(broker: Any, topic: str, start: Any) -> None:
+    message = {"body": "[red]x", "id": "m", "delay_ms": 3_600_000, "tags": ["[b]"]}
+    broker.post(f"/v1/topics/{topic}/messages", message)
+    terminal = start("list", topic)
+    assert terminal.end() == 0
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown)
+    header, row, *_ = plain.splitlines()
+    assert header.split() == [b"id", b"state", b"due", b"attempts", b"cause", b"key", b"tags"]
+    assert row.split()[:2] == [b"m", b"waiting"]
+    assert b"[b]" in row, "what a sender writes is no markup"
+    assert b"\x1b[1m" in terminal.shown
+
+
+def test_lines_that_are_typed_are_sent_one_by_one(broker: Any, topic: str, start: Any) -> None:
+    terminal = start("send", topic, typing=True)
+    terminal.until(b"Ctrl-D ends")
+    terminal.type(b"one\n")
+    terminal.until(b"created")
+    assert sum(broker.counts(topic).values()) == 1
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert b"Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize("verb", ["send", "receive"])
+def test_one_interruption_is_enough(broker: Any, topic: str, verb: str) -> None:
+    """While it waits for its input, and while it waits for the broker."""
+    reading, writing = os.pipe()
+    out = os.memfd_create("out")
+    words = [verb, topic, *(["--wait", "50s"] if verb == "receive" else []), "--url", broker.url]
+    process = WarmProcess(*words, stdin=reading, stdout=out, stderr=out)
+    try:
+        time.sleep(1.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert os.pread(out, 1_000, 0) == b""
+    finally:
+        process.kill()
+        for each in (reading, writing, out):
+            os.close(each)
+
+
+def test_an_interrupted_cancel_names_the_job_that_goes_on(broker: Any, topic: str) -> None:
+    later = [{"body": "x", "delay_ms": 3_600_000, "tags": ["t"]}] * 100
+    broker.post(f"/v1/topics/{topic}/messages", later)
+    nothing, out = os.open(os.devnull, os.O_RDONLY), os.memfd_create("out")
+    words = ("cancel", topic, "--tag", "t", "--rate", "1", "--url", broker.url)
+    process = WarmProcess(*words, stdin=nothing, stdout=out, stderr=out)
+    try:
+        end = time.monotonic() + 20
+        while (
+            not (jobs := broker.call("GET", "/v1/jobs").json["jobs"]) or jobs[0]["topic"] != topic
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        (line,) = os.pread(out, 10_000, 0).decode().splitlines()
+    finally:
+        process.kill()
+        os.close(nothing)
+        os.close(out)
+    name = jobs[0]["job"]
+    assert line == (
+        f"delaylog: interrupted, but the job {name} goes on: GET /v1/jobs/{name} shows its "
+        "progress, DELETE stops it"
+    )
+    assert broker.call("DELETE", f"/v1/jobs/{name}").status == 200
