@@ -60,11 +60,20 @@ class Called:
         """The members of the query and the body that are options."""
         takes = self.api.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
-        hidden = {*self.place, shapes.CURSOR.name}
+        hidden = {*self.place, shapes.CURSOR.name, shapes.ACKS.name}
         return tuple(each for each in (*self.api.query, *body) if each.name not in hidden)
 
 
+_JOB: Final = ("job", "action", "topic", "state", "matched", "done", "too_late", "begun_ms")
+_CLAIM: Final = ("claim", "group", "n", "state", "lease_until_ms")
+_TRANSACTION: Final = ("transaction", "state", "rows", "parts", "bytes", "expires_at_ms")
+
 CALLED: Final[dict[str, Called | dict[str, Called]]] = {
+    "jobs": Called("listJobs", "", ("jobs", "jobs --json"), rows="jobs", columns=_JOB),
+    "job": {
+        "show": Called("getJob", "show the state and progress of a job", ("job show 4d2",)),
+        "stop": Called("stopJob", "stop a job; its changes so far stay", ("job stop 4d2",)),
+    },
     "groups": {
         "list": Called(
             "listGroups",
@@ -73,6 +82,7 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
             rows="groups",
             columns=("group", *COUNTS, "ephemeral"),
         ),
+        "show": Called("getGroup", "show a group", ("groups show reminders mail",)),
         "make": Called(
             "putGroup",
             "make a group: it gets messages sent from now on",
@@ -94,12 +104,58 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
     ),
     "pause": Called("pause", "", ("pause reminders",), text="{topic} paused".format_map),
     "resume": Called("resume", "", ("resume reminders",), text="{topic} resumed".format_map),
+    "claims": {
+        "list": Called(
+            "listClaims",
+            "list the claims that have not ended",
+            ("claims list reminders",),
+            rows="claims",
+            columns=_CLAIM,
+        ),
+        "show": Called(
+            "getClaim", "show a claim, ended or not", ("claims show reminders batch-7",)
+        ),
+        "extend": Called(
+            "extendClaim",
+            "extend the lease of all messages of a claim",
+            ("claims extend reminders batch-7 --lease 10m",),
+        ),
+        "ack": Called(
+            "ackClaim", "acknowledge all messages of a claim", ("claims ack reminders batch-7",)
+        ),
+        "release": Called(
+            "releaseClaim", "return all messages of a claim", ("claims release reminders batch-7",)
+        ),
+    },
     "reload": Called(
         "reload",
         "",
         ("reload",),
         text=lambda answer: f"read again: {', '.join(answer['reloaded']) or 'nothing'}",
     ),
+    "transactions": {
+        "list": Called(
+            "listTransactions",
+            "list open transactions, then those that ended, newest first",
+            ("transactions list --limit 10",),
+            rows="transactions",
+            columns=_TRANSACTION,
+        ),
+        "show": Called("getTransaction", "show a transaction", ("transactions show load-7",)),
+        "abort": Called(
+            "abort", "discard all messages that it has staged", ("transactions abort load-7",)
+        ),
+    },
+    "archive": {
+        "show": Called(
+            "getArchive", "show which ended hours wait for the archive", ("archive show",)
+        ),
+        "release": Called(
+            "releaseArchive",
+            "release ended hours, of which there is a copy, so that they are deleted",
+            ("archive release --through 2026-12-01T00:00Z",),
+        ),
+    },
 }
 
 

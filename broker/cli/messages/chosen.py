@@ -184,7 +184,7 @@ async def _watched(
                 progress(f"{job['scanned']:,} rows scanned", job["done"])
     except asyncio.CancelledError:
         raise Interrupted(
-            f"interrupted, but the job {name} goes on: GET /v1/jobs/{name} shows its "
-            "progress, DELETE stops it"
+            f"interrupted, but the job {name} goes on: `delaylog job show {name}` shows its "
+            f"progress, `delaylog job stop {name}` stops it"
         ) from None
     return job

@@ -1,4 +1,4 @@
-"""Verbs that show messages of a running broker and change nothing: list, show."""
+"""Verbs that show messages of a running broker and change nothing: list, show, dead."""
 
 from __future__ import annotations
 
@@ -58,6 +58,15 @@ def list_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def dead_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog dead`."""
+    _add_filter(parser)
+    parser.add_argument(
+        "--life", action="store_true", help="with the history of each message, step by step"
+    )
+    add_examples(parser, "dead reminders", "dead reminders --due-from -1d --life --bodies")
+
+
 def show_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog show`."""
     add_broker(parser)
@@ -70,7 +79,14 @@ async def list_command(args: argparse.Namespace) -> int:
     """`delaylog list`: reads page after page, up to `--max` messages."""
     state = {} if args.state == "all" else {"state": args.state}
     async with client_of(args) as client:
-        return await _print_pages(client, args, given(args, *_FILTER) | state)
+        return await _print_pages(client, args, "page", given(args, *_FILTER) | state)
+
+
+async def dead_command(args: argparse.Namespace) -> int:
+    """`delaylog dead`: as `list`, with the cause of each and, with `--life`, its history."""
+    query = given(args, *_FILTER) | {"history": args.life}
+    async with client_of(args) as client:
+        return await _print_pages(client, args, "dead", query)
 
 
 _FILTER: Final = (
@@ -84,13 +100,13 @@ _FILTER: Final = (
 
 
 async def _print_pages(
-    client: AsyncPlainClient, args: argparse.Namespace, query: dict[str, Any]
+    client: AsyncPlainClient, args: argparse.Namespace, method: str, query: dict[str, Any]
 ) -> int:
     cursor: str | None = None
     left: int = args.max
     while True:
         limit = min(left, _PAGE) if args.max else _PAGE
-        page = await client.page(args.topic, **query, cursor=cursor, limit=limit)
+        page = await getattr(client, method)(args.topic, **query, cursor=cursor, limit=limit)
         _print_page(page["messages"], args)
         left -= len(page["messages"])
         cursor = page["cursor"]
@@ -102,6 +118,10 @@ def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> Non
     if args.json:
         for message in messages:
             emit(message)
+        return
+    if args.verb == "dead" and args.life:
+        for line in _plain(messages, args):
+            print(line)
         return
     columns: tuple[str, ...] = ("id", "state", "due", "attempts", "cause", "key", "tags")
     rows = [_cells(message) for message in messages]
@@ -133,6 +153,8 @@ def _plain(messages: list[dict[str, Any]], args: argparse.Namespace) -> Iterator
         if args.bodies:
             words.append(f"body={_shown(message)}")
         yield " ".join(words)
+        for step in message.get("history", []):
+            yield f"  {_step(step)}"
 
 
 def _shown(message: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""`delaylog receive`: leases messages that are ready and prints them.
+"""`delaylog receive` and `delaylog peek`: print messages that are ready.
 
-Nobody else receives a message before its lease ends. Nothing is acknowledged without `--ack`.
+A receive leases the messages and leaves them to `ack`, `nack` and `extend`, which take the receipts
+that it prints. Nobody else receives a message before its lease ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from base64 import b64decode
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
-from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.connection import call, client_of, given
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import time_text
@@ -19,6 +20,7 @@ from delaylog.client.models import Delivered, with_body
 from delaylog.storage.calls import shapes
 
 FOLLOW_WAIT_MS: Final = 20_000
+_PEEKED: Final = (shapes.MAX, shapes.GROUP, shapes.WANTED_TAGS, shapes.TAGS_MODE)
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +59,13 @@ def receive_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def peek_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog peek`."""
+    add_broker(parser)
+    _add_filter(parser)
+    add_examples(parser, "peek reminders --max 10", "peek reminders --tag rent --json")
+
+
 async def receive_command(args: argparse.Namespace) -> int:
     """`delaylog receive`: 0, or 3 when there was no message."""
     _check(args)
@@ -78,6 +87,18 @@ def asked(args: argparse.Namespace) -> dict[str, Any]:
     if args.follow and not args.wait_ms:
         members["wait_ms"] = FOLLOW_WAIT_MS
     return members
+
+
+async def peek_command(args: argparse.Namespace) -> int:
+    """`delaylog peek`: 0, or 3 when there was no message."""
+    _check(args)
+    answer = await call(args, "peek", args.topic, **given(args, *_PEEKED))
+    for message in answer["messages"]:
+        if args.json:
+            emit(message)
+        else:
+            _print_line(_words(message), body_of(message), args)
+    return DONE if answer["messages"] else NOTHING
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Verbs about topics of a running broker: their counts and settings.
+"""Verbs about topics of a running broker: counts, forecasts, settings.
 
 Verbs that only print the answer of a call are rows of `called`, in the folder above.
 """

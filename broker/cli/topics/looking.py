@@ -1,16 +1,16 @@
-"""Verbs that show topics and change nothing: topics, stats."""
+"""Verbs that show topics and change nothing: topics, stats, forecast."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, add_options
+from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
 from delaylog.broker.cli.called import COUNTS, print_rows
 from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE, UsageError
-from delaylog.broker.cli.output import emit, print_lines
-from delaylog.broker.cli.values import plain_name, value_text
+from delaylog.broker.cli.output import emit, print_lines, print_table
+from delaylog.broker.cli.values import plain_name, span_text, time_text, value_text
 from delaylog.storage.calls import shapes
 
 _STATES: Final = ("paused", "erasing")
@@ -28,6 +28,15 @@ def stats_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(parser, topic="?")
     add_options(parser, shapes.GROUP)
     add_examples(parser, "stats", "stats reminders --group mail --json")
+
+
+def forecast_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog forecast`."""
+    add_broker(parser)
+    add_options(parser, shapes.GROUP)
+    add_option(parser, shapes.MINUTES, type=count, help="minutes, each by itself (default 0)")
+    add_option(parser, shapes.HOURS, type=count, help="hours, each by itself (default 24)")
+    add_examples(parser, "forecast reminders", "forecast reminders --minutes 30 --hours 0")
 
 
 async def topics_command(args: argparse.Namespace) -> int:
@@ -77,4 +86,24 @@ async def stats_command(args: argparse.Namespace) -> int:
     if args.topic is not None:
         columns += ("oldest_due_ms", "sent", "delivered")
     print_rows(args, rows, columns)
+    return DONE
+
+
+async def forecast_command(args: argparse.Namespace) -> int:
+    """`delaylog forecast`: a line for each minute and hour in which messages become due."""
+    minutes = 0 if args.minutes is None else args.minutes
+    query = given(args, shapes.GROUP, shapes.HOURS) | {"minutes": minutes}
+    answer = await call(args, "getForecast", args.topic, **query)
+    if args.json:
+        emit(answer)
+        return DONE
+    rows = []
+    for name, length_ms in (("minutes", 60_000), ("hours", 3_600_000)):
+        rows += [
+            (time_text(each["from_ms"]), span_text(length_ms), each["count"])
+            for each in answer[name]
+            if each["count"]
+        ]
+    print_table(("from", "length", "count"), rows, numbers=("count",))
+    print(f"later: {answer['later']}")
     return DONE

@@ -86,9 +86,21 @@ def test_plain_output(broker: Any, topic: str) -> None:
     assert re.fullmatch(r"a 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z created\n", sent)
     done = delaylog("receive", topic, "--wait", "20s", *url)
     assert done.returncode == 0
-    name, _, due, attempts, body = done.stdout.decode().split()
+    name, receipt, due, attempts, body = done.stdout.decode().split()
     assert (name, due, attempts, body) == ("a", sent.split()[1], "attempts=1", "hello")
     assert broker.counts(topic)["leased"] == 1, "nothing acks unless it is asked to"
+    done = delaylog("extend", topic, receipt, "--lease", "1h", *url)
+    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt} done\n")
+    done = delaylog("nack", topic, receipt, "--delay", 0, *url)
+    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt} done\n")
+    assert delaylog("peek", topic, "--bodies-only", *url).stdout == b"hello\n"
+    done = delaylog("receive", topic, "--wait", "20s", "--bodies-only", *url)
+    assert (done.returncode, done.stdout) == (0, b"hello\n")
+    gone = delaylog("ack", topic, receipt, *url)
+    assert (gone.returncode, gone.stdout.decode()) == (1, f"{receipt} gone\n")
+    forced = delaylog("ack", topic, "a", "--force", "--json", *url)
+    assert rows(forced) == [{"id": "a", "result": "done"}]
+    assert broker.counts(topic)["acked"] == 1
     done = delaylog("stats", *url)
     assert done.returncode == 0
     assert topic.encode() in done.stdout

@@ -26,6 +26,7 @@ VERBS = {
         "reschedule",
         "restore",
     ),
+    *("ack", "nack", "reject", "extend", "peek", "dead", "jobs", "job", "forecast", "topic"),
     *("send", "serve", "show", "stats", "topics", "verify"),
     *("cluster", "groups", "pause", "purge", "resume"),
 }
@@ -59,7 +60,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
     assert offered("delaylog", "re") == {
-        *("receive", "reload", "replay", "reschedule", "restore", "resume"),
+        *("receive", "reject", "reload", "replay", "reschedule", "restore", "resume"),
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
     assert offered("delaylog", "cluster", "") >= {"status", "members", "doctor", "handover"}

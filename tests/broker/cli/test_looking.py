@@ -83,3 +83,24 @@ def test_bodies_in_lines(broker: Any, topic: str, run: Any) -> None:
     broker.post(path, {"body_base64": "/w==", "id": "b", "delay_ms": 2 * HOUR_MS})
     lines = run("list", topic, "--bodies").stdout.splitlines()
     assert [line.rpartition(" body=")[2] for line in lines] == ["two\\nlines", "\\xff"]
+
+
+def test_dead(broker: Any, topic: str, run: Any) -> None:
+    """Dead letters with their causes, and with --life what happened to each."""
+    broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 0})
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "id": name} for name in "ab"])
+    got = broker.post(f"/v1/topics/{topic}/receive", {"max": 2, "wait_ms": 5_000})["messages"]
+    nacked, rejected = (each["receipt"] for each in got)
+    assert run("nack", topic, nacked).stdout == f"{nacked} done\n"
+    assert run("reject", topic, rejected).stdout == f"{rejected} done\n"
+    lines = run("dead", topic).stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["a", "dead"], ["b", "dead"]]
+    assert ["cause=retries" in lines[0], "cause=rejected" in lines[1]] == [True, True]
+    steps = run("dead", topic, "--max", 1, "--life").stdout.splitlines()[1:]
+    assert [line.split()[1] for line in steps] == ["sent", "ready", "leased", "dead"]
+    (row, _) = (json.loads(line) for line in run("dead", topic, "--json").stdout.splitlines())
+    assert "history" not in row
+    assert [
+        json.loads(line)["id"]
+        for line in run("list", topic, "--state", "dead", "--json").stdout.splitlines()
+    ] == ["a", "b"]

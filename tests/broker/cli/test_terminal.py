@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.starts.warm import WarmProcess
+from tests.starts.warm import WarmProcess, run_warm
 
 
 class Terminal:
@@ -129,7 +129,8 @@ def test_an_interrupted_cancel_names_the_job_that_goes_on(broker: Any, topic: st
         os.close(out)
     name = jobs[0]["job"]
     assert line == (
-        f"delaylog: interrupted, but the job {name} goes on: GET /v1/jobs/{name} shows its "
-        "progress, DELETE stops it"
+        f"delaylog: interrupted, but the job {name} goes on: `delaylog job show {name}` shows its "
+        f"progress, `delaylog job stop {name}` stops it"
     )
-    assert broker.call("DELETE", f"/v1/jobs/{name}").status == 200
+    stopped = run_warm("job", "stop", name, "--url", broker.url)
+    assert stopped.returncode == 0, stopped.stderr

@@ -1,0 +1,79 @@
+"""`delaylog ack`, `nack`, `reject` and `extend`: what becomes of messages under lease."""
+
+from __future__ import annotations
+
+import argparse
+
+from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, name
+from delaylog.broker.cli.connection import call, given
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.output import emit, print_lines
+from delaylog.storage.calls import shapes
+
+
+def _add_receipts(parser: argparse.ArgumentParser) -> None:
+    add_broker(parser)
+    parser.add_argument(
+        "receipts",
+        nargs="+",
+        type=name,
+        metavar="RECEIPT",
+        help="receipts of `delaylog receive`; with --force ids",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="settle by id, whichever consumer has the lease"
+    )
+    add_options(parser, shapes.GROUP)
+
+
+def ack_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog ack`."""
+    _add_receipts(parser)
+    add_examples(
+        parser,
+        "ack reminders 00000000000000010000000000000001",
+        "ack reminders --force rent-2026-12",
+    )
+
+
+def nack_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog nack`."""
+    _add_receipts(parser)
+    how_long = "how long until the retry (default: as the message or its topic says)"
+    add_option(parser, shapes.BACK_MS, help=how_long)
+    add_examples(parser, "nack reminders 00000000000000010000000000000001 --delay 5m")
+
+
+def reject_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog reject`."""
+    _add_receipts(parser)
+    add_examples(parser, "reject reminders 00000000000000010000000000000001")
+
+
+def extend_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog extend`."""
+    _add_receipts(parser)
+    how_long = "the lease from now; 0 returns the messages at once"
+    add_option(parser, shapes.EXTEND_MS, required=True, help=how_long)
+    add_examples(parser, "extend reminders 00000000000000010000000000000001 --lease 5m")
+
+
+async def ack_command(args: argparse.Namespace) -> int:
+    """`delaylog ack`: 0, or 1 if one of the messages was not settled."""
+    named = "ids" if args.force else "receipts"
+    members = given(args, shapes.BACK_MS, shapes.EXTEND_MS, shapes.GROUP)
+    answer = await call(
+        args, args.verb, args.topic, force=args.force, **{named: args.receipts}, **members
+    )
+    rows = list(zip(args.receipts, answer["results"], strict=True))
+    if args.json:
+        for each, result in rows:
+            emit({"id" if args.force else "receipt": each, "result": result})
+    else:
+        print_lines((named.removesuffix("s"), "result"), rows, plain=map(" ".join, rows))
+    return DONE if all(result == "done" for _, result in rows) else WRONG
+
+
+nack_command = ack_command
+reject_command = ack_command
+extend_command = ack_command
