@@ -154,7 +154,7 @@ def utf8(text: str) -> str:
 
 def _namespace(text: str) -> str:
     """The name of a namespace."""
-    # Imported here, because `serve` needs none of the client.
+    # Imported here, because `config` needs none of the client.
     from delaylog.client.wire.checks import check_namespace
 
     try:

@@ -1,13 +1,26 @@
-"""`delaylog serve`: its settings are options, and it runs a broker."""
+"""`delaylog serve`, and `delaylog config`, which shows the settings that it would run with."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, Final
 
-from delaylog.broker.cli.parser import add_examples, complete_files, complete_folders
+from delaylog.broker.cli.arguments import CONNECTION
+from delaylog.broker.cli.failing import DONE, WRONG
+from delaylog.broker.cli.output import emit, print_table
+from delaylog.broker.cli.parser import add_examples, add_json, complete_files, complete_folders
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.config import load_config
-from delaylog.broker.host.settings.options import OPTIONS, Option
+from delaylog.broker.host.settings.options import (
+    ADMIN_TOKEN,
+    OPTIONS,
+    ConfigError,
+    Option,
+    read_sources,
+)
 
 _PATHS: Final = ("cluster", "tls-cert", "tls-key", "tls-client-ca", "tls-ca")
 
@@ -25,6 +38,25 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         "serve",
         "serve --data-dir /var/lib/delaylog --resp 127.0.0.1:6379",
         "serve --config delaylog.toml",
+    )
+
+
+def config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog config`."""
+    complete_files(
+        parser.add_argument(
+            "--check",
+            metavar="FILE",
+            help="judge this configuration file by itself: status 0, or 1 and what is wrong",
+        )
+    )
+    _add_settings(parser)
+    add_json(parser)
+    add_examples(
+        parser,
+        "config",
+        "config --config delaylog.toml --json",
+        "config --check delaylog.toml",
     )
 
 
@@ -59,3 +91,64 @@ def serve_command(args: argparse.Namespace) -> int:
 
     set_up_logs(config.log_level, config.log_format)
     return serve(config)
+
+
+def config_command(args: argparse.Namespace) -> int:
+    """`delaylog config`: a line for each setting; with --check, 1 if the file is wrong."""
+    if args.check is not None:
+        return _check(args)
+    rows = _rows(args)
+    if args.json:
+        for row in rows:
+            emit(row)
+    else:
+        columns = ("setting", "value", "default", "source")
+        print_table(columns, [[row[each] for each in columns] for row in rows])
+    return DONE
+
+
+def _check(args: argparse.Namespace) -> int:
+    wrong: str | None = None
+    try:
+        # Alone: no flag and no variable makes a wrong file right.
+        load_config({"config": args.check}, {})
+    except ConfigError as error:
+        wrong = str(error)
+    if args.json:
+        emit({"file": args.check, "valid": wrong is None, "error": wrong})
+    elif wrong is None:
+        print(f"{args.check} is valid")
+    else:
+        print(f"{args.check}: {wrong}")
+    return DONE if wrong is None else WRONG
+
+
+def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every setting of `serve`, every limit, and what the verbs that call a broker use."""
+    sources = read_sources(vars(args), os.environ)
+    for each in sources.settings:
+        yield _row(each.option.name, each.value, each.option.default, each.source)
+    limits = sources.limits if isinstance(sources.limits, dict) else {}
+    for limit in fields(Limits):
+        value, source = limits.get(limit.name, limit.default), "default"
+        if limit.name in limits:
+            source = "file"
+        yield _row(f"limits.{limit.name}", value, limit.default, source)
+    if sources.oidc is not None:
+        yield _row("oidc", "configured", "", "file")
+    yield _from_environment(ADMIN_TOKEN, "", secret=True)
+    for option in CONNECTION:
+        yield _from_environment(option.variable, option.default, secret=option.name == "token")
+
+
+def _from_environment(variable: str, default: str, *, secret: bool) -> dict[str, Any]:
+    value = os.environ.get(variable)
+    if value is None:
+        return _row(variable, default, default, "default")
+    # A password in an address is refused by the verbs, and not shown here either.
+    hidden = secret or "@" in value
+    return _row(variable, "(set)" if hidden else value, default, "environment")
+
+
+def _row(setting: str, value: Any, default: Any, source: str) -> dict[str, Any]:
+    return {"setting": setting, "value": value, "default": default, "source": source}

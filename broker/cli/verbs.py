@@ -72,6 +72,7 @@ _ALL: Final = (
     Verb("resume", "topics", "called", "start deliveries of a topic again"),
     Verb("claims", "topics", "called", "list, show, extend, acknowledge or release claims"),
     Verb("serve", "a broker", "settings", "run a broker", calls=False),
+    Verb("config", "a broker", "settings", "show the settings and their sources", calls=False),
     Verb("doctor", "a broker", "doctor.of_tls", "say what a configuration lacks", calls=False),
     Verb("clock", "a broker", "called", "show the broker's clock, or accept that it was set back"),
     Verb("reload", "a broker", "called", "have the broker read its certificates again"),

@@ -28,7 +28,7 @@ VERBS = {
     ),
     *("ack", "nack", "reject", "extend", "peek", "dead", "jobs", "job", "forecast", "topic"),
     *("send", "serve", "show", "stats", "topics", "verify"),
-    *("cluster", "groups", "pause", "purge", "resume"),
+    *("cluster", "config", "groups", "pause", "purge", "resume"),
 }
 
 

@@ -28,7 +28,7 @@ CALLING = [
         (["delaylog.broker.cli.dump.files"], (CLIENT, *NETWORK)),
         (CALLING, ("delaylog.broker.host.serve", "rich")),
     ],
-    ids=["serve", "settings", "dump", "verbs that call a broker"],
+    ids=["serve", "config", "dump", "verbs that call a broker"],
 )
 def test_a_verb_loads_what_it_needs(modules: list[str], needless: tuple[str, ...]) -> None:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"

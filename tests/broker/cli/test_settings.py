@@ -1,9 +1,79 @@
-"""`delaylog topic`: the settings of a topic."""
+"""`delaylog config` and `delaylog topic`: settings, their values and where these come from."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from delaylog.broker.cli.main import main
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.host.settings.options import OPTIONS
+
+Shown = pytest.CaptureFixture[str]
+
+
+def rows(capsys: Shown, *words: str) -> dict[str, dict[str, Any]]:
+    assert main(["config", *words, "--json"]) == 0
+    lines = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    return {row["setting"]: row for row in lines}
+
+
+def test_every_setting_and_its_source(
+    tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "delaylog.toml"
+    file.write_text('http = "127.0.0.1:1"\nresp = "127.0.0.1:2"\n[limits]\nwait_ms_max = 5\n')
+    monkeypatch.setenv("DELAYLOG_RESP", "127.0.0.1:3")
+    monkeypatch.setenv("DELAYLOG_TOKEN", "s3cret")
+    monkeypatch.setenv("DELAYLOG_URL", "http://user:s3cret@broker")
+    found = rows(capsys, "--config", str(file), "--log-level", "debug")
+    names = {option.name for option in OPTIONS} | {f"limits.{each.name}" for each in fields(Limits)}
+    assert names <= found.keys()
+    said = {
+        name: (found[name]["value"], found[name]["source"])
+        for name in ("http", "resp", "log-level", "fsync", "limits.wait_ms_max", "DELAYLOG_TOKEN")
+    }
+    assert said == {
+        "http": ("127.0.0.1:1", "file"),
+        "resp": ("127.0.0.1:3", "environment"),
+        "log-level": ("debug", "flag"),
+        "fsync": ("always", "default"),
+        "limits.wait_ms_max": (5, "file"),
+        "DELAYLOG_TOKEN": ("(set)", "environment"),
+    }
+    assert found["http"]["default"] == "127.0.0.1:8711"
+    assert main(["config"]) == 0
+    table = capsys.readouterr().out
+    assert "s3cret" not in table
+    assert table.splitlines()[0].split() == ["setting", "value", "default", "source"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('http = "127.0.0.1:1"\n', None),
+        ('fsync = "sometimes"\n', "fsync must be one of always, interval, not 'sometimes'"),
+        ("speed = 1\n", "has an unknown key 'speed'"),
+        ("[limits]\nwait_ms_max = -1\n", "wait_ms_max"),
+        ("http = \n", "is not TOML"),
+    ],
+)
+def test_a_file_is_judged_by_itself(
+    text: str, wrong: str | None, tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYLOG_FSYNC", "always")
+    file = tmp_path / "delaylog.toml"
+    file.write_text(text)
+    status = main(["config", "--check", str(file)])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert status == (0 if wrong is None else 1)
+    assert (wrong or f"{file} is valid") in line
+    assert main(["config", "--check", str(file), "--json"]) == status
+    assert json.loads(capsys.readouterr().out)["valid"] is (wrong is None)
 
 
 def test_settings_of_a_topic(broker: Any, topic: str, run: Any) -> None:
