@@ -59,7 +59,7 @@ $(DEMO_READY): $(READY)
 $(CLIENTS_READY): $(READY) tests/redis/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
+	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
 	$(CLIENTS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary kombu \
 	  -d $(CLIENTS)/sources $$(grep '^kombu==' tests/redis/requirements.txt)
 	@touch $@
@@ -69,7 +69,7 @@ $(OLDER_READY): $(READY) tests/redis/requirements-older.txt
 	$(PYTHON) -m venv $(OLDER)
 	grep -v '^redis==' constraints.txt > $(OLDER)/constraints.txt
 	$(OLDER)/bin/pip install --quiet --disable-pip-version-check -c $(OLDER)/constraints.txt \
-	  -e . pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
+	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/redis/requirements-older.txt
 	@touch $@
 
 # Half a gigabyte, most of it Spark's own jars; the broker itself needs none of it.

@@ -8,15 +8,15 @@ is read. A message keeps its whole batch in memory.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import msgpack
-import numpy as np
-import numpy.typing as npt
 
-from delaylog.client.wire.bulk import Int64Array, ref_to_id
+from delaylog.client.wire.bulk import ref_to_id
 from delaylog.client.wire.bulk_answers import ReceivedBatch
 
 U64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -44,22 +44,22 @@ class MessageBatch:
     @cached_property
     def refs(self) -> list[int]:
         """The ref of each row."""
-        return _listed(self.columns.refs)
+        return self.columns.refs.tolist()
 
     @cached_property
     def due_ms(self) -> list[int]:
         """The due time of each row."""
-        return _listed(self.columns.deliver_at_ms)
+        return self.columns.deliver_at_ms.tolist()
 
     @cached_property
     def attempts(self) -> list[int]:
         """The number of deliveries of each row, this one included."""
-        return _listed(self.columns.attempts)
+        return self.columns.attempts.tolist()
 
     @cached_property
     def priorities(self) -> list[int]:
         """The priority of each row."""
-        return _listed(self.columns.priority)
+        return self.columns.priority.tolist()
 
     @cached_property
     def body_ends(self) -> list[int]:
@@ -230,10 +230,5 @@ class LeasedMessage:
         )
 
 
-def _listed(column: npt.NDArray[Any]) -> list[int]:
-    values: list[int] = column.tolist()
-    return values
-
-
-def _ends(sizes: Int64Array) -> list[int]:
-    return [0, *np.cumsum(sizes).tolist()]
+def _ends(sizes: array[int]) -> list[int]:
+    return list(accumulate(sizes, initial=0))

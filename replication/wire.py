@@ -68,7 +68,7 @@ from delaylog.replication.messages import (
 from delaylog.replication.meta import INCARNATIONS_MAX
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 from delaylog.storage.messages.batch import Block
 
 MAGIC: Final = 0x5244  # "DR"

@@ -92,13 +92,33 @@ with delaylog.open("folder", clock=clock) as queue:
     clock.advance(ms=1)
     print(queue.receive("reminders")[0].text)
 """
+CLIENT_PROGRAM: Final = """
+import asyncio
+import sys
+
+from delaylog import AsyncClient, Client
+
+async def again(url):
+    async with AsyncClient(url) as client:
+        await client.send("reminders", "and the other half")
+        (message,) = await client.receive("reminders", wait_ms=5_000)
+        await client.ack(message)
+        print(message.text)
+
+with Client(sys.argv[1]) as client:
+    client.send_many("reminders", ["pay the rent"], headers={"a": "b"}, backoff={"first_ms": 5})
+    (message,) = client.receive("reminders", wait_ms=5_000)
+    client.ack(message)
+    print(message.text, message.headers)
+asyncio.run(again(sys.argv[1]))
+"""
 SERVE_AND_CALL: Final = """
 import asyncio, pathlib, subprocess, sys
 from delaylog.client.child_broker import ChildBroker
 
 async def main():
     async with ChildBroker(pathlib.Path("data")) as broker:
-        call = await asyncio.create_subprocess_exec(sys.executable, "program.py", broker.url)
+        call = await asyncio.create_subprocess_exec(*sys.argv[1:], broker.url)
         assert await call.wait() == 0
         assert await broker.stop() == 0
 
@@ -190,12 +210,23 @@ def wheel(builder: Path, sdist: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
+def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the wheel alone: `pip install delaylog`."""
+    folder = tmp_path_factory.mktemp("client") / "venv"
+    venv.create(folder, with_pip=False)
+    found = folder / "bin" / "python"
+    pip = (sys.executable, "-P", "-m", "pip", "--python", found, "install")
+    run(*pip, *QUIET, wheel, cwd=folder)
+    return found
+
+
+@pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment with the wheel and what that asks for."""
+    """The Python of a fresh environment with the wheel and the extra `server`."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(folder, with_pip=True)
     found = folder / "bin" / "python"
-    run(found, "-m", "pip", "install", *QUIET, wheel, cwd=folder)
+    run(found, "-m", "pip", "install", *QUIET, f"{wheel}[server]", cwd=folder)
     return found
 
 
@@ -236,11 +267,35 @@ def test_what_is_installed_fits_together(python: Path) -> None:
 def test_it_serves_and_a_small_program_sends_and_receives(python: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "both.py").write_text(SERVE_AND_CALL)
-    assert run(python, "both.py", cwd=tmp_path) == "pay the rent\n"
+    assert run(python, "both.py", python, "program.py", cwd=tmp_path) == "pay the rent\n"
     version = run(python.parent / "delaylog", "--version", cwd=tmp_path)
     assert version.startswith("delaylog ")
     where = run(python, "-c", "import delaylog; print(delaylog.__file__)", cwd=tmp_path)
     assert Path(where).is_relative_to(python.parents[1])
+
+
+def test_the_client_alone_sends_and_receives_and_names_what_the_broker_needs(
+    client: Path, python: Path, tmp_path: Path
+) -> None:
+    """It has no NumPy. Its command calls a broker too, but cannot be one."""
+    installed = {path.name for path in client.parents[1].glob("lib/*/site-packages/*")}
+    assert {"delaylog", "msgpack", "aiohttp"} <= installed
+    assert not {"numpy", "crc32c", "uvloop", "sortedcontainers", "prometheus_client"} & installed
+    (tmp_path / "program.py").write_text(CLIENT_PROGRAM)
+    (tmp_path / "both.py").write_text(SERVE_AND_CALL)
+    said = run(python, "both.py", client, "program.py", cwd=tmp_path)
+    assert said == "pay the rent {'a': 'b'}\nand the other half\n"
+    program = client.parent / "delaylog"
+    said = run(python, "both.py", program, "send", "reminders", "again", "--url", cwd=tmp_path)
+    assert "~" in said
+    serve = subprocess.run(
+        [program, "serve"], cwd=tmp_path, env=environment(), capture_output=True, check=False
+    )
+    assert (serve.returncode, serve.stdout) == (2, b"")
+    assert serve.stderr == (
+        b"delaylog: delaylog serve needs the broker, which is not installed; "
+        b"run: pip install 'delaylog[server]'\n"
+    )
 
 
 def test_a_program_with_the_broker_inside_moves_thirty_days(python: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class Consumer:
 
     def _keep(self, t0: int, received_ns: int, batch: ReceivedBatch) -> list[str]:
         self.received += batch.n
-        self.refs.append(batch.refs)
+        self.refs.append(np.asarray(batch.refs))
         self.times_ms.append(np.full(batch.n, received_ns / 1e6))
         leases = [f"{batch.lease:016x}{ref & (2**64 - 1):016x}" for ref in batch.refs.tolist()]
         # The lease's end tells the broker's clock as it began, which is before the answer's own.

@@ -68,11 +68,12 @@ class Producer:
     def _keep(
         self, t0: int, t1: int, answer: SendAnswer, asked_ms: np.ndarray, bodies: list[bytes]
     ) -> None:
-        if answer.n != len(bodies) or (answer.result != CREATED).any():
+        if answer.n != len(bodies) or set(answer.result) != {CREATED}:
             raise SystemExit(f"{answer.n} rows answered for {len(bodies)}, or not all created")
-        if (answer.deliver_at_ms < asked_ms).any():
+        due_ms = np.asarray(answer.deliver_at_ms)
+        if (due_ms < asked_ms).any():
             raise SystemExit("a due time was answered that is earlier than the one asked for")
-        self.sent_late += int((answer.deliver_at_ms > asked_ms).sum())
+        self.sent_late += int((due_ms > asked_ms).sum())
         self._recorder.call(
             "send",
             t0,
@@ -83,8 +84,8 @@ class Producer:
             bodies=list(map(body_hash, bodies)),
             result="created",
         )
-        self.refs.append(answer.refs)
-        self.dues_ms.append(answer.deliver_at_ms)
+        self.refs.append(np.asarray(answer.refs))
+        self.dues_ms.append(due_ms)
         self.sent += len(bodies)
 
 

@@ -13,7 +13,6 @@ import secrets
 import sys
 from typing import Any
 
-from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.broker.cli.arguments import (
     add_action,
     add_broker,
@@ -121,6 +120,9 @@ def _add_principal(parser: argparse.ArgumentParser) -> None:
 
 def init_command(args: argparse.Namespace) -> int:
     """`delaylog init`: make the first administrator's token for a data folder."""
+    # Of the server; `token` calls a broker and needs only the client.
+    from delaylog.broker.calls.access.first_admin import leave_digest
+
     token = _new_token()
     try:
         make_folder(args.data_dir)

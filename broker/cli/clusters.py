@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import asdict
 from random import SystemRandom
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cli.arguments import (
     add_action,
@@ -21,17 +21,18 @@ from delaylog.broker.cli.arguments import (
 from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
-from delaylog.broker.cli.folders import locked_folder
 from delaylog.broker.cli.output import emit, print_table
 from delaylog.broker.cli.parser import add_actions, add_json
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import span_text, time_text
-from delaylog.broker.cluster.config import ClusterConfig, load_cluster
-from delaylog.broker.cluster.members.recovering import Survivor, look_at_survivor, recover_alone
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
 from delaylog.storage.calls.shapes import MEMBERS_CONTACT, TO
 from delaylog.storage.files.os_file_system import OsFileSystem
+
+if TYPE_CHECKING:
+    from delaylog.broker.cluster.config import ClusterConfig
+    from delaylog.broker.cluster.members.recovering import Survivor
 
 CHANGES: Final = ("add", "promote", "remove", "replace", "move")
 _LOOK_SECONDS: Final = 0.5
@@ -165,6 +166,11 @@ async def cluster_command(args: argparse.Namespace) -> int:
 
 def _recover(args: argparse.Namespace) -> int:
     """0 when the node can go on alone, 1 when nothing was changed."""
+    # Of the server; all other actions call a broker and need only the client.
+    from delaylog.broker.cli.folders import locked_folder
+    from delaylog.broker.cluster.config import load_cluster
+    from delaylog.broker.cluster.members.recovering import look_at_survivor, recover_alone
+
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
     with locked_folder(args.data_dir):

@@ -22,6 +22,7 @@ from delaylog.broker.cli.failing import (
 )
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.verbs import VERBS
+from delaylog.broker.server_extra import hint, is_missing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Interrupted as error:
         say_interrupted(error, as_json=as_json)
         return INTERRUPTED
+    except ImportError as error:
+        if not is_missing(error):
+            raise
+        return fail(UsageError(hint(f"delaylog {words[0]}")), as_json=as_json)
     except Exception as error:
         if not is_expected(error):
             raise
@@ -59,8 +64,8 @@ def _unknown(verb: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(verb, VERBS, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"there is no verb {verb!r}: {hint}`delaylog --help` lists them"
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"there is no verb {verb!r}: {meant}`delaylog --help` lists them"
 
 
 def _run(args: argparse.Namespace) -> int:

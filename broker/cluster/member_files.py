@@ -26,7 +26,8 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.layout import FRAME_HEADER_SIZE
-from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX, PhysicalLog
+from delaylog.storage.log.physical_log import PhysicalLog
+from delaylog.storage.log.sizes import SEGMENT_BYTES_MAX
 from delaylog.storage.log.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20

@@ -32,6 +32,7 @@ from delaylog.client.sending.row import Row, is_relative, merge_of
 from delaylog.client.shards.settling import Share, joined, listed, shares
 from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer, received
 from delaylog.client.wire.checks import check_topic
+from delaylog.client.wire.columns import all_of, column_of
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.batch import decode_send
@@ -109,11 +110,12 @@ async def send_wire(
     result = send_batch(node, key, batch, node.clock.now_ms())
     await _safe(node, wait=wait)
     codes = result.results
+    n = batch.n
     return SendAnswer(
-        batch.n,
-        result.refs,
-        result.deliver_at_ms,
-        np.full(batch.n, codes, np.uint8) if isinstance(codes, int) else codes.astype(np.uint8),
+        n,
+        column_of("refs", result.refs, "<i8", n),
+        column_of("deliver_at_ms", result.deliver_at_ms, "<i8", n),
+        all_of(codes, "<u1", n) if isinstance(codes, int) else column_of("result", codes, "<u1", n),
     )
 
 
@@ -129,8 +131,6 @@ async def _safe(node: EmbeddedNode, *, wait: bool) -> None:
 async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) -> ReceivedBatch:
     """Lease ready messages, or wait for some; the batch is empty if none came."""
     delivery = await long_poll(as_host(node), key, call) or NOTHING
-    # The lease may share this array, so the caller must not change it.
-    delivery.origins.flags.writeable = False
     return received(bulk_fields(delivery, COLUMNS, node.clock.now_ms()), delivery.count)
 
 
@@ -167,7 +167,7 @@ async def settle(
     settled: list[tuple[Share, list[Settled]]] = []
     for part in parts:
         batch = part.batch
-        meant = Receipts(batch.columns.lease, part.refs)
+        meant = Receipts(batch.columns.lease, np.asarray(part.refs, np.int64))
         gone = outcomes(node, (namespace, batch.topic), wanted, [meant])[0].gone
         settled.append((part, part.results(gone)))
         if lease_ms and not len(gone):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
-from delaylog.storage.log.physical_log import SEGMENT_BYTES_MAX
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX, SEGMENT_BYTES_MAX
 
 TIME_MS_MAX: Final = 50 * 366 * 86_400_000
 """Upper bound of every time limit: the hours of a ref end in the year 2089 (storage/layout.py)."""

@@ -37,7 +37,7 @@ from delaylog.broker.resp.restoring import Restoring
 from delaylog.broker.resp.turns import Turns
 from delaylog.broker.resp.users import NodeUsers
 from delaylog.storage.errors import DISTRUSTED
-from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 
 SETTLE_SECONDS: Final = 1.0
 """A command waits this long while a cluster changes its leader."""

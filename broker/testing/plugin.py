@@ -60,7 +60,10 @@ def delaylog_embedded(
 
     `@pytest.mark.delaylog` sets the `start` of the clock, `fsync`, `limits` and `namespace`.
     """
-    from delaylog.broker.embedded import ManualClock, open_broker
+    from delaylog.broker.server_extra import needed_by
+
+    with needed_by("the fixture delaylog_embedded"):
+        from delaylog.broker.embedded import ManualClock, open_broker
 
     wanted = _wanted(request)
     start = wanted.get("start")

@@ -7,7 +7,6 @@ one outcome: sent or failed.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,14 +16,12 @@ from typing import Any, Final, cast
 from delaylog.client.errors import IdInUse
 from delaylog.client.models import Sent
 from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
-from delaylog.client.wire.bulk import REJECTED, ref_to_id
+from delaylog.client.wire.bulk import REJECTED, pack_body, ref_to_id
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.storage.messages.batch import encode_send
 from delaylog.storage.messages.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
 RESULTS: Final = ("created", "kept", "replaced", "rejected")
-assert sys.byteorder == "little", "columns are written in native byte order"
 
 
 class Batch:
@@ -117,7 +114,7 @@ class Batch:
             fields["merge"] = merge
         if members is not None:
             put_columns(fields, members)
-        return encode_send(fields)
+        return pack_body(fields)
 
     def is_settled(self, row: int) -> bool:
         """Whether this row has an outcome."""
@@ -128,7 +125,7 @@ class Batch:
         assert self.left >= answer.n, "a row has one outcome"
         self.left -= answer.n
         self.shard = answer.shard or self.shard
-        refused = bool((answer.result == REJECTED).any())
+        refused = REJECTED in answer.result
         if rows is None and not refused:
             self._answer = answer
             self.answered = True
@@ -137,7 +134,7 @@ class Batch:
         refs, due = answer.refs.tolist(), answer.deliver_at_ms.tolist()
         for index, row in enumerate(rows):
             assert not self.is_settled(row), "a row has one outcome"
-            result = RESULTS[int(answer.result[index])]
+            result = RESULTS[answer.result[index]]
             sent = Sent(self._id(row) or ref_to_id(refs[index]), due[index], result, self.shard)
             if answer.result[index] == REJECTED:
                 self.failed[row] = IdInUse(sent)

@@ -6,16 +6,15 @@ After a retry of a lost answer, `gone` may mean that the first try succeeded, so
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from delaylog.client.errors import ClientError, SettleFailed
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.wire.bulk import Int64Array
+from delaylog.client.wire.columns import IntArray
 
 Verb = Literal["ack", "nack", "reject", "extend"]
 
@@ -31,12 +30,14 @@ class Share:
     """Their rows in the batch; a range for the whole batch."""
 
     @property
-    def refs(self) -> Int64Array:
+    def refs(self) -> array[int]:
         """Their refs."""
         refs = self.batch.columns.refs
-        return refs if isinstance(self.rows, range) else refs[np.array(self.rows, np.int64)]
+        if isinstance(self.rows, range):
+            return refs
+        return array(refs.typecode, map(refs.__getitem__, self.rows))
 
-    def results(self, *refused: Int64Array, doubtful: bool = False) -> list[Settled]:
+    def results(self, *refused: IntArray, doubtful: bool = False) -> list[Settled]:
         """A result per row. `refused`: the refs whose lease had ended, and those unknown.
 
         `doubtful`: an earlier answer was lost.

@@ -7,15 +7,15 @@ codec; a test compares the two.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 import msgpack
-import numpy as np
-import numpy.typing as npt
 
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.wire.checks import check_list, check_sendable
+from delaylog.client.wire.columns import IntArray, Numbers, column_of, one_for_all
 from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
@@ -25,13 +25,11 @@ BULK_VERSION: Final = 1
 CREATED, KEPT, REPLACED, REJECTED = range(4)
 DONE, TOO_LATE, UNKNOWN = range(3)
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-Numbers: TypeAlias = int | Sequence[int] | npt.NDArray[Any]
 _NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
     name: field.column for name, field in COLUMNS.items() if field.column and not field.is_text
 }
 """The numeric columns of a bulk send, and their types."""
-Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[npt.NDArray[Any], bytes]
+Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[Sequence[int] | IntArray, bytes]
 
 
 def ref_to_id(ref: int) -> str:
@@ -79,7 +77,7 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
     for name in ("ids", "keys", "tags"):
         check_list(name, given.get(name))
     n = rows_of("bodies", bodies)
-    fields: dict[str, Any] = {"v": BULK_VERSION, "n": n}
+    fields: dict[str, Any] = {"n": n}
     for name, kind in _NUMBERS.items():
         _put_numbers(fields, name, given.get(name), kind, n)
     _put_texts(fields, "body", "bodies", bodies, "<u4", n)
@@ -98,7 +96,7 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
         packed = [pack_fields({"headers": each, "backoff": own}) for each, own in rows]
         texts = [each.get("headers", b"") for each in packed]
         _put_texts(fields, "headers", "headers", texts, "<u2", n)
-    return _pack(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
+    return pack_body(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
 
 
 class SettleMembers(SettleTimes, total=False):
@@ -122,15 +120,15 @@ def encode_settle(
     if refs is not None and except_refs is not None:
         raise ValueError("give refs, or except_refs, not both")
     named = refs if refs is not None else except_refs
-    chosen = np.atleast_1d(np.asarray([] if named is None else named, "<i8"))
-    fields: dict[str, Any] = {"v": BULK_VERSION, "n": len(chosen), "lease": lease}
+    chosen = _refs(named)
+    fields: dict[str, Any] = {"n": len(chosen), "lease": lease}
     if refs is not None:
         fields["refs"] = chosen.tobytes()
     else:
         fields["all"] = True
         if len(chosen):
             fields["except"] = chosen.tobytes()
-    return _pack(fields, delay_ms=delay_ms, lease_ms=lease_ms)
+    return pack_body(fields, delay_ms=delay_ms, lease_ms=lease_ms)
 
 
 class ChangeColumns(TypedDict, total=False):
@@ -154,28 +152,28 @@ def encode_change(
         raise ValueError("give either refs or ids")
     if deliver_at_ms is not None and delay_ms is not None:
         raise ValueError("give deliver_at_ms or delay_ms, not both")
-    fields: dict[str, Any] = {"v": BULK_VERSION}
+    fields: dict[str, Any] = {}
     if ids is not None:
         fields["n"] = rows_of("ids", ids)
         _put_texts(fields, "id", "id", ids, "<u2", fields["n"])
     else:
-        column = np.atleast_1d(np.asarray(refs, "<i8"))
+        column = _refs(refs)
         fields["n"] = len(column)
         fields["refs"] = column.tobytes()
     _put_numbers(fields, "deliver_at_ms", deliver_at_ms, "<i8", fields["n"])
     _put_numbers(fields, "delay_ms", delay_ms, "<i8", fields["n"])
-    return _pack(fields)
+    return pack_body(fields)
 
 
 def encode_receive(**members: Any) -> bytes:
     """Encode a receive: the members of its JSON form that are not None."""
-    return _pack({"v": BULK_VERSION, "n": 0}, **members)
+    return pack_body({"n": 0}, **members)
 
 
-def _pack(fields: dict[str, Any], **optional: object) -> bytes:
-    """Pack the map; optional members that are None are left out."""
+def pack_body(fields: Mapping[str, Any], **optional: object) -> bytes:
+    """Pack a bulk body of these members; optional ones that are None are left out."""
     given = {name: value for name, value in optional.items() if value is not None}
-    packed: bytes = msgpack.packb({**fields, **given})
+    packed: bytes = msgpack.packb({"v": BULK_VERSION, **fields, **given})
     return packed
 
 
@@ -190,8 +188,14 @@ def rows_of(what: str, texts: Texts) -> int:
     return len(texts)
 
 
+def _refs(refs: Numbers | None) -> array[int]:
+    if refs is None:
+        return array("q")
+    return column_of("refs", [refs] if isinstance(refs, int) else refs, "<i8", None)
+
+
 def _put_numbers(
-    fields: dict[str, Any], name: str, value: Numbers | None, dtype: str, n: int
+    fields: dict[str, Any], name: str, value: Numbers | None, kind: str, n: int
 ) -> None:
     if value is None:
         return
@@ -199,45 +203,24 @@ def _put_numbers(
         check_sendable(**{name: value})
         fields[name] = value
         return
-    wanted = np.dtype(dtype)
-    column = np.asarray(value)
-    if column.shape != (n,):
-        raise ValueError(f"{name} holds {column.size} values for {n} rows")
-    info = np.iinfo(wanted)
-    if n and not (info.min <= int(column.min()) and int(column.max()) <= info.max):
-        raise ValueError(f"{name} holds a value outside {info.min} to {info.max}")
-    fields[name] = column.astype(wanted, copy=False).tobytes()
+    fields[name] = column_of(name, value, kind, n).tobytes()
 
 
 def _put_texts(
-    fields: dict[str, Any], name: str, block_name: str, value: Texts | None, dtype: str, n: int
+    fields: dict[str, Any], name: str, block_name: str, value: Texts | None, kind: str, n: int
 ) -> None:
+    """Add a column of texts; equal sizes are sent once."""
     if value is None:
         return
     if isinstance(value, tuple):
         sizes, block = value
     else:
         raw = [text.encode() if isinstance(text, str) else text for text in value]
-        sizes, block = np.fromiter(map(len, raw), np.int64, len(raw)), b"".join(raw)
-    size = _one_size(sizes, n, dtype)
-    total = int(np.sum(sizes, dtype=np.int64)) if size is None else n * size
-    if total != len(block):
+        sizes, block = list(map(len, raw)), b"".join(raw)
+    size_name = f"{name}_size"
+    column = column_of(size_name, sizes, kind, n)
+    if sum(column) != len(block):
         raise ValueError(f"the sizes of {name} do not add up to its {len(block)} bytes")
-    if size is None:
-        _put_numbers(fields, f"{name}_size", sizes, dtype, n)
-    else:
-        fields[f"{name}_size"] = size
+    size = one_for_all(column)
+    fields[size_name] = column.tobytes() if size is None else size
     fields[block_name] = block
-
-
-def _one_size(sizes: Numbers, n: int, dtype: str) -> int | None:
-    """The size of each of the `n` texts if all are equal; the body then holds it once."""
-    if not isinstance(sizes, np.ndarray) or sizes.dtype.kind not in "iu" or sizes.shape != (n,):
-        return None
-    if n == 0 or np.count_nonzero(sizes == sizes[0]) < n:
-        return None
-    size = int(sizes[0])
-    return size if size <= np.iinfo(dtype).max else None
-
-
-_DTYPES: Final = {code: np.dtype(code) for code in ("<i8", "<i4", "<u4", "<u2", "<u1")}

@@ -5,15 +5,16 @@ An inconsistent answer (sizes, a missing column) raises BulkError and is never r
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import msgpack
-import numpy as np
-import numpy.typing as npt
 
-from delaylog.client.wire.bulk import _DTYPES, Int64Array, ref_to_id
+from delaylog.client.wire.bulk import ref_to_id
+from delaylog.client.wire.columns import all_of, column_from, column_of, size_of
 
 
 class BulkError(ValueError):
@@ -29,9 +30,9 @@ class SendAnswer:
     """The result of each sent row: ref, due time, CREATED / KEPT / REPLACED / REJECTED."""
 
     n: int
-    refs: Int64Array
-    deliver_at_ms: Int64Array
-    result: npt.NDArray[np.uint8]
+    refs: array[int]
+    deliver_at_ms: array[int]
+    result: array[int]
     shard: str = ""
     """The shard that accepted the rows. It is not part of the body."""
 
@@ -47,20 +48,20 @@ class ReceivedBatch:
     lease: int
     lease_until_ms: int
     now_ms: int | None
-    refs: Int64Array
-    deliver_at_ms: Int64Array
-    attempts: npt.NDArray[np.uint16]
-    body_sizes: Int64Array
+    refs: array[int]
+    deliver_at_ms: array[int]
+    attempts: array[int]
+    body_sizes: array[int]
     body_block: bytes
-    id_sizes: Int64Array
+    id_sizes: array[int]
     id_block: bytes
-    key_sizes: Int64Array
+    key_sizes: array[int]
     key_block: bytes
-    tags_sizes: Int64Array
+    tags_sizes: array[int]
     tags_block: bytes
-    headers_sizes: Int64Array
+    headers_sizes: array[int]
     headers_block: bytes
-    priority: npt.NDArray[np.int32]
+    priority: array[int]
 
     @cached_property
     def ids(self) -> list[str]:
@@ -82,8 +83,8 @@ class SettleAnswer:
 
     n: int
     done: int
-    gone: Int64Array
-    unknown: Int64Array
+    gone: array[int]
+    unknown: array[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class ChangeAnswer:
     """The result of each row of a bulk cancel or reschedule: DONE, TOO_LATE or UNKNOWN."""
 
     n: int
-    result: npt.NDArray[np.uint8]
+    result: array[int]
 
 
 def decode_send_answer(wire: bytes) -> SendAnswer:
@@ -124,7 +125,7 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
     now_ms = fields.get("now_ms")
     if n and not isinstance(fields.get("lease"), int):
         raise BulkError("the lease of the rows is missing", "lease")
-    none = np.zeros(n, np.int64)
+    none = all_of(0, "<i8", n)
     body_sizes, body_block = _texts(fields, "body", "bodies", "<u4", none)
     id_sizes, id_block = _utf8(fields, "id", none)
     key_sizes, key_block = _utf8(fields, "key", none)
@@ -150,7 +151,7 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
         headers_block=headers_block,
         priority=_numbers(fields, "priority", "<i4", n)
         if "priority" in fields
-        else np.zeros(n, "<i4"),
+        else all_of(0, "<i4", n),
     )
 
 
@@ -169,7 +170,7 @@ def decode_changed(wire: bytes) -> ChangeAnswer:
     return ChangeAnswer(n, _numbers(fields, "result", "<u1", n))
 
 
-def split_block(sizes: Int64Array, block: bytes) -> list[bytes]:
+def split_block(sizes: array[int], block: bytes) -> list[bytes]:
     """Cut a text column's block into its values."""
     values = []
     start = 0
@@ -192,32 +193,34 @@ def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
     return fields, n
 
 
-def _numbers(fields: dict[str, Any], name: str, dtype: str, n: int) -> npt.NDArray[Any]:
+def _numbers(fields: dict[str, Any], name: str, kind: str, n: int) -> array[int]:
     value = fields.get(name)
-    wanted = _DTYPES[dtype]
-    if isinstance(value, int):
-        return np.full(n, value, wanted)
-    if isinstance(value, np.ndarray):
-        # For few values a copy takes a third of the time of `ascontiguousarray`.
-        there = value.dtype == wanted and value.flags.c_contiguous
-        return value if there else value.astype(wanted)
-    if value is None and n == 0:
-        return np.empty(0, wanted)
-    if not isinstance(value, bytes) or len(value) != n * wanted.itemsize:
-        raise BulkError(f"not {n} values of {wanted.itemsize} bytes", name)
-    return np.frombuffer(value, wanted)
+    if isinstance(value, bytes):
+        if len(value) == n * size_of(kind):
+            return column_from(value, kind)
+    elif isinstance(value, int):
+        try:
+            return all_of(value, kind, n)
+        except OverflowError:
+            raise BulkError(f"{value} is no value of its type", name) from None
+    elif hasattr(value, "__array__"):
+        # The embedded broker's own columns.
+        return column_of(name, value, kind, n)
+    elif value is None and n == 0:
+        return column_from(b"", kind)
+    raise BulkError(f"not {n} values of {size_of(kind)} bytes", name)
 
 
-def _refs(fields: dict[str, Any], name: str) -> Int64Array:
+def _refs(fields: dict[str, Any], name: str) -> array[int]:
     value = fields.get(name, b"")
     if not isinstance(value, bytes) or len(value) % 8:
         raise BulkError("not a list of refs", name)
-    return np.frombuffer(value, "<i8")
+    return column_from(value, "<i8")
 
 
 def _texts(
-    fields: dict[str, Any], name: str, block_name: str, dtype: str, none: Int64Array
-) -> tuple[Int64Array, bytes]:
+    fields: dict[str, Any], name: str, block_name: str, kind: str, none: array[int]
+) -> tuple[array[int], bytes]:
     """The sizes and the block of a text column; `none` has the sizes of an absent column."""
     size_name = f"{name}_size"
     block = fields.get(block_name, b"")
@@ -225,24 +228,23 @@ def _texts(
         raise BulkError("not bytes", block_name)
     if size_name not in fields and not block:
         return none, b""
-    sizes = _numbers(fields, size_name, dtype, len(none)).astype(np.int64, copy=False)
-    total = int(np.add.reduce(sizes))
+    sizes = _numbers(fields, size_name, kind, len(none))
+    total = sum(sizes)
     if total != len(block):
         raise BulkError(f"adds up to {total}, {block_name} holds {len(block)}", size_name)
     return sizes, block
 
 
-def _utf8(fields: dict[str, Any], name: str, none: Int64Array) -> tuple[Int64Array, bytes]:
+def _utf8(fields: dict[str, Any], name: str, none: array[int]) -> tuple[array[int], bytes]:
     """A text column whose values are valid UTF-8 each. The block is checked as a whole."""
     sizes, block = _texts(fields, name, name, "<u2", none)
     if block and not block.isascii():
-        starts = (np.cumsum(sizes) - sizes)[sizes > 0]
-        # The block is UTF-8 and no value starts inside a character, so each value is UTF-8.
-        cut = (np.frombuffer(block, np.uint8)[starts] & 0xC0) == 0x80
         try:
             block.decode()
         except UnicodeDecodeError as error:
             raise BulkError(f"not UTF-8 ({error.reason})", name) from None
-        if cut.any():
+        # The block is UTF-8 and no value starts inside a character, so each value is UTF-8.
+        starts = [end - size for size, end in zip(sizes, accumulate(sizes), strict=True) if size]
+        if any(block[start] & 0xC0 == 0x80 for start in starts):
             raise BulkError("a value is cut inside of a character", name)
     return sizes, block

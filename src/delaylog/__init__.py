@@ -90,8 +90,10 @@ _EMBEDDED = {
 
 def __getattr__(name: str) -> Any:
     if name in _EMBEDDED:
-        from delaylog.broker import embedded
+        from delaylog.broker.server_extra import needed_by
 
+        with needed_by(f"delaylog.{name}"):
+            from delaylog.broker import embedded
         return getattr(embedded, _EMBEDDED[name])
     if name in __all__:
         from delaylog import client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -16,9 +16,8 @@ from delaylog.storage.layout import (
     FrameHeader,
     FrameKind,
 )
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 from delaylog.storage.messages.batch import Block
-
-PAYLOAD_BYTES_MAX: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

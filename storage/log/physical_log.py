@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.files.file_system import File, FileSystem
@@ -21,9 +20,8 @@ from delaylog.storage.log.log_reader import Durable, FrameHops, read_frame, read
 from delaylog.storage.log.log_replay import replay
 from delaylog.storage.log.recent_frames import RecentFrames
 from delaylog.storage.log.segments import LogSegments
+from delaylog.storage.log.sizes import SEGMENT_BYTES_MAX
 from delaylog.storage.messages.batch import Block
-
-SEGMENT_BYTES_MAX: Final = 128 << 20
 
 
 class PhysicalLog:

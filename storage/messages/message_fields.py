@@ -12,12 +12,13 @@ bodies contain packed values; `check_packed` checks packed texts.
 from __future__ import annotations
 
 import json
+import sys
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 import msgpack
-import numpy as np
 
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.members import (
@@ -45,6 +46,10 @@ TTL_MS_MAX: Final = 2**53
 BACKOFF_FIRST_MS_MAX: Final = 86_400_000
 BACKOFF_MS_MAX: Final = 30 * 86_400_000
 MERGE_MODES: Final = ("keep", "replace", "reject")
+ARRAY_CODES: Final = {"<u1": "B", "<u2": "H", "<u4": "I", "<i4": "i", "<i8": "q"}
+"""The types of columns, and the codes that `array` of the standard library has for them."""
+assert sys.byteorder == "little", "an array has the byte order of the machine"
+assert all(array(code).itemsize == int(kind[2]) for kind, code in ARRAY_CODES.items())
 DEFAULT_I64: Final = -(2**63)
 DEFAULT_I32: Final = -(2**31)
 DEFAULT_U16: Final = 2**16 - 1
@@ -298,10 +303,15 @@ def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None
         absent = field.absent
         values: list[Any] = [absent if row is None else row.get(name, absent) for row in rows]
         if field.is_text:
-            columns[f"{name}_size"] = np.array(list(map(len, values)), field.column)
+            columns[f"{name}_size"] = _packed_numbers(field, list(map(len, values)))
             columns[name] = b"".join(values)
         else:
-            columns[name] = np.array(values, field.column)
+            columns[name] = _packed_numbers(field, values)
+
+
+def _packed_numbers(field: Field, values: list[int]) -> bytes:
+    assert field.column is not None, "only fields with a column are packed"
+    return array(ARRAY_CODES[field.column], values).tobytes()
 
 
 def from_text(field: Field, text: str) -> Any:

@@ -16,12 +16,9 @@ import numpy as np
 from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.questions import some
 from delaylog.storage.layout import TEXT_SIZES, TEXTS, Int64Array, RowArray
+from delaylog.storage.messages.backoff_columns import have_own_backoff
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.own_backoff import (
-    OWN_BACKOFF_SIZE,
-    have_own_backoff,
-    split_own_backoff,
-)
+from delaylog.storage.messages.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
 from delaylog.storage.messages.rows import bodies_only
 
 

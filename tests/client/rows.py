@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-
-import numpy as np
 
 from delaylog.client import Message
 from delaylog.client.message import MessageBatch
 from delaylog.client.wire.bulk_answers import ReceivedBatch
+from delaylog.client.wire.columns import all_of
 
 
 def received(
@@ -25,26 +25,26 @@ def received(
     n = len(refs)
     key_block = [key.encode() for key in keys] or [b""] * n
     tags_block = ["\n".join(each).encode() for each in tags] or [b""] * n
-    none = np.zeros(n, np.int64)
+    none = all_of(0, "<i8", n)
     columns = ReceivedBatch(
         n=n,
         lease=lease,
         lease_until_ms=1_000 + lease_ms,
         now_ms=1_000,
-        refs=np.array(refs, np.int64),
+        refs=array("q", refs),
         deliver_at_ms=none,
-        attempts=np.full(n, attempts, np.uint16),
+        attempts=all_of(attempts, "<u2", n),
         body_sizes=none,
         body_block=b"",
         id_sizes=none,
         id_block=b"",
-        key_sizes=np.array([len(each) for each in key_block], np.int64),
+        key_sizes=array("H", map(len, key_block)),
         key_block=b"".join(key_block),
-        tags_sizes=np.array([len(each) for each in tags_block], np.int64),
+        tags_sizes=array("H", map(len, tags_block)),
         tags_block=b"".join(tags_block),
         headers_sizes=none,
         headers_block=b"",
-        priority=np.zeros(n, np.int32),
+        priority=all_of(0, "<i4", n),
     )
     batch = MessageBatch(columns, "t", None, shard)
     return [Message(batch, row) for row in range(n)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
+from tests.programs import run_program
 
 
 def calls(kind: type) -> dict[str, list[tuple[str, Any, Any]]]:
@@ -43,10 +43,27 @@ def test_the_calls_about_messages_and_topics_are_the_same() -> None:
     assert {name: here[name] for name in names} == {name: there[name] for name in names}
 
 
-def test_the_client_brings_nothing_of_the_server() -> None:
-    program = (
-        "import sys, delaylog.client; "
-        "sys.exit(any(name.startswith(('delaylog.broker', 'delaylog.replication', "
-        "'delaylog.wheel')) for name in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+LOADED = """
+import sys, {}
+for name, module in list(sys.modules.items()):
+    if name.startswith("delaylog.") or "site-packages" in (getattr(module, "__file__", "") or ""):
+        print(name)
+"""
+
+
+def loaded_by(module: str) -> set[str]:
+    """What a new process has after an import: modules of ours, and packages from elsewhere."""
+    ran = run_program(sys.executable, "-P", "-c", LOADED.format(module), check=True)
+    names = [name for name in ran.stdout.split() if not name.startswith("_")]
+    return {name if name.startswith("delaylog.") else name.partition(".")[0] for name in names}
+
+
+def test_the_client_brings_nothing_of_the_server_and_no_http_library() -> None:
+    """Of other packages only msgpack; aiohttp is loaded by the first call of an AsyncClient."""
+    ours = ("delaylog.client", "delaylog.storage")
+    found = loaded_by("delaylog.client")
+    assert {name for name in found if not name.startswith(ours)} == {"msgpack"}
+
+
+def test_to_import_delaylog_loads_nothing_else() -> None:
+    assert loaded_by("delaylog") == set()

@@ -37,10 +37,11 @@ from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 from delaylog.storage.messages.members import Int, Number, Text, TextList, TextMap
 from delaylog.storage.messages.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE, UNIX_MS_MIN
-from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE, own_backoff_entries
+from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.shape import Nested
 
 _TEXTS: Final = "string or binary"

@@ -13,12 +13,8 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.settings import delays_ms
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
-from delaylog.storage.messages.own_backoff import (
-    NOT_SAID,
-    OWN_BACKOFF_SIZE,
-    have_own_backoff,
-    own_backoffs,
-)
+from delaylog.storage.messages.backoff_columns import have_own_backoff, own_backoffs
+from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.rows import heads_of
 
 

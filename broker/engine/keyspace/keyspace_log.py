@@ -9,7 +9,7 @@ import msgpack
 from delaylog.broker.engine.keyspace.keyspace_pieces import cut
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import PAYLOAD_BYTES_MAX
+from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 
 _TURN_BYTES: Final = 64 << 10
 """Initial buffer for the effects of a turn. The default of msgpack is 1 MiB, which the system has

@@ -6,14 +6,14 @@ and its bytes, and answers a repeat as it answered the first.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from delaylog.client.errors import AnswerLost, NotReached, api_error
 from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.columns import all_of
 from delaylog.client.wire.exchanging import OnRepeat
 from delaylog.storage.messages.batch import MessageBatch, decode_send
 
@@ -76,7 +76,8 @@ class FakeBroker:
             raise api_error(429, {"code": "quota"}, 0.5)
         first = len(self.taken)
         self.taken += [(topic, body) for body in bodies]
-        refs = np.arange(first, first + batch.n, dtype=np.int64)
-        answer = SendAnswer(batch.n, refs, refs * 10, np.zeros(batch.n, np.uint8))
+        refs = array("q", range(first, first + batch.n))
+        dues_ms = array("q", [ref * 10 for ref in refs])
+        answer = SendAnswer(batch.n, refs, dues_ms, all_of(0, "<u1", batch.n))
         self.known[name] = (batch.wire if isinstance(batch.wire, bytes) else b"", answer)
         return answer

@@ -233,13 +233,14 @@ from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.row import make_row
 from delaylog.client.sending.thread_sender import ThreadSender
-import msgpack, numpy as np
+import msgpack
+from array import array
 
 def post(topic, wire, on_repeat):
     time.sleep(0.02)
     n = msgpack.unpackb(wire)["n"]
     print(n, flush=True)
-    return SendAnswer(n, np.arange(n), np.arange(n), np.zeros(n, np.uint8))
+    return SendAnswer(n, array("q", range(n)), array("q", range(n)), array("B", bytes(n)))
 
 sender = ThreadSender(post, Outbox(SendLimits(batch_max=10)), lock=threading.Lock())
 for _ in range(100):
@@ -255,8 +256,7 @@ def test_what_is_queued_when_the_interpreter_exits_is_sent_first() -> None:
 
 LEAVING = """
 import threading
-
-import numpy as np
+from array import array
 
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.errors import NotReached
@@ -272,7 +272,7 @@ def away(topic, wire, on_repeat):
 
 def there(topic, wire, on_repeat):
     print("sent", topic, flush=True)
-    return SendAnswer(1, np.arange(1), np.arange(1), np.zeros(1, np.uint8))
+    return SendAnswer(1, array("q", [0]), array("q", [0]), array("B", [0]))
 
 for posts in ((away, away), (there,), (away,)):
     outbox, lock = Outbox(SendLimits()), threading.Lock()

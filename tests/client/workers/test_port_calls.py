@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 
 import msgpack
 import numpy as np
@@ -14,11 +15,11 @@ from delaylog.client.workers.port_calls import COLUMNS_MIN, merged, settle_parts
 from tests.client.rows import received
 
 PLACES = Places("default")
-NOBODY = np.zeros(0, np.int64)
+NOBODY = array("q")
 
 
 def answer(*, gone: list[int] | None = None, unknown: list[int] | None = None) -> SettleAnswer:
-    return SettleAnswer(0, 0, np.array(gone or [], np.int64), np.array(unknown or [], np.int64))
+    return SettleAnswer(0, 0, array("q", gone or []), array("q", unknown or []))
 
 
 def test_one_lease_is_one_call_of_columns_however_small() -> None:

@@ -6,11 +6,11 @@ import msgpack
 import numpy as np
 import pytest
 
+from delaylog.storage.messages.backoff_columns import own_backoff_entries, own_backoffs
 from delaylog.storage.messages.batch import TextColumn, has_own_backoffs
 from delaylog.storage.messages.own_backoff import (
     OWN_BACKOFF_SIZE,
     encode_own_backoff,
-    own_backoffs,
     split_own_backoff,
 )
 
@@ -45,7 +45,7 @@ def test_it_stands_in_front_of_headers() -> None:
     "raw", [b"\x94", b"\x94\x01\x02\x03\x04", b"\x94" * 37, encode_own_backoff(SAID)[:36]]
 )
 def test_an_array_that_is_no_backoff_is_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 (numpy has words of its own)
+    with pytest.raises(ValueError, match="a backoff"):
         split_own_backoff(raw)
 
 
@@ -58,4 +58,9 @@ def test_columns() -> None:
     sizes = column.sizes(len(values))
     found = own_backoffs(column.block, (np.cumsum(sizes) - sizes)[own])
     assert found["first_ms"].tolist() == [500, -1]
+    assert own_backoff_entries(
+        2, {"first_ms": np.array([500, 7]), "factor": 1.5}
+    ).tobytes() == b"".join(
+        encode_own_backoff({"first_ms": first_ms, "factor": 1.5}) for first_ms in (500, 7)
+    )
     assert found["jitter"].tolist() == [0.25, -1.0]

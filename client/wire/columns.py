@@ -1,0 +1,99 @@
+"""Columns of integers: how the bulk bodies carry them, and how this library holds them.
+
+On the wire a column is one integer for all rows, or the little-endian values of the rows. Here it
+is an `array` of the standard library, so a program that sends and receives does not need NumPy.
+Programs that use NumPy pass its arrays as they are, since those convert themselves, and read a
+column with `numpy.asarray(column)`, which copies nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from delaylog.client.wire.checks import check_list
+from delaylog.storage.messages.message_fields import ARRAY_CODES
+
+
+class IntArray(Protocol):
+    """An array of integers: of `array`, of NumPy, or a column of an answer."""
+
+    def __len__(self) -> int: ...
+
+    def tobytes(self) -> bytes:
+        """The values as they lie in memory."""
+        ...
+
+    def tolist(self) -> Any:
+        """The values as a list of int."""
+        ...
+
+
+Numbers: TypeAlias = int | Sequence[int] | IntArray
+"""One value for all rows, or one for each row."""
+
+_SIZES: Final = {kind: array(code).itemsize for kind, code in ARRAY_CODES.items()}
+
+
+def column_of(name: str, values: Sequence[int] | IntArray, kind: str, n: int | None) -> array[int]:
+    """The values as a column of this type. ValueError for another count than `n`, or a value
+    that the type cannot hold; TypeError for values that are no integers."""
+    check_list(name, values)
+    found: Any = values
+    if hasattr(found, "__array__"):
+        return _column_of_numpy(name, found.__array__(), kind, n)
+    code = ARRAY_CODES[kind]
+    if not (isinstance(found, array) and found.typecode == code):
+        try:
+            found = array(code, found)
+        except OverflowError:
+            raise _outside(name, kind) from None
+    if n is not None and len(found) != n:
+        raise ValueError(f"{name} holds {len(found)} values for {n} rows")
+    return found
+
+
+def _column_of_numpy(name: str, values: Any, kind: str, n: int | None) -> array[int]:
+    if values.ndim != 1 or (n is not None and len(values) != n):
+        raise ValueError(f"{name} holds {values.size} values for {n} rows")
+    if values.dtype.kind not in "iub" and len(values):
+        raise TypeError(f"{name} are whole numbers, not {values.dtype}")
+    least, most = bounds_of(kind)
+    if len(values) and not (least <= int(values.min()) and int(values.max()) <= most):
+        raise _outside(name, kind)
+    return array(ARRAY_CODES[kind], values.astype(kind, copy=False).tobytes())
+
+
+def all_of(value: int, kind: str, n: int) -> array[int]:
+    """A column of n equal values. OverflowError if the type cannot hold it."""
+    return array(ARRAY_CODES[kind], [value]) * n
+
+
+def column_from(raw: bytes, kind: str) -> array[int]:
+    """The column that lies in these bytes."""
+    return array(ARRAY_CODES[kind], raw)
+
+
+def size_of(kind: str) -> int:
+    """Bytes of one value."""
+    return _SIZES[kind]
+
+
+def bounds_of(kind: str) -> tuple[int, int]:
+    """The least and the greatest value of the type."""
+    bits = 8 * _SIZES[kind]
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if "i" in kind else (0, (1 << bits) - 1)
+
+
+def one_for_all(column: array[int]) -> int | None:
+    """The value that all rows have, or None."""
+    if not column:
+        return None
+    raw = column.tobytes()
+    return column[0] if raw == raw[: column.itemsize] * len(column) else None
+
+
+def _outside(name: str, kind: str) -> ValueError:
+    least, most = bounds_of(kind)
+    return ValueError(f"{name} holds a value outside {least} to {most}")
