@@ -47,6 +47,8 @@ class ReceiveKeywords(PeekKeywords, total=False):
     lease: timedelta | None
     lease_ms: int | None
     exact_tags: bool
+    begin: int | None
+    """At how many messages, the first ones, an attempt begins at once; None: at all of them."""
 
 
 class SubscribeKeywords(TypedDict, total=False):
@@ -62,7 +64,7 @@ class SubscribeKeywords(TypedDict, total=False):
 
 
 class SettleTimes(TypedDict, total=False):
-    """The delay of a nack (None: the backoff), the lease of an extend (0 returns the message)."""
+    """The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release)."""
 
     delay_ms: int | None
     lease_ms: int | None

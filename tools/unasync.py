@@ -9,6 +9,7 @@ under the same names (`BY_HAND`; package `__init__` files too):
     transport        aiohttp or sockets
     send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
                      messages to one sending thread
+    workers/calls    each shard has tasks, or threads under one lock
     workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
                      cancelled
 
@@ -36,6 +37,7 @@ BY_HAND: Final = frozenset(
         "send_calls.py",
         "transport.py",
         "workers/__init__.py",
+        "workers/calls.py",
         "workers/shift.py",
     }
 )

@@ -41,6 +41,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "receive": messages.receive_messages,
     "peek": messages.peek_messages,
     **dict.fromkeys(("ack", "nack", "reject", "extend"), messages.settle_messages),
+    "beginAttempts": messages.settle_messages,
     "ackAndReceive": messages.ack_and_receive,
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany"), control_many.control_many),
     "getMessage": control.get_message,

@@ -91,6 +91,8 @@ class ReceiveCall:
     group: str = DEFAULT_NAME
     only: TagFilter | None = None
     ids: tuple[str, ...] | None = None
+    begin: int | None = None
+    """At how many messages an attempt begins at once; None: at all."""
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -114,6 +116,7 @@ def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
         named_group(values["group"]),
         TagFilter.parse(values["tags"], values["tags_mode"] or "any"),
         None if ids is None else tuple(ids),
+        values["begin"],
     )
 
 

@@ -183,6 +183,18 @@ class AsyncBrokerCalls(
             self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait)
         )
 
+    async def begin(
+        self,
+        messages: ToSettle,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        wait: bool = True,
+    ) -> list[Settled]:
+        """Count attempts from now on at messages that were received with `begin`."""
+        wanted_ms = duration_ms("lease", lease, lease_ms)
+        return await self._run(self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait))
+
 
 class AsyncDirect:
     """The transport of calls to a broker in this process, without a connection."""

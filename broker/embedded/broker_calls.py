@@ -181,6 +181,18 @@ class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[C
         wanted_ms = lease_of(lease, lease_ms)
         return self._run(self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait))
 
+    def begin(
+        self,
+        messages: ToSettle,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        wait: bool = True,
+    ) -> list[Settled]:
+        """Count attempts from now on at messages that were received with `begin`."""
+        wanted_ms = duration_ms("lease", lease, lease_ms)
+        return self._run(self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait))
+
 
 class Direct:
     """The transport of calls to a broker in this process, without a connection."""

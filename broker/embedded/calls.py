@@ -100,6 +100,7 @@ class EmbeddedCalls:
             "tags": list(wanted.tags) or None,
             "tags_mode": wanted.tags_mode,
             "ids": list(wanted.ids) or None,
+            "begin": wanted.begin,
         }
         key = self.namespace, wanted.topic
         columns = await hot.receive_batch(self.node, key, self._parsed(members))
@@ -123,7 +124,7 @@ class EmbeddedCalls:
         lease_ms: int | None = None,
         wait: bool = True,
     ) -> Steps[list[Settled]]:
-        """Ack, nack, reject or extend messages."""
+        """Ack, nack, reject, extend or begin messages."""
         wanted, parts = Settling(verb, delay_ms, lease_ms), hot.shares_of(messages)
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 

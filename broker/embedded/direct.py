@@ -48,7 +48,7 @@ class DirectReceives:
         node = self._node
         # A receive turns the wheel.
         node.run_due()
-        found = lease(node, key, call, [call.count_max])
+        found = lease(node, key, [call])
         if not found:
             return node.waiters.join(waiting_key(key, call))
         if not node.write_through():

@@ -71,6 +71,15 @@ class AsyncMessage(LeasedMessage):
             return await self.release()
         return await self._settle("extend", lease_ms=wanted_ms)
 
+    async def begin(
+        self, *, lease: timedelta | None = None, lease_ms: int | None = None
+    ) -> Settled:
+        """Count its attempt from now on, if it was received with `begin`, and extend the lease.
+
+        Without an argument the lease becomes the topic's `lease_ms` from now.
+        """
+        return await self._settle("begin", lease_ms=duration_ms("lease", lease, lease_ms))
+
     async def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
         """Make a call that ends the lease."""
         before = self.settled

@@ -104,6 +104,14 @@ class AsyncPlainClient(AsyncBrokerCalls):
             messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
         )
 
+    async def begin_attempts(
+        self, topic: str, receipts: Sequence[str], *, lease_ms: int | None = None
+    ) -> list[str]:
+        """Count attempts from now on, and extend the leases to `lease_ms` from now."""
+        return await self._carry(
+            messages.settle(self._places, topic, "begin", receipts, lease_ms=lease_ms)
+        )
+
     settle_forced = carried(messages.settle_forced)
     settle_bulk = carried(messages.settle_columns)
 

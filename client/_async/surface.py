@@ -91,6 +91,15 @@ class AsyncQueueClient(Protocol):
     ) -> list[Settled]:
         """Extend leases to this time from now."""
 
+    async def begin(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Count attempts from now on at messages that were received with `begin`."""
+
     async def get(
         self, topic: str, id: str, *, group: str | None = None, life: bool = False
     ) -> MessageInfo:

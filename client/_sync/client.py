@@ -276,6 +276,20 @@ class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
         """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
         return self._settle("extend", messages, lease_ms=lease_of(lease, lease_ms))
 
+    def begin(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+    ) -> list[Settled]:
+        """Count attempts from now on at messages that were received with `begin`.
+
+        If the lease of such a message ends before, its attempt does not count. The call extends
+        the leases to this time from now (None: the topic's). Errors as for `ack`.
+        """
+        return self._settle("begin", messages, lease_ms=duration_ms("lease", lease, lease_ms))
+
     def _settle(
         self,
         verb: Verb,

@@ -106,6 +106,14 @@ class PlainClient(BrokerCalls):
             messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
         )
 
+    def begin_attempts(
+        self, topic: str, receipts: Sequence[str], *, lease_ms: int | None = None
+    ) -> list[str]:
+        """Count attempts from now on, and extend the leases to `lease_ms` from now."""
+        return self._carry(
+            messages.settle(self._places, topic, "begin", receipts, lease_ms=lease_ms)
+        )
+
     settle_forced = carried(messages.settle_forced)
     settle_bulk = carried(messages.settle_columns)
 

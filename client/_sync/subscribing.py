@@ -2,6 +2,7 @@
 
 Messages that were fetched and not yielded belong to the loop: their leases are extended while
 earlier messages are handled, and they are released when the loop is left or the client is closed.
+The attempt at a message begins when the loop yields it.
 
 Made from client/_async/subscribing.py by `make twins`: change that one.
 """
@@ -49,6 +50,10 @@ class Subscribing:
     ) -> list[Settled]:
         """Extend leases to `lease_ms` from now; 0 releases the messages."""
 
+    @abstractmethod
+    def begin(self, messages: Message, *, lease_ms: int | None = None) -> list[Settled]:
+        """Count the attempt from now on, and extend the lease to `lease_ms` from now."""
+
     def subscribe(self, topic: str, **asked: Unpack[SubscribeKeywords]) -> Iterator[Message]:
         """Iterate over the messages of a topic as they come. The loop ends when the client closes.
 
@@ -56,8 +61,8 @@ class Subscribing:
         again when its lease ends. Up to `max` (10) messages are fetched by one receive; those not
         yielded yet keep their leases, and are released, untried, when the loop is left.
 
-        `lease_ms` (30,000) counts from the moment at which a message is yielded, or from up to half
-        of this time before. The other arguments are those of `receive`. An outage of the broker is
+        `lease_ms` (30,000) counts from the moment at which a message is yielded, and so does the
+        attempt. The other arguments are those of `receive`. An outage of the broker is
         logged and waited for; a refusal, such as a missing group, is raised.
         """
         check_keywords("subscribe", asked, SubscribeKeywords)
@@ -65,6 +70,7 @@ class Subscribing:
         if members.get("lease") is None and members.get("lease_ms") is None:
             members["lease_ms"] = LEASE_MS
         members["wait_ms"] = WAIT_MS
+        members["begin"] = 1
         _, how_much = Wanted.split(topic, members)
         lease_ms = how_much["lease_ms"]
         assert lease_ms is not None
@@ -92,16 +98,34 @@ class Subscribing:
                     continue
                 outages.answered()
                 leased_at_s = time.monotonic()
+                first = True
                 while waiting:
                     now_s = time.monotonic()
                     if now_s - leased_at_s >= lease_ms / 2000:
                         self._keep(waiting, lease_ms)
                         leased_at_s = now_s
                         continue
-                    yield waiting.popleft()
+                    message = waiting.popleft()
+                    if first or self._begun(message, lease_ms):
+                        yield message
+                    first = False
         finally:
             self._fetched.pop(id(waiting), None)
             self._release(waiting)
+
+    def _begun(self, message: Message, lease_ms: int) -> bool:
+        """Begin the attempt at a message. Returns whether its lease still holds."""
+        try:
+            (result,) = self.begin(message, lease_ms=lease_ms)
+        except (NotReached, AnswerLost, ApiError) as error:
+            log.warning(
+                "%s: message %s is not yielded now but delivered again: %s",
+                message.topic,
+                message.id,
+                error,
+            )
+            return False
+        return result is not Settled.GONE
 
     def _keep(self, waiting: deque[Message], lease_ms: int) -> None:
         """Extend the leases of fetched messages, and forget those whose leases have ended."""

@@ -172,7 +172,7 @@ def receive_batch(
     places: Places, /, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None = None
 ) -> Call[ReceivedBatch]:
     """Lease up to `max` messages as columns that include every field of a message."""
-    check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+    check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms, begin=wanted.begin)
     wire = encode_receive(
         max=max,
         wait_ms=wait_ms,
@@ -181,6 +181,7 @@ def receive_batch(
         tags=list(wanted.tags) or None,
         tags_mode=wanted.tags_mode if wanted.tags else None,
         ids=list(wanted.ids) or None,
+        begin=wanted.begin,
         columns=ALL_COLUMNS,
     )
     path = path_of("receive", places, wanted.topic)
@@ -201,6 +202,7 @@ def ack_and_receive_batch(
         group=wanted.group,
         tags=list(wanted.tags) or None,
         tags_mode=wanted.tags_mode if wanted.tags else None,
+        begin=wanted.begin,
         columns=ALL_COLUMNS,
     )
     return Call("POST", asked.path, asked.body, _JSON_TO_BULK, decode_acked_and_received)
@@ -219,7 +221,7 @@ def settle(
 ) -> Call[list[str]]:
     """Ack, nack or extend by receipts. Result per receipt: done, gone or unknown."""
     check_word("verb", verb, VERBS)
-    call = request(verb, places, topic, receipts=list(receipts), **members)
+    call = request(_call_of(verb), places, topic, receipts=list(receipts), **members)
     return call.read(lambda answer: list(answer["results"]))
 
 
@@ -229,7 +231,7 @@ def settle_forced(
     """Ack, nack or extend by id, no matter which consumer holds the lease."""
     check_word("verb", verb, VERBS)
     check_keywords("settle_forced", members, SettleKeywords)
-    call = request(verb, places, topic, ids=list(ids), force=True, **members)
+    call = request(_call_of(verb), places, topic, ids=list(ids), force=True, **members)
     return call.read(lambda answer: list(answer["results"]))
 
 
@@ -246,7 +248,12 @@ def settle_columns(
     check_word("verb", verb, VERBS)
     check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
     wire = encode_settle(lease, refs, **members)
-    return Call("POST", path_of(verb, places, topic), wire, BULK_FORM, decode_settled)
+    return Call("POST", path_of(_call_of(verb), places, topic), wire, BULK_FORM, decode_settled)
+
+
+def _call_of(verb: str) -> str:
+    """The name of the call in the table of calls, in which `begin` is that of a transaction."""
+    return "beginAttempts" if verb == "begin" else verb
 
 
 def _sent(shape: Mapping[str, Any]) -> Sent:

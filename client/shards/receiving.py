@@ -61,6 +61,8 @@ class Wanted:
     tags_mode: str = "any"
     exact_tags: bool = False
     ids: tuple[str, ...] = ()
+    begin: int | None = None
+    """At how many messages of a receive an attempt begins at once; None: at all."""
 
     @classmethod
     def split(

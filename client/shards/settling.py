@@ -16,7 +16,7 @@ from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.wire.columns import IntArray
 
-Verb = Literal["ack", "nack", "reject", "extend"]
+Verb = Literal["ack", "nack", "reject", "extend", "begin"]
 
 
 @dataclass(slots=True)

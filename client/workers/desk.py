@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
-from delaylog.client.outcomes import Reject, Retry
+from delaylog.client.workers.beginning import BeginningDesk, nobody
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.failing import is_refusal
 from delaylog.client.workers.held import Held, HeldState, Hold
 from delaylog.client.workers.intake import Intake
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.leases import LeaseBook
-from delaylog.client.workers.settling import Settlement, Settling, Verb
+from delaylog.client.workers.settling import Settlement, Settling, Verb, after_failure
 
 if TYPE_CHECKING:
     from delaylog.client.message import LeasedMessage
@@ -33,15 +33,10 @@ logger = logging.getLogger(__name__)
 
 # With this many unanswered acks no messages are fetched, so that memory stays bounded.
 UNSETTLED_MAX: Final = 20_000
-CHANCES: Final = 16
 WAITING, RUNNING, OVER = HeldState
 
 
-def _nobody(_: int) -> None:
-    """The default callback: do nothing."""
-
-
-class Desk:
+class Desk(BeginningDesk):
     """One consumer's messages, over all its shards (`ports`, by number)."""
 
     def __init__(
@@ -53,18 +48,17 @@ class Desk:
         hooks: Hooks,
         chance: Callable[[], float],
     ) -> None:
+        super().__init__(ports=ports, places=consumer.concurrency * consumer.rows_max)
         self.consumer = consumer
         self.running = 0
         """Messages that are being handled."""
         self.unsettled = 0
         """Messages with a decision whose settling call is not answered yet."""
-        self.on_ready: Callable[[int], None] = _nobody
-        """Called with the number of messages that became ready for a handler."""
-        self.on_room: Callable[[int], None] = _nobody
+        self.on_room: Callable[[int], None] = nobody
         """Called when a shard may be asked again after `ask` returned 0 for it."""
-        self.on_settle: Callable[[int], None] = _nobody
+        self.on_settle: Callable[[int], None] = nobody
         """Called when a settlement of a shard was created or became due."""
-        self.on_lease: Callable[[int], None] = _nobody
+        self.on_lease: Callable[[int], None] = nobody
         """Called when a shard has granted a lease."""
         self._ready: deque[Held] = deque()
         self._waiting = [0] * ports
@@ -79,7 +73,7 @@ class Desk:
         """Shards whose receives carry no acks."""
         self._intake = Intake(
             concurrency=consumer.concurrency,
-            places=consumer.concurrency * consumer.rows_max,
+            places=self._places,
             prefetch=consumer.prefetch,
             ports=ports,
         )
@@ -97,13 +91,28 @@ class Desk:
         """How many messages to fetch from a shard; 0: wait for `on_room`."""
         here = self._waiting[port]
         n = self._intake.ask(waiting_here=here, waiting=self.waiting, running=self.running)
+        self._settling.pace(self._intake.mean_s)
         if n and self.unsettled < UNSETTLED_MAX:
             return n
         self._low[port] = here // 2
         return 0
 
-    def take_in(self, port: int, messages: Sequence[LeasedMessage], now_s: float) -> None:
-        """Add the messages of a receive that was answered at `now_s`."""
+    def begin_at_once(self, n: int) -> int | None:
+        """At how many of `n` messages to fetch an attempt begins at once; None: at all."""
+        idle = self._intake.idle(waiting=self.waiting, running=self.running)
+        return None if n <= idle else idle
+
+    def take_in(
+        self,
+        port: int,
+        messages: Sequence[LeasedMessage],
+        now_s: float,
+        begun: int | None = None,
+    ) -> None:
+        """Add the messages of a receive that was answered at `now_s`.
+
+        Attempts have begun at the first `begun` of them; None: at all.
+        """
         if not messages:
             return
         hold = self._books[port].begun(now_s, desk=self, port=port)
@@ -113,11 +122,15 @@ class Desk:
             fresh = [Held(each, hold, (port, each.ref)) for each in messages]
         hold.open.update(fresh)
         self._waiting[port] += len(fresh)
-        self._ready.extend(fresh)
+        ready = fresh[:begun]
+        self._ready.extend(ready)
         if self._on_received:
             self._on_received(self.consumer.topic, len(fresh))
         self.on_lease(port)
-        self.on_ready(len(fresh))
+        self.on_ready(len(ready))
+        if len(ready) < len(fresh):
+            self._untried.add(port, fresh[len(ready) :])
+            self.on_begin(port)
 
     # Handlers run
 
@@ -136,10 +149,11 @@ class Desk:
                 held.state = RUNNING
                 self.running += 1
                 self._less_waits(hold.port)
+                if self._untried.free and len(ready) <= self._begin_low:
+                    self._ask_to_begin()
                 return held
-            held.state = OVER
-            hold.open.discard(held)
-            self._less_waits(hold.port)
+            self._drop(held)
+        self._ask_to_begin()
         for port, low in enumerate(self._low):
             if low >= 0:
                 self._low[port] = -1
@@ -188,7 +202,10 @@ class Desk:
         """Record that a handler raised. `delay_ms` of `on_error` takes precedence over backoff."""
         self._intake.handled(len(batch), seconds)
         for held in batch:
-            self._ended(held, *self._after(held, error, delay_ms), now_s)
+            verb, wait_ms = after_failure(
+                self.consumer, held.message.attempts, error, delay_ms, self._chance
+            )
+            self._ended(held, verb, wait_ms, now_s)
 
     def abandoned_failed(
         self,
@@ -200,22 +217,10 @@ class Desk:
     ) -> None:
         """Return abandoned messages as failed ones, after the delay of a failure."""
         for held in abandoned:
-            self._settle(held, *self._after(held, error, delay_ms), now_s)
-
-    def _after(
-        self, held: Held, error: BaseException, delay_ms: int | None
-    ) -> tuple[Verb, int | None]:
-        """What becomes of a message whose handler raised, and after which delay."""
-        if isinstance(error, Reject):
-            return Verb.REJECT, None
-        if isinstance(error, Retry) and error.delay_ms is not None:
-            delay_ms = error.delay_ms
-        backoff = self.consumer.backoff
-        if delay_ms is None and backoff is not None:
-            # Quantized jitter: messages with the same delay are nacked by one call.
-            chance = int(self._chance() * CHANCES) / CHANCES
-            delay_ms = backoff.delay_ms(held.message.attempts, chance)
-        return Verb.NACK, delay_ms
+            verb, wait_ms = after_failure(
+                self.consumer, held.message.attempts, error, delay_ms, self._chance
+            )
+            self._settle(held, verb, wait_ms, now_s)
 
     def abandon(self, batch: Iterable[Held]) -> list[Held]:
         """Give up on handlers that did not end in time: their decisions are ignored from now on.
@@ -243,7 +248,8 @@ class Desk:
     def give_back_waiting(self, now_s: float) -> None:
         """Return all messages that no handler has started."""
         parked = [held for held in self._gate.parked() if held.hold.desk is self]
-        for held in (*self._ready, *parked):
+        self._ready.extend(self._untried.drain())
+        for held in (*self._ready, *parked, *self._untried.asked()):
             if held.state is WAITING:
                 held.state = OVER
                 held.hold.open.discard(held)
@@ -340,6 +346,8 @@ class Desk:
 
     def _no_longer_unsettled(self, count: int) -> None:
         before, self.unsettled = self.unsettled, self.unsettled - count
+        if not self.unsettled:
+            self._ask_to_begin()
         if before >= UNSETTLED_MAX > self.unsettled:
             for port in range(len(self._low)):
                 self._low[port] = -1

@@ -11,6 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 AHEAD_S: Final = 0.25
+# Attempts begin this long before their handlers start, so that handlers do not wait for the call.
+# It is also how much of a crash's work is counted without having begun.
+BEGIN_AHEAD_S: Final = 0.02
 # Half-life of the average handler time, in messages.
 HALF_LIFE: Final = 100
 # The broker's limit for one receive.
@@ -31,6 +34,11 @@ class Intake:
         self._count = 0
         self._seconds = 0.0
         self._mean_s: float | None = None
+
+    @property
+    def mean_s(self) -> float:
+        """How long a handler takes per message; 0 while that is unknown."""
+        return self._mean_s or 0.0
 
     def handled(self, count: int, seconds: float) -> None:
         """Record that a handler took `seconds` for `count` messages."""
@@ -59,5 +67,17 @@ class Intake:
         share = -(-self.window() // self._ports)
         # Refill a window only once half of it is used, so that answers stay large.
         ahead = share - waiting_here if 2 * waiting_here <= share else 0
-        idle = -(-max(0, self._places - running - waiting) // self._ports)
-        return min(RECEIVE_MAX, max(ahead, idle))
+        return min(RECEIVE_MAX, max(ahead, self.idle(waiting=waiting, running=running)))
+
+    def idle(self, *, waiting: int, running: int) -> int:
+        """One shard's part of the handlers that have nothing to do."""
+        return -(-max(0, self._places - running - waiting) // self._ports)
+
+    def soon(self, *, running: int) -> int:
+        """How many messages may wait for handlers after their attempts have begun."""
+        idle = max(0, self._places - running)
+        if self._mean_s is None:
+            return idle
+        if self._mean_s * RECEIVE_MAX <= BEGIN_AHEAD_S * self._concurrency:
+            return max(idle, RECEIVE_MAX)
+        return max(idle, int(BEGIN_AHEAD_S * self._concurrency / self._mean_s))

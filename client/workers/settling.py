@@ -1,23 +1,27 @@
 """Gathers the decisions of handlers into settling calls, by shard, verb and delay.
 
-A call is due 5 ms after its first message, or with its thousandth. Shards never wait for each
-other, and each message is part of one call only. Nothing is sent here; times are seconds of one
-monotonic clock.
+A call is due at once, or 5 ms after its first message if handlers are fast, or with its thousandth.
+Shards never wait for each other, and each message is part of one call only. Nothing is sent here;
+times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from delaylog.client.keywords import SettleTimes
+from delaylog.client.outcomes import Reject, Retry
 from delaylog.client.shards import settling as client_settling
+from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.held import Held
 
 if TYPE_CHECKING:
     from delaylog.client.message import LeasedMessage
 
+CHANCES: Final = 16
 GATHER_S: Final = 0.005
 GATHER_ROWS_MAX: Final = 1_000
 CARRIED_MAX: Final = 64
@@ -70,12 +74,40 @@ class Settlement:
         return max(held.hold.until_s for held in self.held)
 
 
+def after_failure(
+    consumer: Consumer,
+    attempts: int,
+    error: BaseException,
+    delay_ms: int | None,
+    chance: Callable[[], float],
+) -> tuple[Verb, int | None]:
+    """What becomes of a message whose handler raised, and after which delay.
+
+    `delay_ms` is the answer of `on_error`, which takes precedence over the backoff.
+    """
+    if isinstance(error, Reject):
+        return Verb.REJECT, None
+    if isinstance(error, Retry) and error.delay_ms is not None:
+        delay_ms = error.delay_ms
+    backoff = consumer.backoff
+    if delay_ms is None and backoff is not None:
+        # Quantized jitter: messages with the same delay are nacked by one call.
+        delay_ms = backoff.delay_ms(attempts, int(chance() * CHANCES) / CHANCES)
+    return Verb.NACK, delay_ms
+
+
 class Settling:
     """The settlements of one consumer that are not sent yet."""
 
     def __init__(self) -> None:
+        self.gather_s = GATHER_S
+        """How long a call waits for further messages."""
         self._open: dict[tuple[int, Verb, int | None], Settlement] = {}
         self._full: list[Settlement] = []
+
+    def pace(self, mean_s: float) -> None:
+        """Adapt to how long a handler takes: acks of slow ones do not wait for further ones."""
+        self.gather_s = GATHER_S if mean_s < GATHER_S else 0.0
 
     def add(
         self, held: Held, verb: Verb, now_s: float, *, delay_ms: int | None = None
@@ -84,7 +116,7 @@ class Settling:
         key = (held.hold.port, verb, delay_ms)
         settlement = self._open.get(key)
         if settlement is None:
-            settlement = Settlement(held.hold.port, verb, delay_ms, now_s + GATHER_S, [held])
+            settlement = Settlement(held.hold.port, verb, delay_ms, now_s + self.gather_s, [held])
             self._open[key] = settlement
             return settlement
         rows = settlement.held

@@ -62,6 +62,9 @@ class ShiftBase:
     def _report_stopped(self) -> None:
         logger.info("%s: stopped", self._consumer.name)
 
+    def _report_not_begun(self, error: Exception) -> None:
+        logger.warning("%s: messages wait: no attempt can begin: %s", self._consumer.name, error)
+
     def _report_handled(self, messages: Sequence[LeasedMessage], seconds: float) -> None:
         if self._on_handled:
             for message in messages:

@@ -134,6 +134,15 @@ IN_NAMESPACES: Final = (
         )
     ),
     ApiCall(
+        "beginAttempts",
+        f"POST {TOPIC}/begin",
+        "receive",
+        "Begin attempts at messages that were received without, and extend their leases.",
+        "Settled",
+        Takes(shapes.SETTLE, bulk=True),
+        bulk_answer=True,
+    ),
+    ApiCall(
         "ackAndReceive",
         f"POST {TOPIC}/ack_and_receive",
         "receive",

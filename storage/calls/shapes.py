@@ -74,6 +74,13 @@ RECEIVE: Final = Shape(
     WANTED_TAGS,
     TAGS_MODE,
     TextList("ids", "Only these messages.", 1, "receive_max"),
+    Int(
+        "begin",
+        "At how many messages, the first ones, an attempt begins at once; absent: at all. At the "
+        "others it begins with a call of begin, or when they are settled.",
+        0,
+        "receive_max",
+    ),
 )
 
 BACK_MS: Final = Int(
@@ -84,7 +91,7 @@ BACK_MS: Final = Int(
 )
 EXTEND_MS: Final = Int(
     "lease_ms",
-    "extend: the lease from now, in ms; 0 returns the message at once.",
+    "extend, begin: the lease from now, in ms; extend: 0 returns the message at once.",
     0,
     "lease_ms_max",
 )

@@ -11,7 +11,7 @@ kind of frame or an unknown version reports that the folder is newer, never that
     2      0.2.0          frame kinds LEVEL and ACCESS; ids hashed with a key of the log's own
                           (id_hash.py);
                           configurations in EPOCH_BEGIN; identities and statuses between nodes;
-                          several leases in a LEASE frame
+                          several leases in a LEASE frame, and leases whose attempts count later
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -33,6 +33,8 @@ IDENTITIES: Final = 2
 """The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
 SHARED_LEASES: Final = 2
 """The level that has LEASE frames of several leases."""
+UNTRIED_LEASES: Final = 2
+"""The level that has LEASE frames of messages whose attempts do not count yet."""
 ACCESS_FRAMES: Final = 2
 """The level that has ACCESS frames."""
 KNOWN_LEVEL: Final = 2

@@ -138,6 +138,8 @@ class LeaseDecision:
     """Number of refs of each lease, if there are several; they are numbered from `lease` on. Empty
     for a single lease. From feature level 2 on.
     """
+    untried: Column = 0
+    """1 for each ref whose attempt does not count before it begins. From feature level 2 on."""
 
     @property
     def last_lease(self) -> int:
@@ -153,7 +155,7 @@ class LeaseDecision:
 
     def apart(self) -> Iterator[tuple[LeaseDecision, slice]]:
         """Each lease as a separate decision, with its rows."""
-        start, attempts = 0, self.attempts
+        start, attempts, untried = 0, self.attempts, self.untried
         for at, count in enumerate(self.counts or [len(self.refs)]):
             rows = slice(start, start + count)
             start += count
@@ -165,6 +167,7 @@ class LeaseDecision:
                 refs=self.refs[rows],
                 attempts=attempts if isinstance(attempts, int) else attempts[rows],
                 claim=self.claim,
+                untried=untried if isinstance(untried, int) else untried[rows],
             )
             yield one, rows
 
@@ -180,6 +183,8 @@ class LeaseDecision:
             head["claim"] = self.claim
         if self.counts:
             head["counts"] = self.counts
+        if not isinstance(self.untried, int) or self.untried:
+            head["untried"] = _pack_column(self.untried, "u1")
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -194,6 +199,7 @@ class LeaseDecision:
             attempts=_unpack_column(head["attempts"], "<u2"),
             claim=head.get("claim", 0),
             counts=head.get("counts", ()),
+            untried=_unpack_column(head.get("untried", 0), "u1"),
         )
 
 

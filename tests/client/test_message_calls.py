@@ -222,3 +222,18 @@ async def test_the_next_run_of_a_job_replaces_the_message_that_is_being_handled(
     (message,) = await queue.call("receive", wait_ms=5_000)
     assert (message.text, message.attempts) == ("y", 1)
     assert caplog.messages == []
+
+
+@on_a_queue
+async def test_an_attempt_counts_from_begin(queue: Queue) -> None:
+    """What has not begun when its lease ends is ready again, without a wait."""
+    await queue.call("put_topic", {"backoff": {"first_ms": 600_000}})
+    await queue.call("send_many", ["a", "b", "c"])
+    first, second, _ = await queue.call("receive", max=3, begin=0, lease_ms=2_000)
+    assert await got(first.begin(lease_ms=2_000)) is Settled.DONE
+    assert await got(queue.client.begin([second], lease=timedelta(seconds=2))) == ["done"]
+    (again,) = await queue.call("receive", max=3, wait_ms=20_000)
+    assert (again.text, again.attempts) == ("c", 1)
+    assert await got(again.begin()) is Settled.DONE
+    assert await got(again.ack()) is Settled.DONE
+    assert await got(again.begin()) is Settled.GONE

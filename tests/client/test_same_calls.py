@@ -35,7 +35,7 @@ def test_each_call_says_what_it_does(kind: type) -> None:
 def test_the_calls_about_messages_and_topics_are_the_same() -> None:
     """Sends differ on purpose, and so do the ways to run handlers."""
     here, there = calls(Client), calls(AsyncClient)
-    names = {"receive", "subscribe", "peek", "ack", "nack", "reject", "release", "extend"}
+    names = {"receive", "subscribe", "peek", "ack", "nack", "reject", "release", "extend", "begin"}
     names |= {"settle_ids", "send_columns", "broker", "transaction", "close"}
     names |= {"get", "cancel", "reschedule", "replay", "browse", "dead"}
     names |= {"topics", "get_topic", "put_topic", "drop_topic", "stats", "forecast", "purge"}

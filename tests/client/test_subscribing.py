@@ -133,3 +133,18 @@ async def test_an_outage_is_waited_for_and_logged(
         f"subscription of {topic}: cannot receive from the broker: away",
         f"subscription of {topic}: connected to the broker again, after 1 failed calls",
     ]
+
+
+@on_a_queue
+async def test_the_attempt_begins_when_the_message_is_yielded(queue: Queue) -> None:
+    """That of the first one begins with the receive."""
+    for name in ("a", "b", "c"):
+        await queue.call("send", "x", id=name)
+    await looped(queue, 2, ack)
+    await await_counts(queue, acked=2, ready=1)
+    life = {
+        name: [step["event"] for step in (await queue.call("get", name, life=True)).life]
+        for name in ("a", "b", "c")
+    }
+    assert [name for name, events in life.items() if "begun" in events] == ["b"]
+    assert "nacked" in life["c"], "released"

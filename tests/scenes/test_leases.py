@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.scenes.faces.face import LEASED, Face, needs
+import pytest
+
+from tests.scenes.faces.face import LEASED, Face, Refused, needs
 
 
 def test_a_message_under_lease_is_nobody_else_s(face: Face) -> None:
@@ -165,3 +167,40 @@ def test_a_rejected_message_frees_its_key(face: Face) -> None:
     assert [each.id for each in first] == ["a"]
     assert face.reject(first) == ["done"]
     assert [each.id for each in face.receive(max=2)] == ["b"]
+
+
+@needs("begin", "clock")
+def test_an_attempt_counts_when_it_begins(face: Face) -> None:
+    """Of three messages one begins with the receive, one by a call, and one not at all."""
+    face.configure(backoff={"first_ms": 60_000, "jitter": 0})
+    for name in ("a", "b", "c"):
+        face.send("x", id=name)
+    taken = face.receive(max=3, begin=1, lease_ms=1_000)
+    assert [(each.id, each.attempts) for each in taken] == [("a", 1), ("b", 1), ("c", 1)]
+    assert face.begin(taken[1:2], lease_ms=1_000) == ["done"]
+    face.advance(1_051)
+    (again,) = face.receive(max=3)
+    assert (again.id, again.attempts) == ("c", 1)
+    for name in ("a", "b"):
+        seen = face.get(name)
+        assert seen is not None
+        assert (seen.state, seen.attempts) == ("waiting", 1)
+
+
+@needs("begin", "results", "extend")
+def test_a_message_that_has_not_begun_is_settled_like_any_other(face: Face) -> None:
+    face.configure(backoff={"first_ms": 0})
+    for _ in range(4):
+        face.send("x", max_retry=0)
+    acked, nacked, released, begun = face.receive(max=4, begin=0)
+    assert face.ack([acked]) == ["done"]
+    assert face.nack([nacked]) == ["done"]
+    assert face.extend([released], lease_ms=0) == ["done"]
+    assert face.begin([begun, acked]) == ["done", "gone"]
+    assert face.counts() == {"acked": 1, "dead": 1, "ready": 1, "leased": 1}
+
+
+@needs("begin")
+def test_the_number_of_attempts_that_begin_is_not_negative(face: Face) -> None:
+    with pytest.raises(Refused, match="bad_request"):
+        face.receive(begin=-1)

@@ -1,4 +1,4 @@
-"""Handlers of messages: send, receive, peek, ack, nack, reject, extend, and ack with receive."""
+"""Handlers of messages: send, receive, peek, settle, and ack with receive."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def peek_messages(ctx: Context) -> Answer:
 
 
 async def settle_messages(ctx: Context) -> Answer:
-    """POST …/ack, /nack, /reject, /extend: by receipts, by ids with force, or a bulk body."""
+    """Settle or begin messages by receipts, by ids with force, or by a bulk body."""
     action = ctx.params["action"]
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)

@@ -14,7 +14,7 @@ from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, extend
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey, WaitKey
-from delaylog.storage.log.levels import SHARED_LEASES
+from delaylog.storage.log.levels import SHARED_LEASES, UNTRIED_LEASES
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
@@ -27,13 +27,13 @@ nothing was looked up.
 _Item: TypeAlias = "tuple[TopicKey, ReceiveCall, asyncio.Future[Looked]]"
 
 
-def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -> list[Delivery]:
-    """Lease ready messages to consumers with equal requests; `shares` = how many each one takes.
+def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Delivery]:
+    """Lease ready messages to consumers whose requests differ in numbers of messages only.
 
     Returns one delivery for each of the first consumers, as far as the messages go. Raises
     EngineError.
     """
-    state = node.engine.state
+    state, call = node.engine.state, calls[0]
     topic = state.topics.get(key)
     group = the_group(topic, call.group)
     if topic is None or group is None:
@@ -41,8 +41,10 @@ def lease(node: Node, key: TopicKey, call: ReceiveCall, shares: Sequence[int]) -
     lease_ms = call.lease_ms or topic.settings.lease_ms
     now_ms = node.clock.now_ms()
     if state.level < SHARED_LEASES:
-        shares = shares[:1]
-    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares)
+        calls = calls[:1]
+    shares = [each.count_max for each in calls]
+    begin = [each.begin for each in calls] if state.level >= UNTRIED_LEASES else ()
+    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares, begin)
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
     if delivery is None:
         return []
@@ -126,8 +128,7 @@ class ReceiveMerger:
         looks = node.role.may_deliver()
         key, call, _ = items[0]
         try:
-            shares = [call.count_max for _, call, _ in items]
-            deliveries = lease(node, key, call, shares) if looks else []
+            deliveries = lease(node, key, [call for _, call, _ in items]) if looks else []
         except Exception as error:
             refuse([future for _, _, future in items], error)
             return []

@@ -84,11 +84,11 @@ class Settling:
     """How messages under lease are settled."""
 
     verb: str
-    """ack, nack, reject or extend."""
+    """ack, nack, reject, extend or begin."""
     delay_ms: int | None = None
     """nack: the wait before the retry; None: the backoff."""
     lease_ms: int | None = None
-    """extend: the new length of the lease, from now; None: the topic's `lease_ms`."""
+    """extend, begin: the new length of the lease, from now; None: the topic's `lease_ms`."""
 
 
 def settle_each(
@@ -110,6 +110,8 @@ def _settle_one(
     if wanted.verb == "reject":
         return settling.reject(state, topic, receipts, now_ms)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
+    if wanted.verb == "begin":
+        return settling.begin(state, topic, receipts, now_ms, lease_ms=lease_ms)
     return settling.extend(state, topic, receipts, now_ms, lease_ms=lease_ms)
 
 

@@ -21,6 +21,7 @@ from delaylog.storage.columns.packing import PackedList
 from delaylog.storage.columns.questions import among, every, rising
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
+from delaylog.storage.messages.batch import Column
 
 BUCKET_MS: Final = 50
 """Width of the expiry buckets. No lease ends before its deadline."""
@@ -43,6 +44,9 @@ class Lease(SnapshotNode):
     open_count: int
     keys: npt.NDArray[np.uint64] | None = None
     """Hashes of the ordering keys, 0 = none; None = no row has one."""
+    untried: npt.NDArray[np.bool_] | None = None
+    """Rows whose attempt has not begun: it counts only if they are settled; None = there are none.
+    """
     bucket: int | None = None
     """The expiry bucket that contains this lease."""
 
@@ -78,6 +82,8 @@ class Lease(SnapshotNode):
             column = getattr(self, name)
             members[name] = (column if whole else column[self.open]).tobytes()
         members["keys"] = bytes(keys)
+        if self.untried is not None:
+            members["untried"] = (self.untried if whole else self.untried[self.open]).tobytes()
         return bytes(_PACKER.pack(members))
 
 
@@ -92,6 +98,13 @@ class Keyed:
 def _keyed(keys: npt.NDArray[np.uint64], origins: Int64Array) -> Keyed:
     there = keys != 0
     return Keyed(keys, origins) if every(there) else Keyed(keys[there], origins[there])
+
+
+def _marked(marks: Column, n: int) -> npt.NDArray[np.bool_] | None:
+    """A column of 0 and 1 as an array of its own; None if all are 0."""
+    if isinstance(marks, int):
+        return np.ones(n, np.bool_) if marks else None
+    return marks.astype(np.bool_)
 
 
 class LeaseTable:
@@ -132,7 +145,11 @@ class LeaseTable:
         if lease is not None:
             self.entries.before_change(lease)
             rows = lease.find(origins)
-            lease.deadlines[rows[rows >= 0]] = decision.deadline_ms
+            there = rows >= 0
+            lease.deadlines[rows[there]] = decision.deadline_ms
+            if lease.untried is not None:
+                untried = decision.untried
+                lease.untried[rows[there]] = untried if isinstance(untried, int) else untried[there]
             self._file(lease)
             return
         # Copied, since a view would keep a frame of the log, or a queue's refs, in memory.
@@ -154,6 +171,7 @@ class LeaseTable:
             np.ones(n, np.bool_),
             n,
             keys,
+            _marked(decision.untried, n),
         )
         self._leases[decision.lease] = lease
         self.entries.append(lease)
@@ -314,6 +332,7 @@ class LeaseTable:
                 np.ones(n, np.bool_),
                 n,
                 np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
+                np.frombuffer(item["untried"], np.bool_).copy() if "untried" in item else None,
             )
             self._leases[lease.number] = lease
             self.entries.append(lease)

@@ -28,6 +28,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.log.payloads import LeaseDecision
+from delaylog.storage.messages.batch import Column
 
 _READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
@@ -47,6 +48,10 @@ class ReceiveRequest(NamedTuple):
     """Ids of the messages to receive."""
     shares: Sequence[int] = ()
     """Several consumers that share the request: the maximum of each. `count_max` is the sum."""
+    begin: Sequence[int | None] = ()
+    """For each of these consumers: at how many messages, the first ones, an attempt begins at once.
+    None = at all.
+    """
 
 
 def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
@@ -60,6 +65,21 @@ def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
     return counts if len(counts) > 1 else []
 
 
+def _untried(n: int, counts: Sequence[int], begin: Sequence[int | None]) -> Column:
+    """1 for each of `n` messages whose attempt does not begin at once; 0 = there are none.
+
+    `counts` is how many each consumer gets; empty if the first one gets all.
+    """
+    if all(begun is None for begun in begin):
+        return 0
+    untried, start = np.zeros(n, np.uint8), 0
+    for count, begun in zip(counts or [n], begin, strict=False):
+        if begun is not None:
+            untried[start + min(begun, count) : start + count] = 1
+        start += count
+    return untried if some(untried) else 0
+
+
 def _taken(part: Part, at: Int64Array) -> Part:
     """The messages at `at`, in order; most often that is all of them."""
     return part if len(at) == len(part.refs) else part.take(at)
@@ -69,6 +89,7 @@ class Selection:
     """The messages that one receive has found so far."""
 
     __slots__ = (
+        "begin",
         "claim",
         "found",
         "group",
@@ -100,6 +121,7 @@ class Selection:
         self.now_ms = asked.now_ms
         self.only = asked.only
         self.shares = asked.shares
+        self.begin = asked.begin
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
@@ -318,6 +340,7 @@ class Selection:
         state, (refs, rows, entries, records) = self.state, part
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
+        counts = _shared_out(len(refs), self.shares)
         number = ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1)
         decision = LeaseDecision(
             lease=number,
@@ -327,7 +350,8 @@ class Selection:
             refs=refs,
             attempts=attempts if same is None else same,
             claim=self.claim,
-            counts=_shared_out(len(refs), self.shares),
+            counts=counts,
+            untried=_untried(len(refs), counts, self.begin),
         )
         if records is None:
             records = records_of(state, refs, rows)

@@ -1,8 +1,10 @@
-"""Settle: ack, nack, reject, extend and expiry of leases.
+"""Settle: ack, nack, reject, extend, begin and expiry of leases.
 
 A receipt is valid while its message is open in its lease; any other is reported as `gone`. A nack
 or an expiry makes a message ready again at once, or after its backoff (by a MOVE to a new row). A
-message whose retries or ttl have run out becomes dead, and so does a rejected one.
+message whose retries or ttl have run out becomes dead, and so does a rejected one. If a lease
+expires before the attempt at a message has begun, the message is ready at once and the attempt does
+not count.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
@@ -259,17 +262,48 @@ def extend(
         untried = _Return(Cause.NACK, delay_ms=0, tried=False)
         _give_back(state, topic, lease, rows, now_ms, untried)
         return Settlement(len(rows), gone, state.log.end_position)
+    # An extension does not begin an attempt.
+    marks = None if lease.untried is None else lease.untried[rows]
+    end = _lease_until(state, lease, rows, now_ms, now_ms + lease_ms, marks)
+    return Settlement(len(rows), gone, end)
+
+
+def begin(
+    state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
+) -> Settlement:
+    """Count the attempts at messages that were leased untried, and extend their leases."""
+    if not 0 < lease_ms <= state.limits.lease_ms_max:
+        raise BadRequestError(
+            f"lease_ms of begin is 1 to {state.limits.lease_ms_max}", field="lease_ms"
+        )
+    lease, rows, gone = _open_rows(state, topic, receipts)
+    if lease is None or len(rows) == 0:
+        return Settlement(0, gone, state.log.end_position)
+    end = _lease_until(state, lease, rows, now_ms, now_ms + lease_ms)
+    return Settlement(len(rows), gone, end)
+
+
+def _lease_until(
+    state: EngineState,
+    lease: Lease,
+    rows: Int64Array,
+    now_ms: int,
+    deadline_ms: int,
+    untried: npt.NDArray[np.bool_] | None = None,
+) -> int:
+    """Append and apply new deadlines of leased rows; returns the end of the frame."""
     decision = LeaseDecision(
         lease=lease.number,
-        topic=topic.number,
+        topic=lease.topic,
         group=lease.group,
-        deadline_ms=now_ms + lease_ms,
+        deadline_ms=deadline_ms,
         refs=lease.refs[rows],
         attempts=lease.attempts[rows],
+        untried=0 if untried is None or not some(untried) else untried.astype(np.uint8),
     )
     _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
     apply_lease(state, decision, end)
-    return Settlement(len(rows), gone, end)
+    return end
 
 
 def expire_leases(state: EngineState, now_ms: int) -> int:
@@ -281,6 +315,11 @@ def expire_leases(state: EngineState, now_ms: int) -> int:
             state.leases.close(lease.number, lease.refs[rows])
             continue
         state.activity(topic).timed_out += len(rows)
-        _give_back(state, topic, lease, rows, now_ms, _Return(Cause.LEASE_EXPIRED))
         total += len(rows)
+        if lease.untried is not None and some(untried := lease.untried[rows]):
+            # Before the others, so that these come before them in the queue.
+            how = _Return(Cause.LEASE_EXPIRED, delay_ms=0, tried=False)
+            _give_back(state, topic, lease, rows[untried], now_ms, how)
+            rows = rows[~untried]
+        _give_back(state, topic, lease, rows, now_ms, _Return(Cause.LEASE_EXPIRED))
     return total

@@ -54,6 +54,7 @@ EVENTS: Final = (
     "ready",
     "leased",
     "lease_extended",
+    "begun",
     *_MOVES.values(),
     "moved",
     "acked",
@@ -79,6 +80,8 @@ class Trace:
     due_ms: int | None = None
     """When it becomes ready, while no `ready` step was added for that."""
     lease: int = 0
+    untried: bool = False
+    """Whether it is under lease and no attempt has begun."""
     refs: set[int] = field(default_factory=set)
 
     def add(self, event: str, at_ms: int, **members: Any) -> None:
@@ -172,13 +175,17 @@ class Traces:
         at_ms, who = header.leader_time_ms, _who(header)
         if header.kind == FrameKind.LEASE:
             lease = LeaseDecision.decode(frame.payload)
-            numbers, attempts = lease.leases, lease.attempts
+            numbers, attempts, marks = lease.leases, lease.attempts, lease.untried
             for k, trace in self._hits(lease, lease.refs):
                 number = numbers if isinstance(numbers, int) else int(numbers[k])
-                told = trace.lease == number
-                trace.lease = number
+                untried = bool(marks if isinstance(marks, int) else marks[k])
+                if trace.lease != number:
+                    event = "leased"
+                else:
+                    event = "begun" if trace.untried and not untried else "lease_extended"
+                trace.lease, trace.untried = number, untried
                 trace.add(
-                    "lease_extended" if told else "leased",
+                    event,
                     at_ms,
                     attempts=int(attempts if isinstance(attempts, int) else attempts[k]),
                     lease_until_ms=lease.deadline_ms,

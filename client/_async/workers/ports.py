@@ -8,6 +8,7 @@ leader happens below, in the transport.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._async.link import AsyncLink
@@ -32,16 +33,21 @@ class AsyncPort(Protocol):
     def name(self) -> str:
         """The name of the shard in log messages."""
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
-        """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
+    async def receive(
+        self, *, max: int, wait_ms: int, begin: int | None
+    ) -> Sequence[LeasedMessage]:
+        """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease.
+
+        An attempt begins at once at the first `begin` of them; None: at all.
+        """
 
     async def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
 
     async def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones, in one call."""
 
@@ -55,16 +61,17 @@ class AsyncLinkPort:
         self._wanted = consumer.wanted
         self._lease_ms = consumer.lease_ms
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
+    async def receive(
+        self, *, max: int, wait_ms: int, begin: int | None
+    ) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
-        return await self._link.receive(
-            self._wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms
-        )
+        wanted = replace(self._wanted, begin=begin)
+        return await self._link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
 
     async def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
         for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
@@ -73,12 +80,11 @@ class AsyncLinkPort:
         return merged(len(messages), answered)
 
     async def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
-        return await self._link.ack_and_receive(
-            messages, self._wanted, max=max, lease_ms=self._lease_ms
-        )
+        wanted = replace(self._wanted, begin=begin)
+        return await self._link.ack_and_receive(messages, wanted, max=max, lease_ms=self._lease_ms)
 
 
 class AsyncQueuePort:
@@ -89,7 +95,9 @@ class AsyncQueuePort:
         self._queue = queue
         self._consumer = consumer
 
-    async def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
+    async def receive(
+        self, *, max: int, wait_ms: int, begin: int | None
+    ) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         of = self._consumer
         return await self._queue.receive(
@@ -101,12 +109,13 @@ class AsyncQueuePort:
             tags=of.tags,
             tags_mode=of.tags_mode,
             exact_tags=of.exact_tags,
+            begin=begin,
         )
 
     async def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
         if verb == "ack":
             return await self._queue.ack(messages)
         if verb == "nack":
@@ -114,15 +123,16 @@ class AsyncQueuePort:
         if verb == "reject":
             return await self._queue.reject(messages)
         lease_ms = times.get("lease_ms")
-        assert lease_ms is not None, "an extend has a lease_ms"
+        if verb == "begin":
+            return await self._queue.begin(messages, lease_ms=lease_ms)
         return await self._queue.extend(messages, lease_ms=lease_ms)
 
     async def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         results = await self.settle("ack", messages)
-        return results, await self.receive(max=max, wait_ms=0)
+        return results, await self.receive(max=max, wait_ms=0, begin=begin)
 
 
 def async_queue_ports(queue: AsyncQueueClient) -> Callable[[Consumer], Sequence[AsyncPort]]:

@@ -11,22 +11,19 @@ import asyncio
 import inspect
 import logging
 import random
-import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.client.errors import NotReached
+from delaylog.client._async.workers.calls import CALL_S, FLUSH_S, AsyncCalls, clock
 from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
-from delaylog.client.workers.backoff import FETCHING, SETTLING
+from delaylog.client.workers.backoff import FETCHING
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.contexts import begin, in_own_context, this_task, within
-from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
-from delaylog.client.workers.held import Held, Hold
+from delaylog.client.workers.failing import Outages, is_denial, wait_after
+from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
-from delaylog.client.workers.settling import Settlement
-from delaylog.client.workers.shift_base import ShiftBase
-from delaylog.client.workers.tasks import IdleTasks, cancel_all, is_cancellation, wait_for_event
+from delaylog.client.workers.tasks import IdleTasks, cancel_all, is_cancellation
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
@@ -36,20 +33,14 @@ logger = logging.getLogger(__name__)
 
 # All handlers together yield to the event loop after this time, even if they never await.
 TURN_S: Final = 0.002
-# Timeout of a call, which is then retried.
-CALL_S: Final = 10.0
-CALLS_MAX: Final = 4
 # How long `stop` waits for receives before it cancels them: a cancelled receive may have leased
 # messages. If messages are ready, the answer comes at once.
 ANSWER_S: Final = 0.25
 # Limits of a stop beyond the grace period: for cancelled tasks, for the last calls, and in all.
 CANCEL_S: Final = 1.0
-FLUSH_S: Final = 5.0
 STOP_S: Final = FLUSH_S + 4 * CANCEL_S
 # Pause after an empty answer that came immediately.
 EMPTY_S: Final = 0.02
-
-clock = time.monotonic
 
 SharedGate = KeyGate
 """The gate that consumers of one topic and group share."""
@@ -64,7 +55,7 @@ def check_handler(consumer: Consumer) -> None:
         )
 
 
-class AsyncShift(ShiftBase):
+class AsyncShift(AsyncCalls):
     """Runs from `start` to `stop`. A shift cannot be started again."""
 
     def __init__(
@@ -76,23 +67,16 @@ class AsyncShift(ShiftBase):
         hooks: Hooks,
         end: asyncio.Event,
     ) -> None:
-        super().__init__(consumer, len(ports), gate=gate, hooks=hooks, end=end)
-        self._ports = ports
+        super().__init__(consumer, ports, gate=gate, hooks=hooks, end=end)
         self._room = [asyncio.Event() for _ in ports]
-        self._settle = [asyncio.Event() for _ in ports]
-        self._lease = [asyncio.Event() for _ in ports]
         self._idle = IdleTasks()
         self._desk.on_ready = self._idle.wake
         self._desk.on_room = lambda port: self._room[port].set()
-        self._desk.on_settle = lambda port: self._settle[port].set()
-        self._desk.on_lease = lambda port: self._lease[port].set()
         self._begun: dict[asyncio.Task[None], list[Held]] = {}
         self._stopping = False
         self._fetchers: list[asyncio.Task[None]] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._runners: list[asyncio.Task[None]] = []
-        self._calls: set[asyncio.Task[None]] = set()
-        self._lanes = [asyncio.Semaphore(CALLS_MAX) for _ in ports]
 
     def start(self) -> None:
         """Start to fetch and handle messages."""
@@ -104,6 +88,7 @@ class AsyncShift(ShiftBase):
             self._fetchers.append(asyncio.create_task(self._fetch(port), name=f"{name} fetch"))
             self._keepers.append(asyncio.create_task(self._settle_all(port), name=f"{name} settle"))
             self._keepers.append(asyncio.create_task(self._extend_all(port), name=f"{name} lease"))
+            self._keepers.append(asyncio.create_task(self._begin_all(port), name=f"{name} begin"))
 
     async def stop(self, grace_s: float) -> None:
         """Stop fetching, return waiting messages, await handlers, then return theirs."""
@@ -281,7 +266,8 @@ class AsyncShift(ShiftBase):
             try:
                 # The first call does not wait, so that a connection is noticed at once.
                 wait_ms = self._consumer.wait_ms if outages.connected else 0
-                messages = await self._receive(number, n, wait_ms)
+                begin = self._desk.begin_at_once(n)
+                messages = await self._receive(number, n, begin, wait_ms)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 if self.startup.refused(number, error):
@@ -292,11 +278,13 @@ class AsyncShift(ShiftBase):
                 continue
             outages.answered()
             self.startup.answered(number)
-            self._desk.take_in(number, messages, clock())
+            self._desk.take_in(number, messages, clock(), begin)
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)
 
-    async def _receive(self, number: int, n: int, wait_ms: int) -> Sequence[LeasedMessage]:
+    async def _receive(
+        self, number: int, n: int, begin: int | None, wait_ms: int
+    ) -> Sequence[LeasedMessage]:
         """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         acks = desk.acks_to_carry(number)
@@ -304,7 +292,9 @@ class AsyncShift(ShiftBase):
             began_s = clock()
             try:
                 async with asyncio.timeout(CALL_S):
-                    results, messages = await port.ack_and_receive(acks.messages, max=n)
+                    results, messages = await port.ack_and_receive(
+                        acks.messages, max=n, begin=begin
+                    )
             except BaseException as error:
                 if not desk.not_carried(acks, error, clock()):
                     raise
@@ -313,88 +303,4 @@ class AsyncShift(ShiftBase):
                 self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
-        return await port.receive(max=n, wait_ms=wait_ms)
-
-    async def _settle_all(self, number: int) -> None:
-        """Make the settling calls of one shard when they are due."""
-        signal = self._settle[number]
-        while True:
-            at_s = self._desk.settle_at_s(number)
-            if at_s is None or at_s > clock():
-                signal.clear()
-                await wait_for_event(signal, None if at_s is None else at_s - clock())
-                continue
-            for settlement in self._desk.settlements(number, clock()):
-                self._call(self._settle_one(number, settlement))
-
-    async def _settle_one(self, number: int, settlement: Settlement) -> None:
-        """Make one settling call; retry it until it is answered or its leases have ended."""
-        port, desk = self._ports[number], self._desk
-        call, members = settlement.call
-        messages = settlement.messages
-        began_s = clock()
-        while (left_s := settlement.until_s - clock()) > 0:
-            try:
-                async with self._lanes[number], asyncio.timeout(min(left_s, CALL_S)):
-                    results = await port.settle(call, messages, **members)
-            except Exception as error:
-                if is_refusal(error):
-                    desk.refused(settlement, error)
-                    return
-                settlement.attempts += 1
-                settlement.maybe_done |= not isinstance(error, NotReached)
-                wait_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
-                await asyncio.sleep(wait_s)
-            else:
-                desk.settled(settlement, results)
-                self._report_settled(str(settlement.verb), len(messages), clock() - began_s)
-                return
-        desk.given_up(settlement)
-
-    async def _extend_all(self, number: int) -> None:
-        """Extend the leases of one shard while their messages wait or are handled."""
-        signal = self._lease[number]
-        while True:
-            at_s = self._desk.lease_at_s(number)
-            if at_s is None or at_s > clock():
-                signal.clear()
-                await wait_for_event(signal, None if at_s is None else at_s - clock())
-                continue
-            for hold, asked in self._desk.extensions(number, clock()):
-                self._call(self._extend_one(number, hold, asked))
-
-    async def _extend_one(self, number: int, hold: Hold, asked: Sequence[Held]) -> None:
-        messages = [held.message for held in asked]
-        asked_at_s = clock()
-        try:
-            async with asyncio.timeout(min(max(0.0, hold.until_s - asked_at_s), CALL_S)):
-                results = await self._ports[number].settle(
-                    "extend", messages, lease_ms=self._consumer.lease_ms
-                )
-        except Exception as error:
-            logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
-            self._desk.not_extended(hold, clock())
-        else:
-            self._desk.extended(hold, asked, results, asked_at_s)
-            self._report_settled("extend", len(messages), clock() - asked_at_s)
-        self._lease[number].set()
-
-    async def _flush(self) -> None:
-        """Make the last settling calls, and wait up to FLUSH_S for their answers."""
-        for number in range(len(self._ports)):
-            for settlement in self._desk.settlements(number, clock(), everything=True):
-                self._call(self._settle_one(number, settlement))
-        if self._calls:
-            _, late = await asyncio.wait(self._calls, timeout=FLUSH_S)
-            if late:
-                logger.warning(
-                    "%s: %d calls have no answer after %.0f s; their messages are delivered again",
-                    self._consumer.name,
-                    len(late),
-                    FLUSH_S,
-                )
-
-    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        return await port.receive(max=n, wait_ms=wait_ms, begin=begin)

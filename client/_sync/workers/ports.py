@@ -10,6 +10,7 @@ Made from client/_async/workers/ports.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
@@ -34,16 +35,19 @@ class Port(Protocol):
     def name(self) -> str:
         """The name of the shard in log messages."""
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
-        """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease."""
+    def receive(self, *, max: int, wait_ms: int, begin: int | None) -> Sequence[LeasedMessage]:
+        """Lease up to `max` ready messages for the consumer's `lease_ms`, all under one lease.
+
+        An attempt begins at once at the first `begin` of them; None: at all.
+        """
 
     def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
 
     def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones, in one call."""
 
@@ -57,14 +61,15 @@ class LinkPort:
         self._wanted = consumer.wanted
         self._lease_ms = consumer.lease_ms
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
+    def receive(self, *, max: int, wait_ms: int, begin: int | None) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
-        return self._link.receive(self._wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
+        wanted = replace(self._wanted, begin=begin)
+        return self._link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
 
     def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
         answered: list[tuple[Part, Sequence[Settled]]] = []
         for part in settle_parts(self._link.places, verb, messages, **times):
             doubts: list[Exception] = []
@@ -73,10 +78,11 @@ class LinkPort:
         return merged(len(messages), answered)
 
     def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
-        return self._link.ack_and_receive(messages, self._wanted, max=max, lease_ms=self._lease_ms)
+        wanted = replace(self._wanted, begin=begin)
+        return self._link.ack_and_receive(messages, wanted, max=max, lease_ms=self._lease_ms)
 
 
 class QueuePort:
@@ -87,7 +93,7 @@ class QueuePort:
         self._queue = queue
         self._consumer = consumer
 
-    def receive(self, *, max: int, wait_ms: int) -> Sequence[LeasedMessage]:
+    def receive(self, *, max: int, wait_ms: int, begin: int | None) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         of = self._consumer
         return self._queue.receive(
@@ -99,12 +105,13 @@ class QueuePort:
             tags=of.tags,
             tags_mode=of.tags_mode,
             exact_tags=of.exact_tags,
+            begin=begin,
         )
 
     def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]
     ) -> Sequence[Settled]:
-        """Ack, nack or extend messages, with a result for each."""
+        """Settle messages, with a result for each."""
         if verb == "ack":
             return self._queue.ack(messages)
         if verb == "nack":
@@ -112,15 +119,16 @@ class QueuePort:
         if verb == "reject":
             return self._queue.reject(messages)
         lease_ms = times.get("lease_ms")
-        assert lease_ms is not None, "an extend has a lease_ms"
+        if verb == "begin":
+            return self._queue.begin(messages, lease_ms=lease_ms)
         return self._queue.extend(messages, lease_ms=lease_ms)
 
     def ack_and_receive(
-        self, messages: Sequence[LeasedMessage], *, max: int
+        self, messages: Sequence[LeasedMessage], *, max: int, begin: int | None
     ) -> tuple[Sequence[Settled], Sequence[LeasedMessage]]:
         """Ack messages, with a result for each, and lease ready ones."""
         results = self.settle("ack", messages)
-        return results, self.receive(max=max, wait_ms=0)
+        return results, self.receive(max=max, wait_ms=0, begin=begin)
 
 
 def queue_ports(queue: QueueClient) -> Callable[[Consumer], Sequence[Port]]:

@@ -10,22 +10,20 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
-from delaylog.client.errors import NotReached
+from delaylog.client._sync.workers.calls import FLUSH_S, Calls, clock
 from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
 from delaylog.client.outcomes import TimeLimitExceeded
-from delaylog.client.workers.backoff import FETCHING, SETTLING
+from delaylog.client.workers.backoff import FETCHING
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.failing import Outages, is_denial, is_refusal, wait_after
-from delaylog.client.workers.held import Held, HeldState, Hold
+from delaylog.client.workers.failing import Outages, is_denial, wait_after
+from delaylog.client.workers.held import Held, HeldState
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
-from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._sync.workers.ports import Port
@@ -36,13 +34,9 @@ logger = logging.getLogger(__name__)
 # Longest wait of a receive: it cannot be cancelled, so a stop waits for it and returns its
 # messages.
 POLL_MS_MAX: Final = 1_000
-# Timeout of the last settling calls, and of receives in progress, during a stop.
-FLUSH_S: Final = 5.0
 # Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = 4 * FLUSH_S
 EMPTY_S: Final = 0.02
-
-clock = time.monotonic
 
 
 class SharedGate(KeyGate):
@@ -62,7 +56,7 @@ def check_handler(consumer: Consumer) -> None:
         )
 
 
-class ThreadShift(ShiftBase):
+class ThreadShift(Calls):
     """Runs from `start` to `stop`, once. The lock also protects `startup`."""
 
     def __init__(
@@ -74,24 +68,16 @@ class ThreadShift(ShiftBase):
         hooks: Hooks,
         end: threading.Event,
     ) -> None:
-        super().__init__(consumer, len(ports), gate=gate, hooks=hooks, end=end)
-        self._ports = ports
-        self._lock = lock = gate.lock
+        lock = gate.lock
+        super().__init__(consumer, ports, lock, gate=gate, hooks=hooks, end=end)
         self._ready = threading.Condition(lock)
         self._room = [threading.Condition(lock) for _ in ports]
-        self._settle = [threading.Condition(lock) for _ in ports]
-        self._lease = [threading.Condition(lock) for _ in ports]
-        self._settled = threading.Condition(lock)
         self._limit = threading.Condition(lock)
         self._desk.on_ready = self._ready.notify
         self._desk.on_room = lambda port: self._room[port].notify()
-        self._desk.on_settle = lambda port: self._settle[port].notify()
-        self._desk.on_lease = lambda port: self._lease[port].notify()
         self._begun: dict[threading.Thread, list[Held]] = {}
         self._begun_at_s: dict[threading.Thread, float] = {}
         self._stopping = threading.Event()
-        self._flushing = False
-        self._over = threading.Event()
         self._handlers: list[threading.Thread] = []
         self._fetchers: list[threading.Thread] = []
 
@@ -107,6 +93,7 @@ class ThreadShift(ShiftBase):
             self._fetchers.append(_thread(self._fetch, port, name=f"{name} fetch"))
             _thread(self._settle_all, port, name=f"{name} settle")
             _thread(self._extend_all, port, name=f"{name} lease")
+            _thread(self._begin_all, port, name=f"{name} begin")
 
     def ask_to_stop(self) -> None:
         """Stop fetching, and return waiting messages."""
@@ -131,7 +118,7 @@ class ThreadShift(ShiftBase):
         self._flush()
         self._over.set()
         with self._lock:
-            for each in (*self._settle, *self._lease, self._limit):
+            for each in (*self._settle, *self._lease, *self._begin, self._limit):
                 each.notify()
         self._report_stopped()
 
@@ -244,12 +231,13 @@ class ThreadShift(ShiftBase):
                     self._room[number].wait()
                 if self._stopping.is_set():
                     return
+                begin = desk.begin_at_once(n)
                 acks = desk.acks_to_carry(number)
             asked_at_s = clock()
             try:
                 # The first call does not wait, so that a connection is noticed at once.
                 wait_ms = min(self._consumer.wait_ms, POLL_MS_MAX) if outages.connected else 0
-                messages = self._receive(number, n, acks, wait_ms)
+                messages = self._receive(number, n, begin, acks, wait_ms)
             except Exception as error:
                 failures = outages.failed(error, clock())
                 with self._lock:
@@ -263,21 +251,21 @@ class ThreadShift(ShiftBase):
             outages.answered()
             with self._lock:
                 self.startup.answered(number)
-                desk.take_in(number, messages, clock())
+                desk.take_in(number, messages, clock(), begin)
                 if self._stopping.is_set():
                     desk.give_back_waiting(clock())
             if not messages and clock() - asked_at_s < EMPTY_S:
                 self._stopping.wait(EMPTY_S)
 
     def _receive(
-        self, number: int, n: int, acks: Settlement | None, wait_ms: int
+        self, number: int, n: int, begin: int | None, acks: Settlement | None, wait_ms: int
     ) -> Sequence[LeasedMessage]:
         """Receive up to `n` messages; pending acks are sent along, without a wait."""
         port, desk = self._ports[number], self._desk
         if acks is not None:
             began_s = clock()
             try:
-                results, messages = port.ack_and_receive(acks.messages, max=n)
+                results, messages = port.ack_and_receive(acks.messages, max=n, begin=begin)
             except BaseException as error:
                 with self._lock:
                     if not desk.not_carried(acks, error, clock()):
@@ -289,87 +277,7 @@ class ThreadShift(ShiftBase):
                 self._report_settled("ack", len(results), clock() - began_s)
                 if messages:
                     return messages
-        return port.receive(max=n, wait_ms=wait_ms)
-
-    def _settle_all(self, number: int) -> None:
-        """Make the settling calls of one shard when they are due."""
-        while not self._over.is_set():
-            with self._lock:
-                due = self._desk.settlements(number, clock(), everything=self._flushing)
-                if not due:
-                    _wait(self._settle[number], self._desk.settle_at_s(number))
-            for settlement in due:
-                self._settle_one(number, settlement)
-
-    def _settle_one(self, number: int, settlement: Settlement) -> None:
-        """Make one settling call; retry it until it is answered or its leases have ended."""
-        port, desk = self._ports[number], self._desk
-        call, members = settlement.call
-        messages = settlement.messages
-        began_s = clock()
-        while clock() < settlement.until_s:
-            try:
-                results = port.settle(call, messages, **members)
-            except Exception as error:
-                if is_refusal(error):
-                    with self._settled:
-                        desk.refused(settlement, error)
-                        self._settled.notify_all()
-                    return
-                settlement.attempts += 1
-                settlement.maybe_done |= not isinstance(error, NotReached)
-                wait_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
-                if self._over.wait(wait_s):
-                    return
-                continue
-            with self._settled:
-                desk.settled(settlement, results)
-                self._settled.notify_all()
-            self._report_settled(str(settlement.verb), len(messages), clock() - began_s)
-            return
-        with self._settled:
-            desk.given_up(settlement)
-            self._settled.notify_all()
-
-    def _extend_all(self, number: int) -> None:
-        """Extend the leases of one shard while their messages wait or are handled."""
-        while not self._over.is_set():
-            with self._lock:
-                extensions = self._desk.extensions(number, clock())
-                if not extensions:
-                    _wait(self._lease[number], self._desk.lease_at_s(number))
-            for hold, asked in extensions:
-                self._extend_one(number, hold, asked)
-
-    def _extend_one(self, number: int, hold: Hold, asked: Sequence[Held]) -> None:
-        messages = [held.message for held in asked]
-        asked_at_s = clock()
-        try:
-            results = self._ports[number].settle(
-                "extend", messages, lease_ms=self._consumer.lease_ms
-            )
-        except Exception as error:
-            logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
-            with self._lock:
-                self._desk.not_extended(hold, clock())
-            return
-        with self._lock:
-            self._desk.extended(hold, asked, results, asked_at_s)
-        self._report_settled("extend", len(messages), clock() - asked_at_s)
-
-    def _flush(self) -> None:
-        """Have the last settling calls made, and wait up to FLUSH_S for their answers."""
-        with self._lock:
-            self._flushing = True
-            for each in self._settle:
-                each.notify()
-            if not self._settled.wait_for(lambda: not self._desk.unsettled, FLUSH_S):
-                logger.warning(
-                    "%s: %d messages are not settled within %.0f s; they are delivered again",
-                    self._consumer.name,
-                    self._desk.unsettled,
-                    FLUSH_S,
-                )
+        return port.receive(max=n, wait_ms=wait_ms, begin=begin)
 
 
 def _thread(target: Callable[..., None], *arguments: object, name: str) -> threading.Thread:
@@ -385,7 +293,3 @@ def _join(threads: Sequence[threading.Thread], timeout_s: float) -> list[threadi
     for thread in threads:
         thread.join(max(0.0, until_s - clock()))
     return [thread for thread in threads if thread.is_alive()]
-
-
-def _wait(condition: threading.Condition, until_s: float | None) -> None:
-    condition.wait(None if until_s is None else max(0.0, until_s - clock()))

@@ -21,6 +21,7 @@ BODIES: Final[dict[str, Any]] = {
     "ack": {"receipts": []},
     "nack": {"receipts": []},
     "reject": {"receipts": []},
+    "beginAttempts": {"receipts": []},
     "extend": {"receipts": [], "lease_ms": 1},
     "cancelMany": {"ids": ["m"]},
     "rescheduleMany": {"ids": ["m"], "delay_ms": 1},

@@ -298,6 +298,7 @@ class Host:
         group: str = "default",
         only: Any = None,
         chosen: Sequence[str] | None = None,
+        begin: int | None = None,
     ) -> list[Message]:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
         whose = self.topic.group(group)
@@ -306,7 +307,9 @@ class Host:
             self.engine.state,
             self.topic,
             whose,
-            ReceiveRequest(count_max=count, now_ms=self.now_ms, only=only, chosen=chosen),
+            ReceiveRequest(
+                count_max=count, now_ms=self.now_ms, only=only, chosen=chosen, begin=[begin]
+            ),
             lease_ms=lease,
         )
         self.turn()
@@ -356,6 +359,9 @@ class Host:
 
     def extend(self, messages: Sequence[Message], lease: int) -> int:
         return self._settle(messages, settling.extend, lease_ms=lease)
+
+    def begin(self, messages: Sequence[Message], lease: int) -> int:
+        return self._settle(messages, settling.begin, lease_ms=lease)
 
     # ------------------------------------------------------------------ control
 

@@ -19,7 +19,9 @@ NEEDS = {
     **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
     **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
     **dict.fromkeys(("send",), "send"),
-    **dict.fromkeys(("receive", "ack", "nack", "reject", "extend", "ackAndReceive"), "receive"),
+    **dict.fromkeys(
+        ("receive", "ack", "nack", "reject", "extend", "beginAttempts", "ackAndReceive"), "receive"
+    ),
     **dict.fromkeys(("makeClaim", "getClaim", "readClaim", "extendClaim"), "receive"),
     **dict.fromkeys(("ackClaim", "releaseClaim"), "receive"),
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany", "reschedule"), "change"),
@@ -76,7 +78,7 @@ GRANTS = {
 }
 BODIES: dict[str, Any] = {
     "send": {"body": "secret-body", "delay_ms": 3_600_000},
-    **{name: {"receipts": []} for name in ("ack", "nack", "reject", "extend")},
+    **{name: {"receipts": []} for name in ("ack", "nack", "reject", "extend", "beginAttempts")},
     "ackAndReceive": {"receipts": []},
     **{name: {"ids": ["known-id"]} for name in ("cancelMany", "replayMany")},
     "rescheduleMany": {"ids": ["known-id"], "delay_ms": 1},

@@ -257,7 +257,7 @@ def test_settle_refuses(broker: Any, topic: str, assert_problem: Any, name: str)
     assert got["n"] == 1
     change, column = SETTLES[name]
     fields = {"v": 1, "n": 1, "lease": got["lease"], "refs": got["refs"]}
-    for call in ("ack", "nack", "reject", "extend"):
+    for call in ("ack", "nack", "reject", "extend", "begin"):
         answer = broker.bulk(f"{path}/{call}", changed(fields, change))
         assert_problem(answer, 400, "bad_request", column)
     assert broker.counts(topic)["leased"] == 1

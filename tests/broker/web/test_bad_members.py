@@ -136,7 +136,7 @@ BODIES = {
     "array of arrays": b"[[]]",
     "NUL": b"\0",
 }
-CALLS = ("messages", "receive", "peek", "ack", "nack", "reject", "extend")
+CALLS = ("messages", "receive", "peek", "ack", "nack", "reject", "extend", "begin")
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -312,7 +312,7 @@ def test_garbage_receipts(broker: Any, topic: str, assert_problem: Any, row: int
     """What no receive ever gave is refused, naming the item; good ones beside it stay untouched."""
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 0})
     good = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})["messages"][0]["receipt"]
-    for call in ("ack", "nack", "reject", "extend"):
+    for call in ("ack", "nack", "reject", "extend", "begin"):
         members = {"receipts": [good, RECEIPTS[row]]}
         answer = broker.call("POST", f"/v1/topics/{topic}/{call}", members)
         assert_problem(answer, 400, "bad_request", "receipts", item=1)
@@ -331,7 +331,7 @@ def test_unknown_group(
     receive = f"/v1/topics/{topic}/receive"
     receipt = broker.post(receive, {"wait_ms": 5_000, "group": "default"})["messages"][0]["receipt"]
     assert_problem(broker.call("POST", receive, {"group": group}), status, code, "group")
-    for call in ("ack", "nack", "reject", "extend"):
+    for call in ("ack", "nack", "reject", "extend", "begin"):
         members = {"receipts": [receipt], "group": group}
         answer = broker.call("POST", f"/v1/topics/{topic}/{call}", members)
         assert_problem(answer, status, code, "group")

@@ -30,12 +30,25 @@ class AnyOrder(RuleBasedStateMachine):
         self.lease = 0
         self.taken = 0
 
-    @rule(keys=st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=4))
-    def receive(self, keys: list[str]) -> None:
+    @rule(
+        keys=st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=4),
+        begun=st.sampled_from([None, 0, 1]),
+    )
+    def receive(self, keys: list[str], begun: int | None) -> None:
         self.lease += 1
         refs = list(range(self.taken, self.taken + len(keys)))
         self.taken += len(keys)
-        self.desk.take_in(0, received(refs, keys=keys, lease=self.lease), self.now_s)
+        self.desk.take_in(0, received(refs, keys=keys, lease=self.lease), self.now_s, begun)
+
+    @rule(result=st.sampled_from([Settled.DONE, Settled.GONE, None]))
+    def begin_attempts(self, result: Settled | None) -> None:
+        asked = self.desk.to_begin(0, self.now_s)
+        if not asked:
+            return
+        if result is None:
+            self.desk.not_begun(0)
+        else:
+            self.desk.begun(0, [result] * len(asked))
 
     @rule(seconds=st.sampled_from([0.001, 1.0, 14.0, 31.0]))
     def wait(self, seconds: float) -> None:
@@ -120,10 +133,14 @@ class AnyOrder(RuleBasedStateMachine):
             for held in self.running:
                 self.desk.done(held, 0.1, self.now_s)
             self.running.clear()
+            asked = self.desk.to_begin(0, self.now_s)
+            if asked:
+                self.desk.begun(0, [Settled.DONE] * len(asked))
             held = self.desk.begin(self.now_s)
-            if held is None:
+            if held is not None:
+                self.running.append(held)
+            elif not asked:
                 break
-            self.running.append(held)
         assert (self.desk.waiting, self.desk.running) == (0, 0)
         self.now_s += 1.0
         self.calls += self.desk.settlements(0, self.now_s)

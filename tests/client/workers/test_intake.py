@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delaylog.client.workers.intake import AHEAD_S, Intake
+from delaylog.client.workers.intake import AHEAD_S, BEGIN_AHEAD_S, Intake
 
 
 def intake(
@@ -63,3 +63,15 @@ def test_handlers_that_become_slow_shrink_it() -> None:
         changing.handled(100, 100.0)
         last = changing.window()
     assert last == 2
+
+
+def test_attempts_begin_a_fiftieth_of_a_second_ahead() -> None:
+    quick = intake()
+    assert (quick.soon(running=0), quick.soon(running=8)) == (8, 0)
+    quick.handled(1_000, 1_000 * 0.001)
+    quick.window()
+    assert quick.soon(running=8) == 8 * BEGIN_AHEAD_S / 0.001
+    slow = intake()
+    slow.handled(1_000, 1_000.0)
+    slow.window()
+    assert (slow.soon(running=5), slow.soon(running=8)) == (3, 0)

@@ -30,6 +30,7 @@ class CamelliaFace(HttpFace):
                 "choose",
                 "clock",
                 "delay",
+                "begin",
                 "extend",
                 "fields",
                 "force",

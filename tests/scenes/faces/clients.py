@@ -71,6 +71,9 @@ class ClientFace(Face):
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
         return self.settle("extend", taken, lease_ms=lease_ms)
 
+    def begin(self, taken: Sequence[Taken], lease_ms: int | None = None) -> list[str]:
+        return self.settle("begin", taken, **({} if lease_ms is None else {"lease_ms": lease_ms}))
+
     def reject(self, taken: Sequence[Taken]) -> list[str]:
         return self.settle("reject", taken)
 

@@ -20,6 +20,7 @@ LEASED = {"leased": 1}
 
 Ability = Literal[
     "array",  # several messages in one call, all of them or none
+    "begin",  # a receive without an attempt, and the beginning of one
     "backoff",  # a look shows a message's own backoff
     "bytes",  # bodies that are no text
     "cancel",  # a message that waits is deleted, one under lease is not
@@ -43,6 +44,7 @@ Ability = Literal[
 ABILITIES: frozenset[Ability] = frozenset(get_args(Ability))
 METHODS: dict[Ability, tuple[str, ...]] = {
     "array": ("send_many",),
+    "begin": ("begin",),
     "cancel": ("cancel",),
     "clock": ("advance",),
     "extend": ("extend",),
@@ -145,6 +147,9 @@ class Face(ABC):
 
     @abstractmethod
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]: ...
+
+    @abstractmethod
+    def begin(self, taken: Sequence[Taken], lease_ms: int | None = None) -> list[str]: ...
 
     @abstractmethod
     def reject(self, taken: Sequence[Taken]) -> list[str]: ...

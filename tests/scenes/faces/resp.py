@@ -32,7 +32,18 @@ class RespFace(HttpFace):
     """One connection."""
 
     cannot = frozenset(
-        {"backoff", "choose", "clock", "force", "list", "peek", "reasons", "reject", "replay"}
+        {
+            "backoff",
+            "begin",
+            "choose",
+            "clock",
+            "force",
+            "list",
+            "peek",
+            "reasons",
+            "reject",
+            "replay",
+        }
     )
 
     def __init__(self, name: str, broker: Broker, topic: str, client: RespClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.settings import Backoff
 from delaylog.storage.layout import MessageState
@@ -117,3 +118,60 @@ def test_a_call_is_filled_behind_ended_messages(host) -> None:
     assert host.bodies(4) == [b"1", b"4", b"5", b"6"]
     assert host.bodies(9) == [b"7", b"8", b"9"]
     assert host.state_of(ids[0]) is MessageState.DELETED
+
+
+@pytest.mark.parametrize("how", ["alive", "replayed", "saved"])
+def test_an_attempt_counts_once_it_has_begun(host, how: str) -> None:
+    """A lease ends: what was begun waits for its backoff, the rest is ready as before."""
+    host.configure(backoff=Backoff(first_ms=5_000, jitter=0))
+    host.send(4)
+    got = host.receive(lease=1_000, begin=1)
+    assert [message.attempts for message in got] == [1, 1, 1, 1]
+    assert host.begin(got[1:2], 1_000) == 1
+    host.ack(got[3:])
+    if how == "saved":
+        host.checkpoint()
+    if how != "alive":
+        host.restart()
+    host.advance(1_000 + BUCKET)
+    assert [(each.body, each.attempts) for each in host.receive()] == [(got[2].body, 1)]
+    host.advance(5_000)
+    assert sorted((each.body, each.attempts) for each in host.receive()) == [
+        (got[0].body, 2),
+        (got[1].body, 2),
+    ]
+    assert host.begin(got[:1], 1_000) == 0, "the old lease has ended"
+    host.check_counts()
+
+
+def test_an_extension_begins_no_attempt(host) -> None:
+    """Not even for a message without retries, however often its consumers end."""
+    host.send(2, max_retry=0)
+    for _ in range(3):
+        got = host.receive(lease=1_000, begin=0)
+        assert [message.attempts for message in got] == [1, 1]
+        host.extend(got, 2_000)
+        host.advance(2_000 + BUCKET)
+    got = host.receive(lease=1_000, begin=0)
+    host.begin(got[1:], 1_000)
+    # The message that has begun keeps that through an extension of both.
+    host.extend(got, 1_000)
+    host.advance(1_000 + BUCKET)
+    assert [each.body for each in host.receive()] == [got[0].body]
+    assert host.topic.default.counts.dead == 1
+    host.check_counts()
+
+
+def test_a_message_that_is_settled_was_tried(host) -> None:
+    host.configure(backoff=Backoff(first_ms=0))
+    host.send(1, max_retry=0)
+    host.nack(host.receive(begin=0))
+    assert host.receive() == []
+    assert host.topic.default.counts.dead == 1
+
+
+def test_a_lease_that_begins_has_a_length(host) -> None:
+    host.send(1)
+    got = host.receive(begin=0)
+    with pytest.raises(BadRequestError, match="lease_ms of begin is 1 to"):
+        host.begin(got, 0)

@@ -138,6 +138,21 @@ def test_it_is_one_frame_each(host: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert SettleDecision.decode(settled).leases.tolist() == decision.leases.tolist()
 
 
+def test_each_consumer_says_how_many_attempts_begin(host: Any) -> None:
+    """Nobody counts for another, and who says nothing begins at all."""
+    host.send(6)
+    first, second, third = take(host, 2, 2, 2, begin=[1, None, 0])
+    host.advance(30_100)
+    state, group = host.engine.state, host.topic.group("default")
+    wanted = ReceiveRequest(9, host.now_ms)
+    again = receiving.receive(state, host.topic, group, wanted, lease_ms=1_000)
+    assert again is not None
+    untried = [*first.origins[1:].tolist(), *third.origins.tolist()]
+    assert sorted(again.origins.tolist()) == sorted(untried)
+    assert set(again.attempts.tolist()) == {1}
+    assert not set(second.origins.tolist()) & set(again.origins.tolist())
+
+
 def test_keys_hold_each_other_across_consumers(host: Any) -> None:
     """Of one key one message is out at a time, whoever has it."""
     host.send(4, keys="kkkl")

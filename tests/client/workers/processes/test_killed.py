@@ -6,6 +6,7 @@ its life line, by the broker's own clock.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -40,8 +41,20 @@ class Book:
 
 @contextmanager
 def worker(
-    kind: Kind, live: Live, book: Book, *, handler_ms: int = 3, grace_s: float = 10.0
+    kind: Kind,
+    live: Live,
+    book: Book,
+    *,
+    handler_ms: int = 3,
+    grace_s: float = 10.0,
+    concurrency: int = 4,
 ) -> Iterator[subprocess.Popen[str]]:
+    members = {
+        "handler_ms": handler_ms,
+        "grace_s": grace_s,
+        "concurrency": concurrency,
+        "lease_ms": LEASE_MS,
+    }
     process = subprocess.Popen(
         [
             sys.executable,
@@ -51,9 +64,7 @@ def worker(
             live.url,
             live.namespace,
             str(book.path),
-            str(LEASE_MS),
-            str(handler_ms),
-            str(grace_s),
+            json.dumps(members),
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -75,7 +86,7 @@ def judge_life(steps: list[dict[str, Any]]) -> None:
             case "leased":
                 assert step["at_ms"] >= until_ms, steps
                 until_ms = step["lease_until_ms"]
-            case "lease_extended":
+            case "lease_extended" | "begun":
                 assert step["at_ms"] <= until_ms + 100, steps
                 until_ms = step["lease_until_ms"]
             case "nacked":
@@ -105,6 +116,30 @@ def test_workers_that_are_killed_at_any_point(live: Live, kind: Kind, tmp_path: 
     for each in again:
         judge_life(live.life(each))
     assert again, "nobody was killed in the middle of anything"
+
+
+def test_a_message_that_ends_its_worker_takes_no_other_along(
+    live: Live, kind: Kind, tmp_path: Path
+) -> None:
+    """What waits in the process is not counted, and what runs beside it runs again once.
+
+    The handlers before it take 3 ms, so that some of those behind it have begun with them.
+    """
+    book = Book(tmp_path / "book")
+    bodies = [*["x"] * 20, "exit", *["x"] * 39]
+    ids = [f"m{number}" for number in range(len(bodies))]
+    live.client.put_topic("t", {"backoff": {"first_ms": 0}, "max_retry": 2})
+    live.send(bodies, ids=ids)
+    for _ in range(3):
+        with worker(kind, live, book, concurrency=1) as process:
+            assert process.wait(60) == 9
+    with worker(kind, live, book, concurrency=1):
+        live.await_counts(acked=59, dead=1)
+    begun = book.lines("begin")
+    assert begun.count("m20") == 3
+    assert all(begun.count(each) <= 2 for each in ids if each != "m20")
+    attempts = [live.client.get("t", each).attempts for each in ids]
+    assert attempts[40:] == [1] * 20
 
 
 def test_sigterm_lets_handlers_end_and_gives_the_rest_back(

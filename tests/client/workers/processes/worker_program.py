@@ -2,12 +2,13 @@
 
 Its handler writes a line into the book when it begins and when it has ended, each by one write, so
 that what is in the book was done, whatever happens next. It prints `ready` when it runs. A body of
-`block` holds up the thread, or the loop, for ever.
+`block` holds up the thread, or the loop, for ever; a body of `exit` ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -16,32 +17,29 @@ from typing import Any
 from delaylog.client import AsyncClient, Client, Message
 
 
-def main(
-    kind: str, url: str, namespace: str, book: str, lease_ms: str, handler_ms: str, grace_s: str
-) -> None:
-    """Consume until a signal comes."""
+def main(kind: str, url: str, namespace: str, book: str, **members: float) -> None:
+    """Consume until a signal comes. `members` are those of the consumer, and `handler_ms`."""
     lines = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    members: dict[str, Any] = {
-        "lease_ms": int(lease_ms),
-        "concurrency": 4,
-        "grace_s": float(grace_s),
-    }
+    handler_s = members.pop("handler_ms") / 1000
+    options: dict[str, Any] = {**members}
 
     def write(word: str, message: Message) -> None:
         os.write(lines, f"{word} {message.id} {message.lease}\n".encode())
 
-    def block(message: Message) -> None:
+    def obey(message: Message) -> None:
+        if message.text == "exit":
+            os._exit(9)
         while message.text == "block":
             time.sleep(0.05)
 
     if kind == "threads":
         client = Client(url, namespace=namespace)
 
-        @client.consumer("t", **members)
+        @client.consumer("t", **options)
         def handle(message: Message) -> None:
             write("begin", message)
-            block(message)
-            time.sleep(float(handler_ms) / 1000)
+            obey(message)
+            time.sleep(handler_s)
             write("end", message)
 
         print("ready", flush=True)
@@ -52,11 +50,11 @@ def main(
     async def run() -> None:
         async with AsyncClient(url, namespace=namespace) as client:
 
-            @client.consumer("t", **members)
+            @client.consumer("t", **options)
             async def handle(message: Message) -> None:
                 write("begin", message)
-                block(message)
-                await asyncio.sleep(float(handler_ms) / 1000)
+                obey(message)
+                await asyncio.sleep(handler_s)
                 write("end", message)
 
             print("ready", flush=True)
@@ -66,4 +64,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:5], **json.loads(sys.argv[5]))

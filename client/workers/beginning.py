@@ -1,0 +1,155 @@
+"""The fetched messages of one consumer whose attempts have not begun, by shard.
+
+The broker counts an attempt when a worker says that it begins. If the worker ends before, the
+message is delivered again and nothing is counted. Messages are taken from here a few at a time,
+shortly before their handlers start, and one call a shard begins their attempts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from delaylog.client.models import Settled
+from delaylog.client.workers.held import Held, HeldState
+from delaylog.client.workers.intake import Intake
+
+WAITING, _, OVER = HeldState
+
+
+def nobody(_: int) -> None:
+    """The default callback: do nothing."""
+
+
+class Untried:
+    """Messages that wait here, and those whose call is in progress."""
+
+    def __init__(self, ports: int) -> None:
+        self._waiting: list[deque[Held]] = [deque() for _ in range(ports)]
+        self._asked: list[Sequence[Held]] = [() for _ in range(ports)]
+        self.free: set[int] = set()
+        """Shards with messages that wait here, and without a call."""
+
+    def add(self, port: int, fresh: Iterable[Held]) -> None:
+        """Add fetched messages of a shard."""
+        self._waiting[port].extend(fresh)
+        self._look(port)
+
+    def first(self, port: int) -> Held | None:
+        """The next message of a shard, or None."""
+        waiting = self._waiting[port]
+        return waiting[0] if waiting else None
+
+    def pop(self, port: int) -> Held:
+        """Remove the next message of a shard."""
+        held = self._waiting[port].popleft()
+        self._look(port)
+        return held
+
+    def ask(self, port: int, batch: Sequence[Held]) -> None:
+        """Note that a call begins the attempts at these messages."""
+        self._asked[port] = batch
+        self._look(port)
+
+    def answered(self, port: int) -> Sequence[Held]:
+        """The messages of the call that ended."""
+        batch, self._asked[port] = self._asked[port], ()
+        self._look(port)
+        return batch
+
+    def again(self, port: int) -> None:
+        """Put the messages of a failed call back."""
+        batch = self.answered(port)
+        self._waiting[port].extendleft(reversed(batch))
+        self._look(port)
+
+    def asked(self) -> list[Held]:
+        """The messages whose call is in progress."""
+        return [held for batch in self._asked for held in batch]
+
+    def drain(self) -> list[Held]:
+        """Remove all messages without a call."""
+        drained = [held for waiting in self._waiting for held in waiting]
+        for waiting in self._waiting:
+            waiting.clear()
+        self.free.clear()
+        return drained
+
+    def _look(self, port: int) -> None:
+        if self._waiting[port] and not self._asked[port]:
+            self.free.add(port)
+        else:
+            self.free.discard(port)
+
+
+class BeginningDesk(ABC):
+    """The part of the desk that begins attempts, as a base class."""
+
+    running: int
+    unsettled: int
+    _intake: Intake
+    _ready: deque[Held]
+
+    def __init__(self, *, ports: int, places: int) -> None:
+        self.on_ready: Callable[[int], None] = nobody
+        """Called with the number of messages that became ready for a handler."""
+        self.on_begin: Callable[[int], None] = nobody
+        """Called when `to_begin` may return messages of a shard."""
+        self._places = places
+        self._untried = Untried(ports)
+        self._begin_low = 0
+        """The number of ready messages at which attempts at further ones begin."""
+
+    def to_begin(self, port: int, now_s: float) -> Sequence[Held]:
+        """The messages of a shard whose attempts begin now; none: wait for `on_begin`.
+
+        `begun` or `not_begun` must follow.
+        """
+        untried, soon = self._untried, self._intake.soon(running=self.running)
+        self._begin_low = soon // 2
+        waiting = len(self._ready) + len(untried.asked())
+        if port not in untried.free or waiting > self._begin_low:
+            return ()
+        idle = self._places - self.running - waiting
+        batch: list[Held] = []
+        while waiting + len(batch) < soon and (held := untried.first(port)) is not None:
+            if held.state is not WAITING or now_s >= held.hold.until_s:
+                self._drop(untried.pop(port))
+                continue
+            # What was tried before may have ended its worker: it begins only when its handler
+            # starts, and after the acks of the handlers before it.
+            tried = held.message.attempts > 1
+            if tried and (len(batch) >= idle or (self.unsettled and not self.running)):
+                break
+            batch.append(untried.pop(port))
+        untried.ask(port, batch)
+        return batch
+
+    def begun(self, port: int, results: Sequence[Settled]) -> None:
+        """Record the answer to a call that began attempts."""
+        batch = self._untried.answered(port)
+        for held, result in zip(batch, results, strict=True):
+            if result is Settled.GONE:
+                held.state = OVER
+        self._ready.extend(batch)
+        self.on_ready(len(batch))
+        self._ask_to_begin()
+
+    def not_begun(self, port: int) -> None:
+        """Record that such a call failed."""
+        self._untried.again(port)
+
+    def _ask_to_begin(self) -> None:
+        for port in tuple(self._untried.free):
+            self.on_begin(port)
+
+    def _drop(self, held: Held) -> None:
+        """Forget a message that waits: its lease has ended, or it was returned."""
+        held.state = OVER
+        held.hold.open.discard(held)
+        self._less_waits(held.hold.port)
+
+    @abstractmethod
+    def _less_waits(self, port: int) -> None:
+        """Record that one message of a shard less waits."""
