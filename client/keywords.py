@@ -49,6 +49,8 @@ class ReceiveKeywords(PeekKeywords, total=False):
     exact_tags: bool
     begin: int | None
     """At how many messages, the first ones, an attempt begins at once; None: at all of them."""
+    consumer: str | None
+    """A name that is stored with the attempts; None: host name and process id."""
 
 
 class SubscribeKeywords(TypedDict, total=False):
@@ -61,13 +63,18 @@ class SubscribeKeywords(TypedDict, total=False):
     tags: Sequence[str]
     tags_mode: str
     exact_tags: bool
+    consumer: str | None
 
 
 class SettleTimes(TypedDict, total=False):
-    """The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release)."""
+    """The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release).
+
+    `reason` says why an attempt failed: 1,024 bytes of a nack or reject.
+    """
 
     delay_ms: int | None
     lease_ms: int | None
+    reason: str | None
 
 
 class SettleKeywords(SettleTimes, total=False):

@@ -94,6 +94,8 @@ class MessageInfo:
     key: str | None
     tags: tuple[str, ...]
     cause: str | None = None
+    reason: str | None = None
+    """Of a dead letter: why the last attempt failed, in the words of its consumer."""
     sent_at_ms: int | None = None
     expires_at_ms: int | None = None
     max_retry: int | None = None
@@ -234,11 +236,19 @@ class Stats:
     now_ms: int
     delay_buckets: Mapping[str, int] | Sequence[Mapping[str, Any]] | None = None
     """Waiting messages by their remaining delay, as the broker reports it; None for several."""
+    consumers: tuple[Mapping[str, Any], ...] = ()
+    """`name` of the consumers that have messages under lease, and how many: `leased`."""
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(cls, shape, counts=Counts.of(shape["counts"]), rates=dict(shape["rates"]))
+        return _read(
+            cls,
+            shape,
+            counts=Counts.of(shape["counts"]),
+            rates=dict(shape["rates"]),
+            consumers=tuple(shape.get("consumers", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)

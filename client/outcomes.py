@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from delaylog.client.wire.durations import duration_ms
+from delaylog.storage.calls.shapes import REASON_BYTES_MAX
 
 
 class Retry(Exception):
@@ -36,13 +37,20 @@ def _retry_after(delay_ms: int | None) -> Retry:
 class Reject(Exception):
     """Raise it to make the message a dead letter now, because no retry can succeed.
 
-    The reason is logged. The broker stores only that the message was rejected: the dead letter has
-    the cause `rejected`.
+    The reason is logged and stored with the attempt; the dead letter has the cause `rejected`.
     """
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         super().__init__(*([reason] if reason else []))
+
+
+def reason_of(error: BaseException) -> str | None:
+    """What is stored with an attempt that ended by this exception, in up to 1,024 bytes."""
+    if isinstance(error, Retry):
+        return None
+    said = error.reason if isinstance(error, Reject) else f"{type(error).__name__}: {error}"
+    return said.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore") or None
 
 
 class TimeLimitExceeded(TimeoutError):

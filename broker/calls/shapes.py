@@ -93,6 +93,8 @@ class ReceiveCall:
     ids: tuple[str, ...] | None = None
     begin: int | None = None
     """At how many messages an attempt begins at once; None: at all."""
+    consumer: str = ""
+    """The name of the consumer; "" = it says none."""
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -117,6 +119,7 @@ def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
         TagFilter.parse(values["tags"], values["tags_mode"] or "any"),
         None if ids is None else tuple(ids),
         values["begin"],
+        (values["consumer"] or b"").decode(),
     )
 
 

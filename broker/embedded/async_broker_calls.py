@@ -155,15 +155,20 @@ class AsyncBrokerCalls(
         *,
         delay: timedelta | None = None,
         delay_ms: int | None = None,
+        reason: str | None = None,
         wait: bool = True,
     ) -> list[Settled]:
         """Return the messages, due again after a delay; None = after the topic's backoff."""
         back_ms = duration_ms("delay", delay, delay_ms)
-        return await self._run(self._calls.settle("nack", messages, delay_ms=back_ms, wait=wait))
+        return await self._run(
+            self._calls.settle("nack", messages, delay_ms=back_ms, reason=reason, wait=wait)
+        )
 
-    async def reject(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    async def reject(
+        self, messages: ToSettle, *, reason: str | None = None, wait: bool = True
+    ) -> list[Settled]:
         """Make the messages dead letters now, whatever retries are left."""
-        return await self._run(self._calls.settle("reject", messages, wait=wait))
+        return await self._run(self._calls.settle("reject", messages, reason=reason, wait=wait))
 
     async def release(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
         """Return the messages as if they had not been received."""

@@ -155,15 +155,20 @@ class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[C
         *,
         delay: timedelta | None = None,
         delay_ms: int | None = None,
+        reason: str | None = None,
         wait: bool = True,
     ) -> list[Settled]:
         """Return the messages, due again after a delay; None = after the topic's backoff."""
         back_ms = duration_ms("delay", delay, delay_ms)
-        return self._run(self._calls.settle("nack", messages, delay_ms=back_ms, wait=wait))
+        return self._run(
+            self._calls.settle("nack", messages, delay_ms=back_ms, reason=reason, wait=wait)
+        )
 
-    def reject(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    def reject(
+        self, messages: ToSettle, *, reason: str | None = None, wait: bool = True
+    ) -> list[Settled]:
         """Make the messages dead letters now, whatever retries are left."""
-        return self._run(self._calls.settle("reject", messages, wait=wait))
+        return self._run(self._calls.settle("reject", messages, reason=reason, wait=wait))
 
     def release(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
         """Return the messages as if they had not been received."""

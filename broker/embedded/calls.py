@@ -27,6 +27,7 @@ from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.process_name import process_name
 
 T = TypeVar("T")
 Steps: TypeAlias = Coroutine[Step, None, T]
@@ -101,6 +102,7 @@ class EmbeddedCalls:
             "tags_mode": wanted.tags_mode,
             "ids": list(wanted.ids) or None,
             "begin": wanted.begin,
+            "consumer": wanted.consumer or process_name(),
         }
         key = self.namespace, wanted.topic
         columns = await hot.receive_batch(self.node, key, self._parsed(members))
@@ -122,10 +124,11 @@ class EmbeddedCalls:
         *,
         delay_ms: int | None = None,
         lease_ms: int | None = None,
+        reason: str | None = None,
         wait: bool = True,
     ) -> Steps[list[Settled]]:
         """Ack, nack, reject, extend or begin messages."""
-        wanted, parts = Settling(verb, delay_ms, lease_ms), hot.shares_of(messages)
+        wanted, parts = Settling(verb, delay_ms, lease_ms, reason or ""), hot.shares_of(messages)
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 
     async def flush(self) -> None:

@@ -33,7 +33,7 @@ from delaylog.client.shards.settling import Share, joined, listed, shares
 from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer, received
 from delaylog.client.wire.checks import check_topic
 from delaylog.client.wire.columns import all_of, column_of
-from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS
+from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.batch import decode_send
 
@@ -162,6 +162,7 @@ async def settle(
     members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
     BACK_MS.take(members, limits)
     EXTEND_MS.take(members, limits)
+    REASON.take({"reason": wanted.reason}, limits)
     if wanted.verb == "extend" and lease_ms is None:
         raise BadRequestError("lease_ms is missing", field="lease_ms")
     settled: list[tuple[Share, list[Settled]]] = []

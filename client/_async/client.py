@@ -251,13 +251,23 @@ class AsyncClient(
         *,
         delay: timedelta | None = None,
         delay_ms: int | None = None,
+        reason: str | None = None,
     ) -> list[Settled]:
-        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`."""
-        return await self._settle("nack", messages, delay_ms=duration_ms("delay", delay, delay_ms))
+        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`.
 
-    async def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+        The broker stores the reason (up to 1,024 bytes) with each attempt.
+        """
+        back_ms = duration_ms("delay", delay, delay_ms)
+        return await self._settle("nack", messages, delay_ms=back_ms, reason=reason)
+
+    async def reject(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        reason: str | None = None,
+    ) -> list[Settled]:
         """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
-        return await self._settle("reject", messages)
+        return await self._settle("reject", messages, reason=reason)
 
     async def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
         """Return messages as if they had not been received: ready at once, no attempt is counted.

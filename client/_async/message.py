@@ -16,7 +16,7 @@ from delaylog.client.holding import enter, leave
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.outcomes import Reject, Retry
+from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
 from delaylog.client.wire.durations import duration_ms, lease_of
 
@@ -47,16 +47,24 @@ class AsyncMessage(LeasedMessage):
         """Acknowledge the message: it is done and not delivered again."""
         return await self._end("ack")
 
-    async def nack(self, *, delay: timedelta | None = None, delay_ms: int | None = None) -> Settled:
+    async def nack(
+        self,
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
+        reason: str | None = None,
+    ) -> Settled:
         """Have it delivered again after this delay; without one after its backoff.
 
-        After `max_retry` retries it becomes a dead letter instead.
+        After `max_retry` retries it becomes a dead letter instead. The broker stores the reason (up
+        to 1,024 bytes) with the attempt.
         """
-        return await self._end("nack", delay_ms=duration_ms("delay", delay, delay_ms))
+        back_ms = duration_ms("delay", delay, delay_ms)
+        return await self._end("nack", delay_ms=back_ms, reason=reason)
 
-    async def reject(self) -> Settled:
-        """Make it a dead letter now, whatever retries are left."""
-        return await self._end("reject")
+    async def reject(self, reason: str | None = None) -> Settled:
+        """Make it a dead letter now, whatever retries are left. The reason is stored."""
+        return await self._end("reject", reason=reason)
 
     async def release(self) -> Settled:
         """Return it as if it had not been received: ready at once, and no attempt is counted."""
@@ -119,9 +127,10 @@ class AsyncMessage(LeasedMessage):
             return False
         try:
             if isinstance(error, Reject):
-                await self.reject()
+                await self.reject(reason_of(error))
             else:
-                await self.nack(delay_ms=error.delay_ms if isinstance(error, Retry) else None)
+                delay_ms = error.delay_ms if isinstance(error, Retry) else None
+                await self.nack(delay_ms=delay_ms, reason=reason_of(error))
         except ClientError as failure:
             # The error of the block matters more; the message returns when its lease ends.
             log.warning("%s: cannot return message %s: %s", self.topic, self.id, failure)

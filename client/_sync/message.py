@@ -18,7 +18,7 @@ from delaylog.client.holding import enter, leave
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
-from delaylog.client.outcomes import Reject, Retry
+from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
 from delaylog.client.wire.durations import duration_ms, lease_of
 
@@ -49,16 +49,24 @@ class Message(LeasedMessage):
         """Acknowledge the message: it is done and not delivered again."""
         return self._end("ack")
 
-    def nack(self, *, delay: timedelta | None = None, delay_ms: int | None = None) -> Settled:
+    def nack(
+        self,
+        *,
+        delay: timedelta | None = None,
+        delay_ms: int | None = None,
+        reason: str | None = None,
+    ) -> Settled:
         """Have it delivered again after this delay; without one after its backoff.
 
-        After `max_retry` retries it becomes a dead letter instead.
+        After `max_retry` retries it becomes a dead letter instead. The broker stores the reason (up
+        to 1,024 bytes) with the attempt.
         """
-        return self._end("nack", delay_ms=duration_ms("delay", delay, delay_ms))
+        back_ms = duration_ms("delay", delay, delay_ms)
+        return self._end("nack", delay_ms=back_ms, reason=reason)
 
-    def reject(self) -> Settled:
-        """Make it a dead letter now, whatever retries are left."""
-        return self._end("reject")
+    def reject(self, reason: str | None = None) -> Settled:
+        """Make it a dead letter now, whatever retries are left. The reason is stored."""
+        return self._end("reject", reason=reason)
 
     def release(self) -> Settled:
         """Return it as if it had not been received: ready at once, and no attempt is counted."""
@@ -117,9 +125,10 @@ class Message(LeasedMessage):
             return False
         try:
             if isinstance(error, Reject):
-                self.reject()
+                self.reject(reason_of(error))
             else:
-                self.nack(delay_ms=error.delay_ms if isinstance(error, Retry) else None)
+                delay_ms = error.delay_ms if isinstance(error, Retry) else None
+                self.nack(delay_ms=delay_ms, reason=reason_of(error))
         except ClientError as failure:
             # The error of the block matters more; the message returns when its lease ends.
             log.warning("%s: cannot return message %s: %s", self.topic, self.id, failure)

@@ -89,16 +89,23 @@ class PlainClient(BrokerCalls):
         return self._carry(messages.settle(self._places, topic, "ack", receipts))
 
     def nack(
-        self, topic: str, receipts: Sequence[str], *, delay_ms: int | None = None
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        *,
+        delay_ms: int | None = None,
+        reason: str | None = None,
     ) -> list[str]:
         """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
         return self._carry(
-            messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms)
+            messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms, reason=reason)
         )
 
-    def reject(self, topic: str, receipts: Sequence[str]) -> list[str]:
+    def reject(
+        self, topic: str, receipts: Sequence[str], *, reason: str | None = None
+    ) -> list[str]:
         """Make messages dead letters now, whatever retries are left."""
-        return self._carry(messages.settle(self._places, topic, "reject", receipts))
+        return self._carry(messages.settle(self._places, topic, "reject", receipts, reason=reason))
 
     def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
         """Extend the leases to `lease_ms` from now; 0 returns the messages."""

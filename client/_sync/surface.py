@@ -73,10 +73,16 @@ class QueueClient(Protocol):
         *,
         delay: timedelta | None = None,
         delay_ms: int | None = None,
+        reason: str | None = None,
     ) -> list[Settled]:
         """Have messages redelivered after a delay, or after the backoff."""
 
-    def reject(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    def reject(
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        reason: str | None = None,
+    ) -> list[Settled]:
         """Make messages dead letters now."""
 
     def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:

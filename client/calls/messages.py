@@ -39,6 +39,7 @@ from delaylog.client.wire.bulk_answers import (
     decode_settled,
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
+from delaylog.client.wire.process_name import process_name
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
@@ -182,6 +183,7 @@ def receive_batch(
         tags_mode=wanted.tags_mode if wanted.tags else None,
         ids=list(wanted.ids) or None,
         begin=wanted.begin,
+        consumer=wanted.consumer or process_name(),
         columns=ALL_COLUMNS,
     )
     path = path_of("receive", places, wanted.topic)
@@ -203,6 +205,7 @@ def ack_and_receive_batch(
         tags=list(wanted.tags) or None,
         tags_mode=wanted.tags_mode if wanted.tags else None,
         begin=wanted.begin,
+        consumer=wanted.consumer or process_name(),
         columns=ALL_COLUMNS,
     )
     return Call("POST", asked.path, asked.body, _JSON_TO_BULK, decode_acked_and_received)

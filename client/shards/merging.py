@@ -113,8 +113,19 @@ def merged_stats(shapes: Shapes) -> Stats:
             delivered=first.delivered + other.delivered,
             now_ms=max(first.now_ms, other.now_ms),
             delay_buckets=None,
+            consumers=_named(first.consumers, other.consumers),
         )
     return first
+
+
+def _named(
+    one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Consumers of two shards, those with the most messages first."""
+    leased: Counter[str] = Counter()
+    for each in (*one, *other):
+        leased[each["name"]] += each["leased"]
+    return tuple({"name": name, "leased": n} for name, n in leased.most_common())
 
 
 def merged_forecast(shapes: Shapes) -> Forecast:

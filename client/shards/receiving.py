@@ -63,6 +63,8 @@ class Wanted:
     ids: tuple[str, ...] = ()
     begin: int | None = None
     """At how many messages of a receive an attempt begins at once; None: at all."""
+    consumer: str | None = None
+    """The name that is stored with the attempts; None: that of this process."""
 
     @classmethod
     def split(
@@ -89,6 +91,7 @@ class Wanted:
         )
         check_topic(topic)
         check_text("group", group)
+        check_text("consumer", members.get("consumer"))
         tags, ids = check_texts("tags", tags), check_texts("ids", ids)
         return cls(topic, group, tags, ids=ids, **members), how_much
 

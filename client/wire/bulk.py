@@ -112,8 +112,9 @@ def encode_settle(
     except_refs: Numbers | None = None,
     delay_ms: int | None = None,
     lease_ms: int | None = None,
+    reason: str | None = None,
 ) -> bytes:
-    """Encode an ack, nack or extend of the given refs, or of a whole lease except some refs.
+    """Encode a settling or begin of the given refs, or of a whole lease except some refs.
 
     `n` is the number of refs in the body: 0 for a whole lease.
     """
@@ -128,7 +129,7 @@ def encode_settle(
         fields["all"] = True
         if len(chosen):
             fields["except"] = chosen.tobytes()
-    return pack_body(fields, delay_ms=delay_ms, lease_ms=lease_ms)
+    return pack_body(fields, delay_ms=delay_ms, lease_ms=lease_ms, reason=reason)
 
 
 class ChangeColumns(TypedDict, total=False):

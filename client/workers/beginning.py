@@ -90,6 +90,8 @@ class BeginningDesk(ABC):
     unsettled: int
     _intake: Intake
     _ready: deque[Held]
+    _waiting: list[int]
+    """Messages that no handler has started, by shard."""
 
     def __init__(self, *, ports: int, places: int) -> None:
         self.on_ready: Callable[[int], None] = nobody
@@ -100,6 +102,16 @@ class BeginningDesk(ABC):
         self._untried = Untried(ports)
         self._begin_low = 0
         """The number of ready messages at which attempts at further ones begin."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that no handler has started."""
+        return sum(self._waiting)
+
+    def begin_at_once(self, n: int) -> int | None:
+        """At how many of `n` messages to fetch an attempt begins at once; None: at all."""
+        idle = self._intake.idle(waiting=self.waiting, running=self.running)
+        return None if n <= idle else idle
 
     def to_begin(self, port: int, now_s: float) -> Sequence[Held]:
         """The messages of a shard whose attempts begin now; none: wait for `on_begin`.

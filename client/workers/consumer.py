@@ -56,6 +56,7 @@ class ConsumerOptions(DurationOptions, total=False):
     backoff: Backoff | None
     grace_s: float
     time_limit_s: float | None
+    consumer_name: str | None
     on_error: OnError | None
 
 
@@ -78,6 +79,7 @@ class Consumer:
     backoff: Backoff | None = None
     grace_s: float = GRACE_S
     time_limit_s: float | None = None
+    consumer_name: str | None = None
     on_error: OnError | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ class Consumer:
             if self.time_limit_s == 0:
                 raise ValueError("time_limit_s is more than 0; None is no limit")
         check_text("group", self.group)
+        check_text("consumer_name", self.consumer_name)
         # Used by every shard; an iterator would be exhausted by the first one.
         object.__setattr__(self, "tags", check_texts("tags", self.tags))
         if self.tags_mode not in typing.get_args(TagsMode):
@@ -139,7 +142,14 @@ class Consumer:
     @property
     def wanted(self) -> Wanted:
         """Which messages its receives want."""
-        return Wanted(self.topic, self.group, tuple(self.tags), self.tags_mode, self.exact_tags)
+        return Wanted(
+            self.topic,
+            self.group,
+            tuple(self.tags),
+            self.tags_mode,
+            self.exact_tags,
+            consumer=self.consumer_name,
+        )
 
 
 _MEMBERS: Final = {each.name for each in fields(Consumer)}

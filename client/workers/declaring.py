@@ -52,6 +52,7 @@ class Declaring(ABC):
         `time_limit_s`: how long a handler may run (None: without limit). Then its message counts as
         failed, and TimeLimitExceeded is logged. A coroutine is cancelled. A thread cannot be
         stopped: it runs on, its result is ignored, and it occupies one place of `concurrency`.
+        `consumer_name`: stored with each attempt (None: host name and process id).
         `on_error(message, error)`: called when a handler raises anything but Retry and Reject.
         It may return the milliseconds until redelivery, or None for the backoff.
         """

@@ -24,7 +24,16 @@ from delaylog.client.workers.held import Held, HeldState, Hold
 from delaylog.client.workers.intake import Intake
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.leases import LeaseBook
-from delaylog.client.workers.settling import Settlement, Settling, Verb, after_failure
+from delaylog.client.workers.settling import (
+    ACKED,
+    GIVEN_BACK,
+    STOPPED,
+    Decision,
+    Settlement,
+    Settling,
+    Verb,
+    after_failure,
+)
 
 if TYPE_CHECKING:
     from delaylog.client.message import LeasedMessage
@@ -82,11 +91,6 @@ class Desk(BeginningDesk):
 
     # Messages arrive
 
-    @property
-    def waiting(self) -> int:
-        """The number of messages that no handler has started."""
-        return sum(self._waiting)
-
     def ask(self, port: int) -> int:
         """How many messages to fetch from a shard; 0: wait for `on_room`."""
         here = self._waiting[port]
@@ -96,11 +100,6 @@ class Desk(BeginningDesk):
             return n
         self._low[port] = here // 2
         return 0
-
-    def begin_at_once(self, n: int) -> int | None:
-        """At how many of `n` messages to fetch an attempt begins at once; None: at all."""
-        idle = self._intake.idle(waiting=self.waiting, running=self.running)
-        return None if n <= idle else idle
 
     def take_in(
         self,
@@ -181,14 +180,14 @@ class Desk(BeginningDesk):
             if held.message.settled:
                 return
             self.unsettled += 1
-            if self._settling.add(held, Verb.ACK, now_s):
+            if self._settling.add(held, ACKED, now_s):
                 self.on_settle(hold.port)
 
     def batch_done(self, batch: Sequence[Held], seconds: float, now_s: float) -> None:
         """Record that the handler of a batch returned."""
         self._intake.handled(len(batch), seconds)
         for held in batch:
-            self._ended(held, Verb.ACK, None, now_s)
+            self._ended(held, ACKED, now_s)
 
     def failed(
         self,
@@ -202,10 +201,8 @@ class Desk(BeginningDesk):
         """Record that a handler raised. `delay_ms` of `on_error` takes precedence over backoff."""
         self._intake.handled(len(batch), seconds)
         for held in batch:
-            verb, wait_ms = after_failure(
-                self.consumer, held.message.attempts, error, delay_ms, self._chance
-            )
-            self._ended(held, verb, wait_ms, now_s)
+            decision = after_failure(self.consumer, held, error, delay_ms, self._chance)
+            self._ended(held, decision, now_s)
 
     def abandoned_failed(
         self,
@@ -217,10 +214,8 @@ class Desk(BeginningDesk):
     ) -> None:
         """Return abandoned messages as failed ones, after the delay of a failure."""
         for held in abandoned:
-            verb, wait_ms = after_failure(
-                self.consumer, held.message.attempts, error, delay_ms, self._chance
-            )
-            self._settle(held, verb, wait_ms, now_s)
+            decision = after_failure(self.consumer, held, error, delay_ms, self._chance)
+            self._settle(held, decision, now_s)
 
     def abandon(self, batch: Iterable[Held]) -> list[Held]:
         """Give up on handlers that did not end in time: their decisions are ignored from now on.
@@ -243,7 +238,7 @@ class Desk(BeginningDesk):
         The attempt counts, so that a message that hangs every worker is dead in the end.
         """
         for held in abandoned:
-            self._settle(held, Verb.NACK, 0, now_s)
+            self._settle(held, STOPPED, now_s)
 
     def give_back_waiting(self, now_s: float) -> None:
         """Return all messages that no handler has started."""
@@ -253,7 +248,7 @@ class Desk(BeginningDesk):
             if held.state is WAITING:
                 held.state = OVER
                 held.hold.open.discard(held)
-                self._settle(held, Verb.GIVE_BACK, None, now_s)
+                self._settle(held, GIVEN_BACK, now_s)
         self.begin(now_s)
 
     def unpark(self, held: Held) -> None:
@@ -261,7 +256,7 @@ class Desk(BeginningDesk):
         self._ready.appendleft(held)
         self.on_ready(1)
 
-    def _ended(self, held: Held, verb: Verb, delay_ms: int | None, now_s: float) -> None:
+    def _ended(self, held: Held, decision: Decision, now_s: float) -> None:
         self.running -= 1
         for each in reversed(self._gate.leave(held)):
             each.hold.desk.unpark(each)
@@ -269,11 +264,11 @@ class Desk(BeginningDesk):
             held.state = OVER
             held.hold.open.discard(held)
             if not held.message.settled:
-                self._settle(held, verb, delay_ms, now_s)
+                self._settle(held, decision, now_s)
 
-    def _settle(self, held: Held, verb: Verb, delay_ms: int | None, now_s: float) -> None:
+    def _settle(self, held: Held, decision: Decision, now_s: float) -> None:
         self.unsettled += 1
-        if self._settling.add(held, verb, now_s, delay_ms=delay_ms):
+        if self._settling.add(held, decision, now_s):
             self.on_settle(held.hold.port)
 
     def _less_waits(self, port: int) -> None:

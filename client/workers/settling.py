@@ -1,4 +1,4 @@
-"""Gathers the decisions of handlers into settling calls, by shard, verb and delay.
+"""Gathers the decisions of handlers into settling calls, by shard and decision.
 
 A call is due at once, or 5 ms after its first message if handlers are fast, or with its thousandth.
 Shards never wait for each other, and each message is part of one call only. Nothing is sent here;
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delaylog.client.keywords import SettleTimes
-from delaylog.client.outcomes import Reject, Retry
+from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards import settling as client_settling
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.held import Held
@@ -37,14 +37,27 @@ class Verb(StrEnum):
     GIVE_BACK = "give_back"
 
 
+class Decision(NamedTuple):
+    """What becomes of a message."""
+
+    verb: Verb
+    delay_ms: int | None = None
+    """The delay of a nack; None uses the topic's backoff."""
+    reason: str | None = None
+    """Why the handler failed; the broker stores it."""
+
+
+ACKED: Final = Decision(Verb.ACK)
+GIVEN_BACK: Final = Decision(Verb.GIVE_BACK)
+STOPPED: Final = Decision(Verb.NACK, 0, "the worker stopped before the handler ended")
+
+
 @dataclass(slots=True)
 class Settlement:
     """One settling call for messages of one shard."""
 
     port: int
-    verb: Verb
-    delay_ms: int | None
-    """The delay of a nack; None uses the topic's backoff."""
+    decision: Decision
     due_at_s: float
     held: list[Held] = field(default_factory=list)
     attempts: int = 0
@@ -53,14 +66,20 @@ class Settlement:
     """Whether one of them may have been carried out."""
 
     @property
+    def verb(self) -> Verb:
+        """The verb of the decision."""
+        return self.decision.verb
+
+    @property
     def call(self) -> tuple[client_settling.Verb, SettleTimes]:
         """The verb and the keywords of the call."""
-        if self.verb is Verb.ACK:
+        verb, delay_ms, reason = self.decision
+        if verb is Verb.ACK:
             return "ack", {}
-        if self.verb is Verb.NACK:
-            return "nack", {"delay_ms": self.delay_ms}
-        if self.verb is Verb.REJECT:
-            return "reject", {}
+        if verb is Verb.NACK:
+            return "nack", {"delay_ms": delay_ms, "reason": reason}
+        if verb is Verb.REJECT:
+            return "reject", {"reason": reason}
         return "extend", {"lease_ms": 0}
 
     @property
@@ -76,24 +95,24 @@ class Settlement:
 
 def after_failure(
     consumer: Consumer,
-    attempts: int,
+    held: Held,
     error: BaseException,
     delay_ms: int | None,
     chance: Callable[[], float],
-) -> tuple[Verb, int | None]:
+) -> Decision:
     """What becomes of a message whose handler raised, and after which delay.
 
     `delay_ms` is the answer of `on_error`, which takes precedence over the backoff.
     """
     if isinstance(error, Reject):
-        return Verb.REJECT, None
+        return Decision(Verb.REJECT, reason=reason_of(error))
     if isinstance(error, Retry) and error.delay_ms is not None:
         delay_ms = error.delay_ms
     backoff = consumer.backoff
     if delay_ms is None and backoff is not None:
         # Quantized jitter: messages with the same delay are nacked by one call.
-        delay_ms = backoff.delay_ms(attempts, int(chance() * CHANCES) / CHANCES)
-    return Verb.NACK, delay_ms
+        delay_ms = backoff.delay_ms(held.message.attempts, int(chance() * CHANCES) / CHANCES)
+    return Decision(Verb.NACK, delay_ms, reason_of(error))
 
 
 class Settling:
@@ -102,21 +121,19 @@ class Settling:
     def __init__(self) -> None:
         self.gather_s = GATHER_S
         """How long a call waits for further messages."""
-        self._open: dict[tuple[int, Verb, int | None], Settlement] = {}
+        self._open: dict[tuple[int, Decision], Settlement] = {}
         self._full: list[Settlement] = []
 
     def pace(self, mean_s: float) -> None:
         """Adapt to how long a handler takes: acks of slow ones do not wait for further ones."""
         self.gather_s = GATHER_S if mean_s < GATHER_S else 0.0
 
-    def add(
-        self, held: Held, verb: Verb, now_s: float, *, delay_ms: int | None = None
-    ) -> Settlement | None:
+    def add(self, held: Held, decision: Decision, now_s: float) -> Settlement | None:
         """Add a message. Returns its settlement if the message is the first or fills it."""
-        key = (held.hold.port, verb, delay_ms)
+        key = (held.hold.port, decision)
         settlement = self._open.get(key)
         if settlement is None:
-            settlement = Settlement(held.hold.port, verb, delay_ms, now_s + self.gather_s, [held])
+            settlement = Settlement(held.hold.port, decision, now_s + self.gather_s, [held])
             self._open[key] = settlement
             return settlement
         rows = settlement.held
@@ -130,7 +147,7 @@ class Settling:
 
     def take_acks(self, port: int) -> Settlement | None:
         """Take the gathering acks, unless they are too many to be sent with a receive."""
-        key = (port, Verb.ACK, None)
+        key = (port, ACKED)
         settlement = self._open.get(key)
         if settlement is None or len(settlement.held) > CARRIED_MAX:
             return None

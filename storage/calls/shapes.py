@@ -35,6 +35,7 @@ from delaylog.storage.messages.message_fields import (
 from delaylog.storage.messages.shape import Nested, ObjectList, Shape
 
 TAG_MODES: Final = ("any", "all")
+REASON_BYTES_MAX: Final = 1_024
 MINUTES_MAX: Final = 120
 HOURS_MAX: Final = 744
 """31 days. The bound limits the size of a forecast's answer, which is one list."""
@@ -81,8 +82,12 @@ RECEIVE: Final = Shape(
         0,
         "receive_max",
     ),
+    Text("consumer", "The name of the consumer, which is stored with the attempt.", 255),
 )
 
+REASON: Final = Text(
+    "reason", "nack, reject: why the attempt failed, which is stored with it.", REASON_BYTES_MAX
+)
 BACK_MS: Final = Int(
     "delay_ms",
     "nack: ms until the retry; absent: the message's backoff, else the topic's.",
@@ -108,6 +113,7 @@ SETTLE: Final = Shape(
     Flag("force", "Settle by id, whichever consumer has the lease."),
     BACK_MS,
     EXTEND_MS,
+    REASON,
     GROUP,
     rules={
         "oneOf": [

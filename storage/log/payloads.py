@@ -140,6 +140,8 @@ class LeaseDecision:
     """
     untried: Column = 0
     """1 for each ref whose attempt does not count before it begins. From feature level 2 on."""
+    consumers: Sequence[str] = ()
+    """The consumer's name of each lease, "" = none; empty if no consumer has a name."""
 
     @property
     def last_lease(self) -> int:
@@ -168,6 +170,7 @@ class LeaseDecision:
                 attempts=attempts if isinstance(attempts, int) else attempts[rows],
                 claim=self.claim,
                 untried=untried if isinstance(untried, int) else untried[rows],
+                consumers=self.consumers[at : at + 1],
             )
             yield one, rows
 
@@ -185,6 +188,8 @@ class LeaseDecision:
             head["counts"] = self.counts
         if not isinstance(self.untried, int) or self.untried:
             head["untried"] = _pack_column(self.untried, "u1")
+        if any(self.consumers):
+            head["consumers"] = self.consumers
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -200,6 +205,7 @@ class LeaseDecision:
             claim=head.get("claim", 0),
             counts=head.get("counts", ()),
             untried=_unpack_column(head.get("untried", 0), "u1"),
+            consumers=head.get("consumers", ()),
         )
 
 
@@ -223,6 +229,8 @@ class SettleDecision:
     """Time until which ended rows stay readable."""
     was: int = 0
     """The ended state that all rows had before; 0 = they were living."""
+    reason: str = ""
+    """Why their consumer failed, in its words."""
 
     def encode(self) -> list[Block]:
         refs = self.refs.astype("<i8", copy=False).tobytes()
@@ -244,6 +252,8 @@ class SettleDecision:
         head["keep"] = self.keep_until_ms
         if self.was:
             head["was"] = self.was
+        if self.reason:
+            head["reason"] = self.reason
         origins = b""
         if self.origins is not None and self.origins is not self.refs:
             if some(self.origins != self.refs):
@@ -279,6 +289,7 @@ class SettleDecision:
             origins,
             head["keep"],
             head.get("was", 0),
+            head.get("reason", ""),
         )
 
 
@@ -302,6 +313,7 @@ class MoveDecision:
     attempts: Int64Array
     leases: Int64Array | None
     from_ended: bool = False
+    reason: str = ""
 
     def encode(self) -> list[Block]:
         columns = [getattr(self, name) for name in _MOVE_COLUMNS]
@@ -309,6 +321,8 @@ class MoveDecision:
             columns.append(self.leases)
         head = _MOVE.pack(self)
         head |= {"n": len(self.refs), "leases": self.leases is not None, "ended": self.from_ended}
+        if self.reason:
+            head["reason"] = self.reason
         return pack(head, b"".join(c.astype("<i8", copy=False).tobytes() for c in columns))
 
     @classmethod
@@ -322,4 +336,5 @@ class MoveDecision:
             **named,
             leases=columns[-1] if head["leases"] else None,
             from_ended=head["ended"],
+            reason=head.get("reason", ""),
         )

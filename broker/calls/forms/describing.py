@@ -39,3 +39,9 @@ def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[st
 def trace_members(trace: Trace, name: str) -> dict[str, Any]:
     """The steps of a message, and whether none is missing."""
     return {name: trace.steps, f"{name}_complete": trace.complete}
+
+
+def last_reason(trace: Trace) -> str | None:
+    """Why the last attempt failed, if its consumer said so."""
+    said = (step["reason"] for step in reversed(trace.steps) if "reason" in step)
+    return next(said, None)

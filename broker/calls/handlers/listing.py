@@ -7,7 +7,7 @@ from typing import Any
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.calls.forms.describing import describe, trace_members
+from delaylog.broker.calls.forms.describing import describe, last_reason, trace_members
 from delaylog.broker.calls.places import group_of, seen_or_blank
 from delaylog.broker.engine.model import NO_TOPIC
 from delaylog.broker.engine.views.counting import Forecast
@@ -41,7 +41,7 @@ async def list_dead(ctx: Context) -> Answer:
         )
         await ctx.node.run(traces.work())
         for members, trace in zip(messages, traces.traces, strict=True):
-            members |= trace_members(trace, "history")
+            members |= trace_members(trace, "history") | {"reason": last_reason(trace)}
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 

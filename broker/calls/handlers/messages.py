@@ -42,7 +42,7 @@ from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.calls.shapes import ACKS, RECEIVE
+from delaylog.storage.calls.shapes import ACKS, REASON, RECEIVE
 from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
 from delaylog.storage.messages.batch import BATCH_VERSION, decode_send, unpack_map
 from delaylog.storage.messages.batch import take_int as take_batch_int
@@ -197,7 +197,8 @@ async def settle_messages(ctx: Context) -> Answer:
         return await _settle_bulk(ctx, action)
     limits = ctx.node.engine.limits
     values = await ctx.values(limits.json_values_max)
-    wanted = Settling(action, values["delay_ms"], values["lease_ms"])
+    reason = (values["reason"] or b"").decode()
+    wanted = Settling(action, values["delay_ms"], values["lease_ms"], reason)
     await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     receipts, ids = values["receipts"], values["ids"]
@@ -278,7 +279,7 @@ def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[st
 
 
 _SETTLE_COLUMNS: Final = frozenset(
-    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms"}
+    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms", "reason"}
 )
 
 
@@ -300,6 +301,7 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
         raise Problem("bad_request", "lease is missing", field="lease")
     delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
     lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    reason = (REASON.take(fields, limits) or b"").decode()
     refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
     whole = fields.get("all", False)
     if not isinstance(whole, bool) or whole == (refs is not None):
@@ -315,7 +317,8 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     if not _may_settle(ctx, lease):
         # As if the lease had ended.
         lease = 0
-    wanted, meant = Settling(action, delay_ms, lease_ms), Receipts(lease, refs, except_)
+    wanted = Settling(action, delay_ms, lease_ms, reason)
+    meant = Receipts(lease, refs, except_)
     (settled,) = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, [meant])
     answer = {
         "v": BATCH_VERSION,

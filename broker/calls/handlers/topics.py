@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
@@ -20,6 +22,8 @@ from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.layout import MessageState
 
+CONSUMERS_MAX: Final = 100
+"""Consumers that the counts of a topic name, those with the most messages under lease."""
 _FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
 
 
@@ -139,6 +143,7 @@ async def topic_stats(ctx: Context) -> Answer:
             "topic": topic.name,
             "group": group.name,
             "counts": group_counts(group),
+            "consumers": _consumers(ctx, topic, group),
             **members,
             "oldest_due_ms": oldest_due_ms,
             "rates": {
@@ -154,6 +159,13 @@ async def topic_stats(ctx: Context) -> Answer:
             "now_ms": now_ms,
         }
     )
+
+
+def _consumers(ctx: Context, topic: Topic, group: Group) -> list[dict[str, Any]]:
+    """The named consumers with the most messages under lease."""
+    named = ctx.node.engine.state.leases.consumers(topic.number, group.number)
+    most = nlargest(CONSUMERS_MAX, named.items(), key=itemgetter(1))
+    return [{"name": name, "leased": leased} for name, leased in most]
 
 
 async def _oldest_due_ms(ctx: Context, topic: Topic, group: Group) -> int | None:

@@ -44,7 +44,8 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         calls = calls[:1]
     shares = [each.count_max for each in calls]
     begin = [each.begin for each in calls] if state.level >= UNTRIED_LEASES else ()
-    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares, begin)
+    names = [each.consumer for each in calls]
+    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares, begin, names)
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
     if delivery is None:
         return []

@@ -89,6 +89,8 @@ class Settling:
     """nack: the wait before the retry; None: the backoff."""
     lease_ms: int | None = None
     """extend, begin: the new length of the lease, from now; None: the topic's `lease_ms`."""
+    reason: str = ""
+    """nack, reject: why the consumer failed, in its words."""
 
 
 def settle_each(
@@ -106,9 +108,11 @@ def _settle_one(
 ) -> Settlement:
     state = host.engine.state
     if wanted.verb == "nack":
-        return settling.nack(state, topic, receipts, now_ms, delay_ms=wanted.delay_ms)
+        return settling.nack(
+            state, topic, receipts, now_ms, delay_ms=wanted.delay_ms, reason=wanted.reason
+        )
     if wanted.verb == "reject":
-        return settling.reject(state, topic, receipts, now_ms)
+        return settling.reject(state, topic, receipts, now_ms, reason=wanted.reason)
     lease_ms = topic.settings.lease_ms if wanted.lease_ms is None else wanted.lease_ms
     if wanted.verb == "begin":
         return settling.begin(state, topic, receipts, now_ms, lease_ms=lease_ms)

@@ -47,6 +47,8 @@ class Lease(SnapshotNode):
     untried: npt.NDArray[np.bool_] | None = None
     """Rows whose attempt has not begun: it counts only if they are settled; None = there are none.
     """
+    consumer: str = ""
+    """The name of the consumer that has them; "" = it said none."""
     bucket: int | None = None
     """The expiry bucket that contains this lease."""
 
@@ -82,6 +84,8 @@ class Lease(SnapshotNode):
             column = getattr(self, name)
             members[name] = (column if whole else column[self.open]).tobytes()
         members["keys"] = bytes(keys)
+        if self.consumer:
+            members["consumer"] = self.consumer
         if self.untried is not None:
             members["untried"] = (self.untried if whole else self.untried[self.open]).tobytes()
         return bytes(_PACKER.pack(members))
@@ -122,6 +126,8 @@ class LeaseTable:
         wake-ups for open leases only.
         """
         self._leased: dict[tuple[int, int], int] = {}
+        self._consumers: dict[tuple[int, int], dict[str, int]] = {}
+        """Messages under lease in a group, by the name of their consumer."""
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -133,6 +139,24 @@ class LeaseTable:
     def leased(self, topic: int, group: int) -> int:
         """Messages under lease in a group."""
         return self._leased.get((topic, group), 0)
+
+    def consumers(self, topic: int, group: int) -> dict[str, int]:
+        """Messages under lease in a group by the name of their consumer, if they have one."""
+        return self._consumers.get((topic, group), {})
+
+    def _count(self, lease: Lease, n: int) -> None:
+        """Add `n` rows of a lease to the counts, or remove them if it is negative."""
+        key = (lease.topic, lease.group)
+        leased = self._leased[key] = self._leased.get(key, 0) + n
+        if not leased:
+            del self._leased[key]
+        if lease.consumer:
+            named = self._consumers.setdefault(key, {})
+            now = named[lease.consumer] = named.get(lease.consumer, 0) + n
+            if not now:
+                del named[lease.consumer]
+                if not named:
+                    del self._consumers[key]
 
     def add(
         self,
@@ -172,11 +196,11 @@ class LeaseTable:
             n,
             keys,
             _marked(decision.untried, n),
+            decision.consumers[0] if decision.consumers else "",
         )
         self._leases[decision.lease] = lease
         self.entries.append(lease)
-        key = (decision.topic, decision.group)
-        self._leased[key] = self._leased.get(key, 0) + n
+        self._count(lease, n)
         self._enter(lease, decision.deadline_ms)
 
     def extend(self, number: int, deadline_ms: int) -> None:
@@ -202,6 +226,7 @@ class LeaseTable:
             self.entries.remove(lease)
             del self._leases[lease.number]
         self._leased.pop((topic, group), None)
+        self._consumers.pop((topic, group), None)
 
     def _of(self, topic: int, group: int) -> list[Lease]:
         return [x for x in self._leases.values() if x.topic == topic and x.group == group]
@@ -270,10 +295,7 @@ class LeaseTable:
             if lease.keys is not None:
                 keyed = _keyed(lease.keys[mask], lease.origins[mask])
         lease.open_count -= closed
-        key = (lease.topic, lease.group)
-        self._leased[key] -= closed
-        if not self._leased[key]:
-            del self._leased[key]
+        self._count(lease, -closed)
         if lease.open_count == 0:
             self._leave(lease)
             self.entries.remove(lease)
@@ -333,9 +355,9 @@ class LeaseTable:
                 n,
                 np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
                 np.frombuffer(item["untried"], np.bool_).copy() if "untried" in item else None,
+                item.get("consumer", ""),
             )
             self._leases[lease.number] = lease
             self.entries.append(lease)
-            key = (lease.topic, lease.group)
-            self._leased[key] = self._leased.get(key, 0) + n
+            self._count(lease, n)
             self._file(lease)

@@ -52,6 +52,8 @@ class ReceiveRequest(NamedTuple):
     """For each of these consumers: at how many messages, the first ones, an attempt begins at once.
     None = at all.
     """
+    consumers: Sequence[str] = ()
+    """The name of each of these consumers; "" = it says none."""
 
 
 def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
@@ -91,6 +93,7 @@ class Selection:
     __slots__ = (
         "begin",
         "claim",
+        "consumers",
         "found",
         "group",
         "left",
@@ -122,6 +125,7 @@ class Selection:
         self.only = asked.only
         self.shares = asked.shares
         self.begin = asked.begin
+        self.consumers = asked.consumers
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
@@ -352,6 +356,7 @@ class Selection:
             claim=self.claim,
             counts=counts,
             untried=_untried(len(refs), counts, self.begin),
+            consumers=list(self.consumers[: max(len(counts), 1)]),
         )
         if records is None:
             records = records_of(state, refs, rows)

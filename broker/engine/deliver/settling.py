@@ -49,6 +49,7 @@ class _Settled(NamedTuple):
     """NONE = the message returns."""
     cause: Cause
     now_ms: int
+    reason: str = ""
 
 
 class _Return(NamedTuple):
@@ -59,6 +60,8 @@ class _Return(NamedTuple):
     """None = by the backoff."""
     tried: bool = True
     """False = the consumer has not tried the messages: the attempt does not count."""
+    reason: str = ""
+    """Why the consumer failed, in its words."""
 
 
 def _open_rows(
@@ -147,7 +150,7 @@ def _joined(parts: Sequence[_Leased]) -> _Leased:
 
 
 def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled) -> None:
-    kind, cause, now_ms = settled
+    kind, cause, now_ms, reason = settled
     tried = leased.attempts
     same = alike(tried)
     entries = blank_entries(1 if same else len(tried))
@@ -167,6 +170,7 @@ def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled
         leased.leases,
         leased.origins,
         now_ms + keep_ms if kind is not MessageState.NONE else 0,
+        reason=reason,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end)
@@ -179,20 +183,23 @@ def nack(
     now_ms: int,
     *,
     delay_ms: int | None = None,
+    reason: str = "",
 ) -> Settlement:
     """Return messages after `delay_ms`, or after their backoff if None."""
     lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
-    _give_back(state, topic, lease, rows, now_ms, _Return(Cause.NACK, delay_ms))
+    _give_back(state, topic, lease, rows, now_ms, _Return(Cause.NACK, delay_ms, reason=reason))
     return Settlement(len(rows), gone, state.log.end_position)
 
 
-def reject(state: EngineState, topic: Topic, receipts: Receipts, now_ms: int) -> Settlement:
+def reject(
+    state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, reason: str = ""
+) -> Settlement:
     """Make messages dead letters, whatever retries are left."""
     lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is not None and len(rows):
-        rejected = _Settled(MessageState.DEAD, Cause.NACK, now_ms)
+        rejected = _Settled(MessageState.DEAD, Cause.NACK, now_ms, reason)
         _settle(state, topic, _leased(lease, rows), rejected)
         state.activity(topic).found_ended += len(rows)
     return Settlement(len(rows), gone, state.log.end_position)
@@ -207,10 +214,10 @@ def _give_back(
     dead = attempts > kept["max_retry"]
     late = kept["expires_at"] <= now_ms
     if some(dead):
-        out_of_retries = _Settled(MessageState.DEAD, Cause.RETRIES, now_ms)
+        out_of_retries = _Settled(MessageState.DEAD, Cause.RETRIES, now_ms, how.reason)
         _settle(state, topic, _leased(lease, rows[dead]), out_of_retries)
     if some(late & ~dead):
-        out_of_time = _Settled(MessageState.DEAD, Cause.TTL, now_ms)
+        out_of_time = _Settled(MessageState.DEAD, Cause.TTL, now_ms, how.reason)
         _settle(state, topic, _leased(lease, rows[late & ~dead]), out_of_time)
     alive = ~(dead | late)
     state.activity(topic).found_ended += len(rows) - int(np.count_nonzero(alive))
@@ -226,7 +233,7 @@ def _give_back(
     now = delay == 0
     if some(now):
         leased = _leased(lease, rows[now])._replace(attempts=attempts[now])
-        _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms))
+        _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms, how.reason))
         make_ready_again(state, topic, topic.groups[lease.group], leased.refs, failed=True)
     if not every(now):
         later = ~now
@@ -244,6 +251,7 @@ def _give_back(
             priority=kept["priority"][later].astype(np.int64),
             attempts=attempts[later],
             leases=np.full(len(refs), lease.number, np.int64),
+            reason=how.reason,
         )
         _, end = state.append(FrameKind.MOVE, decision.encode(), now_ms)
         apply_move(state, decision, now_ms, end)

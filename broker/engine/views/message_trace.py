@@ -189,12 +189,13 @@ class Traces:
                     at_ms,
                     attempts=int(attempts if isinstance(attempts, int) else attempts[k]),
                     lease_until_ms=lease.deadline_ms,
+                    **_consumer(lease, number),
                     **who,
                 )
         elif header.kind == FrameKind.SETTLE:
             settle = SettleDecision.decode(frame.payload)
             for k, trace in self._hits(settle, settle.refs):
-                self._settled(trace, settle.entries[k], at_ms, who)
+                self._settled(trace, settle.entries[k], at_ms, _reason(settle) | who)
         else:
             move = MoveDecision.decode(frame.payload)
             for k, trace in self._hits(move, move.refs):
@@ -202,7 +203,8 @@ class Traces:
                 attempts = int(move.attempts[k])
                 event = _MOVES.get(Cause(move.cause), "moved")
                 cause = Cause(move.cause).name.lower()
-                trace.add(event, at_ms, cause=cause, attempts=attempts, due_ms=due, **who)
+                more = _reason(move) | who
+                trace.add(event, at_ms, cause=cause, attempts=attempts, due_ms=due, **more)
                 trace.due_ms, trace.lease = due, 0
                 yield from self._follow(trace, int(move.refs[k]), move, due)
 
@@ -217,7 +219,7 @@ class Traces:
         return [(k, self._by_ref[int(refs[k])]) for k in at]
 
     @staticmethod
-    def _settled(trace: Trace, entry: Any, at_ms: int, who: dict[str, int]) -> None:
+    def _settled(trace: Trace, entry: Any, at_ms: int, who: dict[str, Any]) -> None:
         state, cause = int(entry["state"]), Cause(int(entry["cause"]))
         told = {"cause": cause_name(state, cause), "attempts": int(entry["attempts"]), **who}
         trace.lease = 0
@@ -323,6 +325,18 @@ class Traces:
         if trace.due_ms is not None:
             event = "ready" if trace.due_ms <= self._now_ms else "due"
             trace.steps.append({"event": event, "at_ms": trace.due_ms})
+
+
+def _consumer(lease: LeaseDecision, number: int) -> dict[str, str]:
+    """The name of the consumer of a lease, if it has one."""
+    at = number - lease.lease
+    name = lease.consumers[at] if at < len(lease.consumers) else ""
+    return {"consumer": name} if name else {}
+
+
+def _reason(frame: SettleDecision | MoveDecision) -> dict[str, str]:
+    """Why a consumer failed, if it said so."""
+    return {"reason": frame.reason} if frame.reason else {}
 
 
 def _who(header: FrameHeader) -> dict[str, int]:

@@ -151,6 +151,7 @@ def _of_topics() -> dict[str, Schema]:
             {"delay_buckets": _list(_object(from_ms=_COUNT, to_ms=_INT_OR_NULL, count=_COUNT))},
             **_each(_TEXT, "topic", "group"),
             counts=_COUNTS,
+            consumers=_list(_object(name=_TEXT, leased=_COUNT)),
             oldest_due_ms=_INT_OR_NULL,
             rates=_object(**_each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
             **_each(_COUNT, "sent", "delivered"),
@@ -219,12 +220,15 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
                 "cause": cause,
                 **_each(_INT, "due_ms", "lease_until_ms"),
                 **_each(_COUNT, "attempts", "epoch", "node"),
+                **_each(_TEXT, "consumer", "reason"),
             },
             event=_words(*EVENTS),
             at_ms=_INT_OR_NULL,
         ),
         "Listed": page(),
-        "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG),
+        "DeadLetters": page(
+            history=_list(_ref("Step")), history_complete=_FLAG, reason=_TEXT_OR_NULL
+        ),
     }
 
 

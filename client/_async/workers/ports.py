@@ -110,6 +110,7 @@ class AsyncQueuePort:
             tags_mode=of.tags_mode,
             exact_tags=of.exact_tags,
             begin=begin,
+            consumer=of.consumer_name,
         )
 
     async def settle(
@@ -119,9 +120,11 @@ class AsyncQueuePort:
         if verb == "ack":
             return await self._queue.ack(messages)
         if verb == "nack":
-            return await self._queue.nack(messages, delay_ms=times.get("delay_ms"))
+            return await self._queue.nack(
+                messages, delay_ms=times.get("delay_ms"), reason=times.get("reason")
+            )
         if verb == "reject":
-            return await self._queue.reject(messages)
+            return await self._queue.reject(messages, reason=times.get("reason"))
         lease_ms = times.get("lease_ms")
         if verb == "begin":
             return await self._queue.begin(messages, lease_ms=lease_ms)

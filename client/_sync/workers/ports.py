@@ -106,6 +106,7 @@ class QueuePort:
             tags_mode=of.tags_mode,
             exact_tags=of.exact_tags,
             begin=begin,
+            consumer=of.consumer_name,
         )
 
     def settle(
@@ -115,9 +116,11 @@ class QueuePort:
         if verb == "ack":
             return self._queue.ack(messages)
         if verb == "nack":
-            return self._queue.nack(messages, delay_ms=times.get("delay_ms"))
+            return self._queue.nack(
+                messages, delay_ms=times.get("delay_ms"), reason=times.get("reason")
+            )
         if verb == "reject":
-            return self._queue.reject(messages)
+            return self._queue.reject(messages, reason=times.get("reason"))
         lease_ms = times.get("lease_ms")
         if verb == "begin":
             return self._queue.begin(messages, lease_ms=lease_ms)

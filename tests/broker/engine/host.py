@@ -299,6 +299,7 @@ class Host:
         only: Any = None,
         chosen: Sequence[str] | None = None,
         begin: int | None = None,
+        consumer: str = "",
     ) -> list[Message]:
         """Messages under a new lease. The LEASE frame is durable when this returns."""
         whose = self.topic.group(group)
@@ -308,7 +309,12 @@ class Host:
             self.topic,
             whose,
             ReceiveRequest(
-                count_max=count, now_ms=self.now_ms, only=only, chosen=chosen, begin=[begin]
+                count_max=count,
+                now_ms=self.now_ms,
+                only=only,
+                chosen=chosen,
+                begin=[begin],
+                consumers=[consumer],
             ),
             lease_ms=lease,
         )

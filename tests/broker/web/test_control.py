@@ -192,6 +192,7 @@ def test_stats(broker: Any, topic: str) -> None:
         "group": "default",
         "sent": 4,
         "delivered": 1,
+        "consumers": [],
         "counts": {
             "waiting": 2,
             "ready": 0,

@@ -42,7 +42,7 @@ def begin(desk: Desk, now_s: float = 0.0) -> Held:
 
 def settlements(desk: Desk) -> list[tuple[Verb, int | None, list[int]]]:
     return [
-        (each.verb, each.delay_ms, [held.message.ref for held in each.held])
+        (each.verb, each.decision.delay_ms, [held.message.ref for held in each.held])
         for each in desk.settlements(0, 0.0, everything=True)
     ]
 
@@ -313,3 +313,16 @@ def test_an_abandoned_message_can_count_as_failed() -> None:
     desk.batch_done(held, 9.0, 9.0)
     assert settlements(desk) == [(Verb.NACK, 5, [1]), (Verb.NACK, 70, [2])]
     assert desk.running == 0
+
+
+def test_the_reason_of_a_failure_goes_with_its_settlement() -> None:
+    desk = make_desk(concurrency=4)
+    desk.take_in(0, received([1, 2, 3, 4]), 0.0)
+    for error in (ValueError("no"), ValueError("no"), Reject("gone"), Retry()):
+        desk.failed([begin(desk)], error, 0.1, 0.1)
+    calls = desk.settlements(0, 0.0, everything=True)
+    assert [(*call.call, len(call.held)) for call in calls] == [
+        ("nack", {"delay_ms": None, "reason": "ValueError: no"}, 2),
+        ("reject", {"reason": "gone"}, 1),
+        ("nack", {"delay_ms": None, "reason": None}, 1),
+    ]

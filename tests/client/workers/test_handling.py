@@ -468,3 +468,18 @@ def test_a_handler_that_sends_its_own_id_again_is_warned(
         "t: a send with the id 'one', w",
         "u: a send with the id 'two', w",
     ]
+
+
+def test_a_failure_is_stored_with_the_name_of_the_consumer(live: Live, works: Works) -> None:
+    @works.consumer(consumer_name="mail-worker", backoff=Backoff(first_ms=0))
+    async def handle(message: LeasedMessage) -> None:
+        raise ValueError("no such street")
+
+    live.send(["x"], ids=["m"], max_retry=1)
+    with works:
+        live.await_counts(dead=1)
+    life = live.life("m")
+    assert [step["consumer"] for step in life if step["event"] == "leased"] == ["mail-worker"] * 2
+    assert [step["reason"] for step in life if "reason" in step] == [
+        "ValueError: no such street"
+    ] * 2

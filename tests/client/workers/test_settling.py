@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from delaylog.client.workers.held import Held, Hold
-from delaylog.client.workers.settling import GATHER_ROWS_MAX, GATHER_S, Settling, Verb
+from delaylog.client.workers.settling import (
+    ACKED,
+    GATHER_ROWS_MAX,
+    GATHER_S,
+    GIVEN_BACK,
+    Decision,
+    Settling,
+    Verb,
+)
 from tests.client.rows import received
 
 
@@ -15,7 +23,7 @@ def test_acks_of_five_milliseconds_are_one_call() -> None:
     settling = Settling()
     rows = [held(), held(), held()]
     for number, row in enumerate(rows):
-        settling.add(row, Verb.ACK, 1.0 + number / 1000)
+        settling.add(row, ACKED, 1.0 + number / 1000)
     assert settling.next_at_s(0) == 1.0 + GATHER_S
     assert settling.due(0, 1.0) == []
     (call,) = settling.due(0, 1.0 + GATHER_S)
@@ -26,7 +34,7 @@ def test_acks_of_five_milliseconds_are_one_call() -> None:
 def test_a_thousand_go_at_once_and_the_next_wait_for_more() -> None:
     settling = Settling()
     for _ in range(GATHER_ROWS_MAX + 1):
-        settling.add(held(), Verb.ACK, 1.0)
+        settling.add(held(), ACKED, 1.0)
     (full,) = settling.due(0, 1.0)
     assert len(full.held) == GATHER_ROWS_MAX
     (rest,) = settling.due(0, 1.0, everything=True)
@@ -35,19 +43,19 @@ def test_a_thousand_go_at_once_and_the_next_wait_for_more() -> None:
 
 def test_who_has_to_be_told_is_told_of_the_first_and_of_a_full_one() -> None:
     settling = Settling()
-    told = [settling.add(held(), Verb.ACK, 1.0) is not None for _ in range(GATHER_ROWS_MAX)]
+    told = [settling.add(held(), ACKED, 1.0) is not None for _ in range(GATHER_ROWS_MAX)]
     assert told == [True] + [False] * (GATHER_ROWS_MAX - 2) + [True]
 
 
 def test_shards_verbs_and_waits_are_calls_of_their_own() -> None:
     settling = Settling()
-    settling.add(held(0), Verb.ACK, 1.0)
-    settling.add(held(1), Verb.ACK, 1.0)
-    settling.add(held(0), Verb.NACK, 1.0)
-    settling.add(held(0), Verb.NACK, 1.0, delay_ms=7)
-    settling.add(held(0), Verb.GIVE_BACK, 1.0)
+    settling.add(held(0), ACKED, 1.0)
+    settling.add(held(1), ACKED, 1.0)
+    settling.add(held(0), Decision(Verb.NACK), 1.0)
+    settling.add(held(0), Decision(Verb.NACK, 7), 1.0)
+    settling.add(held(0), GIVEN_BACK, 1.0)
     calls = settling.due(0, 2.0)
-    assert [(call.verb, call.delay_ms) for call in calls] == [
+    assert [(call.verb, call.decision.delay_ms) for call in calls] == [
         (Verb.ACK, None),
         (Verb.NACK, None),
         (Verb.NACK, 7),
@@ -58,7 +66,7 @@ def test_shards_verbs_and_waits_are_calls_of_their_own() -> None:
 
 def test_a_call_is_worth_making_until_the_last_of_its_leases_ends() -> None:
     settling = Settling()
-    settling.add(held(until_s=5.0), Verb.ACK, 1.0)
-    settling.add(held(until_s=9.0), Verb.ACK, 1.0)
+    settling.add(held(until_s=5.0), ACKED, 1.0)
+    settling.add(held(until_s=9.0), ACKED, 1.0)
     (call,) = settling.due(0, 2.0)
     assert call.until_s == 9.0

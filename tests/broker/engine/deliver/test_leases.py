@@ -175,3 +175,27 @@ def test_a_lease_that_begins_has_a_length(host) -> None:
     got = host.receive(begin=0)
     with pytest.raises(BadRequestError, match="lease_ms of begin is 1 to"):
         host.begin(got, 0)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_names_of_consumers_are_counted(host, saved: bool) -> None:
+    """By message, through a restart, until the messages are settled or their leases end."""
+    host.send(5)
+    left = host.receive(2, lease=60_000, consumer="left")
+    host.receive(1, lease=1_000, consumer="right")
+    host.receive(1, consumer="")
+
+    def named() -> dict[str, int]:
+        topic = host.topic
+        return dict(host.engine.state.leases.consumers(topic.number, topic.default.number))
+
+    assert named() == {"left": 2, "right": 1}
+    host.ack(left[:1])
+    if saved:
+        host.checkpoint()
+    host.restart()
+    assert named() == {"left": 1, "right": 1}
+    host.advance(1_000 + BUCKET)
+    assert named() == {"left": 1}
+    host.ack(left[1:])
+    assert named() == {}
