@@ -21,7 +21,6 @@ from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import (
     BULK_TYPE,
-    Numbers,
     SendColumns,
     SettleMembers,
     Texts,
@@ -39,6 +38,7 @@ from delaylog.client.wire.bulk_answers import (
     decode_settled,
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
+from delaylog.client.wire.columns import Numbers
 from delaylog.client.wire.process_name import process_name
 
 VERBS: Final = get_args(Verb)

@@ -203,7 +203,7 @@ def _numbers(fields: dict[str, Any], name: str, kind: str, n: int) -> array[int]
             return all_of(value, kind, n)
         except OverflowError:
             raise BulkError(f"{value} is no value of its type", name) from None
-    elif hasattr(value, "__array__"):
+    elif value is not None and hasattr(value, "__array__"):
         # The embedded broker's own columns.
         return column_of(name, value, kind, n)
     elif value is None and n == 0:

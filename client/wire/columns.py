@@ -9,7 +9,7 @@ column with `numpy.asarray(column)`, which copies nothing.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from delaylog.client.wire.checks import check_list
@@ -20,6 +20,8 @@ class IntArray(Protocol):
     """An array of integers: of `array`, of NumPy, or a column of an answer."""
 
     def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
     def tobytes(self) -> bytes:
         """The values as they lie in memory."""
@@ -40,13 +42,14 @@ def column_of(name: str, values: Sequence[int] | IntArray, kind: str, n: int | N
     """The values as a column of this type. ValueError for another count than `n`, or a value
     that the type cannot hold; TypeError for values that are no integers."""
     check_list(name, values)
-    found: Any = values
-    if hasattr(found, "__array__"):
-        return _column_of_numpy(name, found.__array__(), kind, n)
+    if hasattr(values, "__array__"):
+        return _column_of_numpy(name, values.__array__(), kind, n)
     code = ARRAY_CODES[kind]
-    if not (isinstance(found, array) and found.typecode == code):
+    if isinstance(values, array) and values.typecode == code:
+        found = values
+    else:
         try:
-            found = array(code, found)
+            found = array(code, values)
         except OverflowError:
             raise _outside(name, kind) from None
     if n is not None and len(found) != n:
