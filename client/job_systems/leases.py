@@ -84,6 +84,12 @@ class LeaseKeeper:
         except ClientError as error:
             log.warning("%d messages return when their leases end: %s", len(given), error)
 
+    def release_all(self) -> None:
+        """Return every message that is held."""
+        with self._lock:
+            held = list(self._held.values())
+        self.release(held)
+
     def close(self) -> None:
         """Stop extending. Messages that are still held are delivered when their leases end."""
         self._closing.set()

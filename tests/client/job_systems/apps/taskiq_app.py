@@ -1,0 +1,34 @@
+"""Tasks of taskiq on the delay log, without results."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from noting import note
+from taskiq import SmartRetryMiddleware
+
+from delaylog.client.job_systems.taskiq_broker import DelaylogBroker
+
+address, _, namespace = os.environ["BROKER_URL"].rpartition("/")
+broker = DelaylogBroker(address, namespace=namespace, lease_ms=5_000)
+broker.add_middlewares(SmartRetryMiddleware(default_delay=1, use_jitter=False))
+
+
+@broker.task
+async def run(word: str) -> None:
+    note(word)
+
+
+@broker.task
+async def slow(word: str, seconds: float) -> None:
+    note(f"{word}:begin")
+    await asyncio.sleep(seconds)
+    note(f"{word}:end")
+
+
+@broker.task(retry_on_error=True, max_retries=2)
+async def fail_once(word: str) -> None:
+    note(word)
+    if (await asyncio.to_thread(open, os.environ["RAN_FILE"])).read().count(f"{word} ") == 1:
+        raise ValueError("the first try")

@@ -1,0 +1,86 @@
+"""taskiq with real workers on the delay log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from delaylog.client import Client
+from tests.client.job_systems.conftest import Bench
+from tests.waiting import await_that
+
+MakeApp = Callable[[str], tuple[Any, Bench]]
+QUEUE = "taskiq"
+AHEAD_S = 3_600
+
+
+def worker(bench: Bench) -> AbstractContextManager[Any]:
+    options = ("--workers", "1", "--max-async-tasks", "1", "--max-prefetch", "1")
+    return bench.worker("taskiq", "worker", "taskiq_app:broker", *options)
+
+
+def send(*kicks: Any) -> list[str]:
+    """The ids of tasks that were sent one after another."""
+
+    async def main() -> list[str]:
+        return [(await kick).task_id for kick in kicks]
+
+    return asyncio.run(main())
+
+
+def test_delays_and_retries_wait_in_the_broker(make_app: MakeApp, client: Client) -> None:
+    jobs, bench = make_app("taskiq_app")
+    begin = time.time_ns() // 1_000_000
+    _, _, _, far = send(
+        jobs.run.kiq("now"),
+        jobs.run.kicker().with_labels(delay=1).kiq("later"),
+        jobs.fail_once.kiq("tried"),
+        jobs.run.kicker().with_labels(delay=AHEAD_S).kiq("far"),
+    )
+    info = client.get(QUEUE, far)
+    assert (info.state, info.tags) == ("waiting", ("taskiq_app:run",))
+    with worker(bench):
+        bench.wait("now", "later", "tried", "tried")
+        assert bench.at_ms("later") - begin >= 1_000
+        first, second = [at_ms for word, at_ms in bench.ran() if word == "tried"]
+        assert second - first >= 1_000
+        await_that(lambda: client.stats(QUEUE).counts.leased == 0)
+    counts = client.stats(QUEUE).counts
+    assert (counts.waiting, counts.ready) == (1, 0)
+
+
+def test_the_highest_priority_runs_first_and_what_a_killed_worker_had_runs_again(
+    make_app: MakeApp, client: Client
+) -> None:
+    """The lease is 5 s and is extended while the second task runs. A stop returns the rest."""
+    jobs, bench = make_app("taskiq_app")
+    send(
+        jobs.slow.kicker().with_labels(priority=1).kiq("low", 8),
+        jobs.slow.kicker().with_labels(priority=9).kiq("high", 8),
+    )
+    with worker(bench) as first:
+        bench.at_ms("high:begin")
+        os.killpg(first.pid, signal.SIGKILL)
+    with worker(bench):
+        bench.at_ms("low:begin")
+        send(*(jobs.run.kiq("rest") for _ in range(3)))
+    assert sorted(bench.names()[:3]) == ["high:begin", "high:begin", "high:end"]
+    counts = client.stats(QUEUE).counts
+    assert (counts.leased, counts.ready + counts.acked) == (0, 5)
+
+
+def test_a_broker_that_is_away_is_asked_again(make_app: MakeApp, broker: Any) -> None:
+    jobs, bench = make_app("taskiq_app")
+    send(jobs.run.kiq("before"))
+    with worker(bench):
+        bench.at_ms("before")
+        broker.crash()
+        time.sleep(2)
+        broker.start()
+        send(jobs.run.kiq("after"))
+        bench.at_ms("after")
