@@ -61,8 +61,8 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
     )
     ways: dict[str, tuple[Callable[[int, int], Timed], int]] = {
         **{_awaiting_name(tasks): (_awaiting(tasks), settings.sdk_messages) for tasks in SDK_TASKS},
-        "loop of client.send(), room()": (_in_a_loop, settings.sdk_messages),
-        f"loop of client.send(), flush() every {SENDS_A_FLUSH:,}": (
+        "loop of client.send_soon(), room()": (_in_a_loop, settings.sdk_messages),
+        f"loop of client.send_soon(), flush() every {SENDS_A_FLUSH:,}": (
             _flushing,
             settings.sdk_messages,
         ),
@@ -139,7 +139,7 @@ def _awaiting(tasks: int) -> Callable[[int, int], Timed]:
 def _in_a_loop(port: int, messages: int) -> Timed:
     async def body(client: AsyncClient, n: int) -> None:
         for _ in range(n):
-            client.send("loop", BODY, delay_ms=FAR_MS)
+            client.send_soon("loop", BODY, delay_ms=FAR_MS)
             await client.room()
         await client.flush()
 
@@ -149,7 +149,7 @@ def _in_a_loop(port: int, messages: int) -> Timed:
 def _flushing(port: int, messages: int) -> Timed:
     async def body(client: AsyncClient, n: int) -> None:
         for sent in range(1, n + 1):
-            client.send("flush", BODY, delay_ms=FAR_MS)
+            client.send_soon("flush", BODY, delay_ms=FAR_MS)
             if sent % SENDS_A_FLUSH == 0:
                 await client.flush()
         await client.flush()

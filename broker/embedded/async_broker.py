@@ -23,6 +23,7 @@ from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.message import MessageBatch
+from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import Wanted
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PENDING_MAX: Final = 10_000
-"""`room` waits while this many sends are in flight; each send is a task."""
+"""`room` waits while this many sends are in flight; each is a task."""
 
 
 class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
@@ -76,15 +77,28 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     async def _run(self, steps: Steps[T]) -> T:
         return await self._driver.run(steps)
 
-    def send(
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        **fields: Unpack[SendKeywords],
+    ) -> Sent:
+        """Send one message, due at a time, after a delay, or now.
+
+        A send that is cancelled goes on.
+        """
+        return await self.send_soon(topic, body, **fields)
+
+    def send_soon(
         self,
         topic: str,
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> EmbeddedSending:
-        """Begin to send one message. Await the result, or call `flush()` after many sends.
+        """Begin to send one message: await the returned object, or `flush()`, later.
 
-        Errors in the arguments are raised here.
+        Errors in the arguments are raised here. Refusals that no caller has read are raised by
+        `flush()` or `close()`.
         """
         steps = self._calls.send(topic, body, **fields)
         task = self._loop.create_task(self._run(steps))

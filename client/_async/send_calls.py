@@ -50,27 +50,37 @@ class AsyncSendCalls(Choosing[AsyncSender]):
                 source=self,
             )
 
-    def send(
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        **fields: Unpack[SendKeywords],
+    ) -> Sent:
+        """Send one message. When this returns, the message is on the broker's disk.
+
+        Messages that many tasks send at the same time share requests. While `pending_max` messages
+        wait, it waits too. An invalid message raises ValueError or TypeError. While the broker is
+        unreachable the send is retried for `retry_for_s`; the message is added exactly once. Then
+        it fails with NotReached (not sent), AnswerLost (unknown), or the broker's refusal. A send
+        that is cancelled may still be carried out.
+        """
+        if self._outbox.crowded:
+            await self.room()
+        return await self._queued(topic, body, fields)
+
+    def send_soon(
         self,
         topic: str,
         body: bytes | str,
         **fields: Unpack[SendKeywords],
     ) -> AsyncSending:
-        """Send one message: `await client.send(…)` returns a Sent once it is on the broker's disk.
+        """Queue one message without waiting: await the returned object, or `flush()`, later.
 
-        The call itself queues the message, so a program may start many sends and await them later,
-        or leave them to `flush()`. It must then await `room()` between sends, otherwise OutboxFull
-        is raised. An invalid message raises ValueError or TypeError immediately. While the broker
-        is unreachable the send is retried for `retry_for_s`; the message is added exactly once.
-        Then it fails with NotReached (not sent), AnswerLost (unknown), or the broker's refusal.
+        A loop of these calls must await `room()` between them, otherwise OutboxFull is raised. An
+        invalid message raises ValueError or TypeError immediately. Failures whose result the
+        program never reads are raised by `flush()` or `close()`.
         """
-        if self._outbox.hooks is not None:
-            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, **fields)
-        sender = self._only_sender
-        if sender is not None:
-            return sender.put(topic, row)
-        return self._put(topic, row, fields.get("id"), fields.get("key"))
+        return self._queued(topic, body, fields)
 
     async def send_many(
         self,
@@ -110,7 +120,7 @@ class AsyncSendCalls(Choosing[AsyncSender]):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages that are queued now are sent or have failed.
 
-        SendFailed reports messages that failed, now or earlier, and whose sends were never awaited.
+        SendFailed reports messages that failed, now or earlier, and whose results were never read.
         TimeoutError after `timeout_s`: sending continues in the background.
         """
         async with asyncio.timeout(timeout_s):
@@ -137,6 +147,15 @@ class AsyncSendCalls(Choosing[AsyncSender]):
             for sender in self._senders:
                 await sender.abandon(error)
         return self._outbox.take_unseen()
+
+    def _queued(self, topic: str, body: bytes | str, fields: SendKeywords) -> AsyncSending:
+        if self._outbox.hooks is not None:
+            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
+        row = make_row(body, **fields)
+        sender = self._only_sender
+        if sender is not None:
+            return sender.put(topic, row)
+        return self._put(topic, row, fields.get("id"), fields.get("key"))
 
     def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> AsyncSending:
         sender, free = self._sender_for(id, key)

@@ -6,7 +6,7 @@ are those of the clients.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, Unpack
 
@@ -37,12 +37,12 @@ from delaylog.client.models import (
 class AsyncQueueClient(Protocol):
     """One namespace of a broker, of several brokers as shards, or of an embedded broker."""
 
-    def send(
+    async def send(
         self,
         topic: str,
         body: bytes | str,
         **fields: Unpack[SendKeywords],
-    ) -> Awaitable[Sent]:
+    ) -> Sent:
         """Send one message; without a time it is due now. Returns when it is on disk."""
 
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:

@@ -106,4 +106,7 @@ def _document(
     """Have `help` and `inspect.signature` show the method as if it were written by hand."""
     itself = Parameter("self", Parameter.POSITIONAL_ONLY)
     method.__name__, method.__doc__ = make.__name__, make.__doc__
+    # `get_type_hints` reads the annotations in the module of `__wrapped__`.
+    method.__wrapped__ = make
+    method.__annotations__ = {each.name: make.__annotations__[each.name] for each in parameters}
     method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

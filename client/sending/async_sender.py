@@ -4,10 +4,9 @@ A lane and its task exist while messages wait in the lane. `put` never blocks an
 Messages that are put in one turn of the loop, or while a request is in progress, are sent together
 in the next request.
 
-Backpressure: a task that awaits each send has one message waiting at a time. A program that does
-not await its sends must await `room()` between them: `room` blocks at the limits of the outbox, and
-yields to the loop from time to time. A program that does neither gets OutboxFull at twice the
-limits.
+Backpressure: `send` waits at the limits of the outbox. A program that queues messages by
+`send_soon` must await `room()` between them: `room` blocks at the limits too, and yields to the
+loop from time to time. A program that does not gets OutboxFull at twice the limits.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientError
@@ -208,11 +208,22 @@ class AsyncSender:
                     waiter.set_result(sent[row])
         else:
             _wake_some(batch, waiters)
-        room_waiters = self._outbox.room_waiters
-        if room_waiters and not self._outbox.crowded:
-            for waiter in room_waiters:
-                _settle(waiter)
-            room_waiters.clear()
+        self._wake_for_room()
+
+    def _wake_for_room(self) -> None:
+        """Wake as many waiters as there is room for, and in the next turn those for what is left.
+
+        All at once would be too many: a program may have a million sends that wait for room.
+        """
+        outbox = self._outbox
+        waiters = outbox.room_waiters
+        if not waiters or outbox.crowded:
+            return
+        for waiter in list(islice(waiters, outbox.limits.pending_max - outbox.rows)):
+            del waiters[waiter]
+            _settle(waiter)
+        if waiters:
+            asyncio.get_running_loop().call_soon(self._wake_for_room)
 
 
 def _cancelled() -> ClientError:

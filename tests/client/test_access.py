@@ -179,7 +179,7 @@ async def test_a_missing_right_is_named_and_nothing_is_repeated(make: Any, topic
         if make is ThreadedClient:
             await client.send_soon(topic, "x")
         else:
-            client.send(topic, "x")
+            client.send_soon(topic, "x")
         broker.seen.clear()
         with pytest.raises(SendFailed, match=NEEDS_SEND):
             await client.close()

@@ -108,7 +108,7 @@ async def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
 async def test_what_is_not_sent_nor_asked_for() -> None:
     client = AsyncClient(NOBODY)
     with pytest.raises(TypeError, match="tags must be a list of texts, not int"):
-        client.send("t", "x", tags=cast(Any, 5))
+        await client.send("t", "x", tags=cast(Any, 5))
     with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
         await client.receive(cast(Any, b"t"))
     with pytest.raises(ValueError, match=r"a topic is named .*, not 'a b'"):
@@ -198,7 +198,7 @@ def test_an_answer_is_waited_for_as_long_as_sockets_can() -> None:
         (lambda c: c.put_group("q", 5), TypeError, "group is a text, not int"),
         (lambda c: c.broker().job(None), TypeError, "job is a text, not NoneType"),
         (lambda c: list(c.browse(None)), TypeError, "topic is a text"),
-        (lambda c: c.settle_ids("q", "foo", ["a"]), ValueError, "verb is one of ack, nack, extend"),
+        (lambda c: c.settle_ids("q", "foo", ["a"]), ValueError, "verb is one of ack, nack, reject"),
         (lambda c: c.settle_ids("q", "ack", ["a"], force=True), TypeError, "settle_ids has no"),
         (lambda c: c.broker().begin_job("q", "foo", {}), ValueError, "action is one of cancel"),
         (lambda c: c.peek("q", lease_ms=5), TypeError, "peek has no argument 'lease_ms'"),

@@ -81,8 +81,8 @@ def told_of(scene: Callable[[], None]) -> list[str]:
 def test_sends_of_a_client_that_nobody_closes_are_counted() -> None:
     async def forgets() -> None:
         client = AsyncClient(NOBODY)
-        client.send("t", "one")
-        client.send("t", "two")
+        client.send_soon("t", "one")
+        client.send_soon("t", "two")
 
     assert told_of(lambda: asyncio.run(forgets())) == [
         "unclosed AsyncClient('http://127.0.0.1:9'): 2 messages were not sent; use it in "
@@ -95,7 +95,7 @@ def test_failures_that_nobody_saw_count_when_the_loop_has_ended() -> None:
 
     async def leaves() -> None:
         clients.append(AsyncClient(NOBODY))
-        clients[0].send("t", "one")
+        clients[0].send_soon("t", "one")
 
     assert told_of(lambda: asyncio.run(leaves())) == []
     (told,) = told_of(clients.clear)
@@ -105,7 +105,7 @@ def test_failures_that_nobody_saw_count_when_the_loop_has_ended() -> None:
 def test_a_client_that_owes_nothing_goes_silently() -> None:
     async def closes() -> None:
         client = AsyncClient(NOBODY, retry_for_s=0)
-        client.send("t", "x")
+        client.send_soon("t", "x")
         with pytest.raises(SendFailed):
             await client.close(within_s=0)
 

@@ -228,7 +228,7 @@ class SdkLoad:
             sendings = []
             for _ in range(random.randint(1, 4)):
                 begun, how = self._next(random)
-                sendings.append((begun, client.send(begun.topic, begun.body, **how)))
+                sendings.append((begun, client.send_soon(begun.topic, begun.body, **how)))
             for begun, sending in sendings:
                 try:
                     self._history.sent(begun, await sending)

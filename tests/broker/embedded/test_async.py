@@ -48,15 +48,15 @@ async def test_the_loop_goes_on_while_a_call_waits(tmp_path: Path) -> None:
 async def test_sends_are_handed_over_and_flushed(nodes: list[EmbeddedNode], tmp_path: Path) -> None:
     """Those of one turn share their commits; a refusal that nobody awaited comes out of flush."""
     async with delaylog.open_async(tmp_path / "f") as broker:
-        sends = [broker.send("t", str(k), delay_ms=60_000) for k in range(500)]
+        sends = [broker.send_soon("t", str(k), delay_ms=60_000) for k in range(500)]
         await broker.flush()
         assert all(send.done() and send.exception() is None for send in sends)
         assert (await broker.stats("t")).sent == 500
         assert nodes[0].commits.commits < 250
-        broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
+        broker.send_soon("t", "x", id="a", merge="reject", delay_ms=60_000)
         with pytest.raises(errors.IdInUse):
             await broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
-        broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
+        broker.send_soon("t", "x", id="a", merge="reject", delay_ms=60_000)
         with pytest.raises(errors.SendFailed) as failed:
             await broker.flush()
         assert [type(each) for each in failed.value.failures] == [errors.IdInUse]

@@ -110,7 +110,7 @@ async def test_in_a_loop_there_is_room_and_a_flush_that_gives_up(
         monkeypatch.setattr(os, "fdatasync", slow)
         monkeypatch.setattr("delaylog.broker.embedded.async_broker.PENDING_MAX", 2)
         await broker.room()
-        sendings = [broker.send("t", f"{k}") for k in range(2)]
+        sendings = [broker.send_soon("t", f"{k}") for k in range(2)]
         with pytest.raises(TimeoutError):
             await broker.flush(timeout_s=0.01)
         with pytest.raises(TimeoutError):

@@ -17,6 +17,7 @@ from delaylog.client import (
     AsyncClient,
     Client,
     ClientError,
+    Hooks,
     IdInUse,
     NewMessage,
     NotReached,
@@ -85,7 +86,7 @@ async def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(
         number = 0
         while not stop.is_set() and number < 10_000:
             for _ in range(50):
-                client.send("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
+                client.send_soon("t", b"%d" % number, delay_ms=FAR_MS, id=f"id-{number}")
                 number += 1
             await client.room()
             await asyncio.sleep(0.001)
@@ -94,6 +95,28 @@ async def test_a_loop_that_awaits_nothing_but_room_loses_nothing_through_kills(
         there = await bodies_there(broker.url, "t")
     # In one lane nothing overtakes, and all of it is due in the order it came in.
     assert sorted(map(int, there)) == list(range(number))
+
+
+async def test_sends_that_tasks_await_share_requests_and_wait_for_room(tmp_path: Path) -> None:
+    """A thousand at once, ten times what may wait: none is refused, few requests are made."""
+    requests: list[int] = []
+
+    class Counting(Hooks):
+        def on_sent(self, topic: str, n: int, seconds: float) -> None:
+            requests.append(n)
+
+    async with (
+        WarmChildBroker(tmp_path / "data") as broker,
+        AsyncClient(broker.url, batch_max=100, pending_max=100, hooks=Counting()) as client,
+    ):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(client.send("t", b"a task", delay_ms=FAR_MS))
+        sends = (client.send("t", b"%d" % n, delay_ms=FAR_MS) for n in range(1_000))
+        sent = await asyncio.gather(*sends)
+        assert len({each.id for each in sent}) == 1_000
+        assert sum(requests) == 1_001
+        assert len(requests) <= 30
+        assert max(await bodies_there(broker.url, "t")) == b"a task"
 
 
 async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
@@ -137,7 +160,7 @@ async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
 async def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
         async with AsyncClient(broker.url) as client:
-            plain = client.send("t", b"plain")
+            plain = client.send_soon("t", b"plain")
             sent = await client.send(
                 "t",
                 "body",
@@ -193,14 +216,14 @@ async def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
 async def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
         large = bytes((4 << 20) + 1)
-        sendings = [client.send("t", large if n == 3 else b"%d" % n) for n in range(8)]
+        sendings = [client.send_soon("t", large if n == 3 else b"%d" % n) for n in range(8)]
         outcomes = await asyncio.gather(*sendings, return_exceptions=True)
         assert [n for n, each in enumerate(outcomes) if not isinstance(each, Sent)] == [3]
         assert "4194304" in str(outcomes[3])
         there = await bodies_there(broker.url, "t")
         assert sorted(there) == [b"%d" % n for n in range(8) if n != 3]
         with pytest.raises(ValueError, match="topic"):
-            client.send("no/topic", b"x")
+            await client.send("no/topic", b"x")
 
 
 async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
@@ -212,7 +235,7 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_no
         await client.send("t", b"there", delay_ms=FAR_MS)
         await broker.kill()
         for number in range(3):
-            client.send("t", b"%d" % number)
+            client.send_soon("t", b"%d" % number)
             soon.send_soon("t", b"%d" % number)
         with pytest.raises(SendFailed) as failed:
             await client.close()
@@ -274,7 +297,7 @@ async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits
             await second.kill()
             free = await client.send_many("t", [b"%d" % n for n in range(20)])
             assert {sent.shard for sent in free} == {first.url}
-            keyed = [client.send("t", f"k{n}", key=f"k{n}") for n in range(20)]
+            keyed = [client.send_soon("t", f"k{n}", key=f"k{n}") for n in range(20)]
             await asyncio.sleep(0.1)
             away = [sending for sending in keyed if not sending.done()]
             assert 0 < len(away) < 20
@@ -297,12 +320,12 @@ async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_pat
         client = AsyncClient(broker.url)
         await client.send("t", b"there", delay_ms=FAR_MS)
         await broker.kill()
-        sending = client.send("t", b"x")
+        sending = client.send_soon("t", b"x")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.close(), 0.1)
         assert sending.done()
         with pytest.raises(ClientError, match="closed"):
-            client.send("t", b"y")
+            client.send_soon("t", b"y")
 
 
 async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
@@ -326,7 +349,7 @@ async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> 
             many = [NewMessage("y", id="a"), NewMessage("z", id="b")]
             results = await client.send_many("t", many, merge="reject")
             assert [each.result for each in results] == ["rejected", "created"]
-            client.send("t", "y", id="a", merge="reject")
+            client.send_soon("t", "y", id="a", merge="reject")
             with pytest.raises(SendFailed) as unseen:
                 await client.flush()
             assert [type(each) for each in unseen.value.failures] == [IdInUse]
@@ -345,7 +368,7 @@ def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
 
         async def send() -> None:
             async with AsyncClient(url) as client:
-                client.send("t", "x")
+                client.send_soon("t", "x")
                 under_way.set()
                 await client.flush()
 
