@@ -129,6 +129,8 @@ class EmbeddedCalls:
     ) -> Steps[list[Settled]]:
         """Ack, nack, reject, extend or begin messages."""
         wanted, parts = Settling(verb, delay_ms, lease_ms, reason or ""), hot.shares_of(messages)
+        # A `begin` is as durable as the lease that it changes.
+        wait = wait and verb != "begin"
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)
 
     async def flush(self) -> None:

@@ -138,8 +138,9 @@ class BeginningDesk(ABC):
         untried.ask(port, batch)
         return batch
 
-    def begun(self, port: int, results: Sequence[Settled]) -> None:
-        """Record the answer to a call that began attempts."""
+    def begun(self, port: int, results: Sequence[Settled], seconds: float) -> None:
+        """Record the answer to a call that began attempts and took `seconds`."""
+        self._intake.begun(seconds)
         batch = self._untried.answered(port)
         for held, result in zip(batch, results, strict=True):
             if result is Settled.GONE:

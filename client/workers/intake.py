@@ -11,9 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 AHEAD_S: Final = 0.25
-# Attempts begin this long before their handlers start, so that handlers do not wait for the call.
-# It is also how much of a crash's work is counted without having begun.
+# Attempts begin this long before their handlers start, so that handlers do not wait for the call;
+# or twice the time that a call takes, if that is longer. It is also how much of a crash's work is
+# counted without having begun.
 BEGIN_AHEAD_S: Final = 0.02
+CALLS_AHEAD: Final = 2
+# Weight of the newest call in the average time of a call.
+CALL_WEIGHT: Final = 0.25
 # Half-life of the average handler time, in messages.
 HALF_LIFE: Final = 100
 # The broker's limit for one receive.
@@ -34,6 +38,7 @@ class Intake:
         self._count = 0
         self._seconds = 0.0
         self._mean_s: float | None = None
+        self._call_s = 0.0
 
     @property
     def mean_s(self) -> float:
@@ -44,6 +49,10 @@ class Intake:
         """Record that a handler took `seconds` for `count` messages."""
         self._count += count
         self._seconds += seconds
+
+    def begun(self, seconds: float) -> None:
+        """Record that a call that begins attempts took `seconds`."""
+        self._call_s += (seconds - self._call_s) * CALL_WEIGHT
 
     def window(self) -> int:
         """How many messages may wait, over all shards."""
@@ -78,6 +87,7 @@ class Intake:
         idle = max(0, self._places - running)
         if self._mean_s is None:
             return idle
-        if self._mean_s * RECEIVE_MAX <= BEGIN_AHEAD_S * self._concurrency:
+        ahead_s = min(AHEAD_S, max(BEGIN_AHEAD_S, CALLS_AHEAD * self._call_s))
+        if self._mean_s * RECEIVE_MAX <= ahead_s * self._concurrency:
             return max(idle, RECEIVE_MAX)
-        return max(idle, int(BEGIN_AHEAD_S * self._concurrency / self._mean_s))
+        return max(idle, int(ahead_s * self._concurrency / self._mean_s))

@@ -85,8 +85,9 @@ class AsyncCalls(ShiftBase):
                 await asyncio.sleep(wait_after(SETTLING, failures, random.random(), error))
             else:
                 failures = 0
-                desk.begun(number, results)
-                self._report_settled("begin", len(results), clock() - began_s)
+                took_s = clock() - began_s
+                desk.begun(number, results, took_s)
+                self._report_settled("begin", len(results), took_s)
 
     async def _settle_all(self, number: int) -> None:
         """Make the settling calls of one shard when they are due."""

@@ -82,9 +82,10 @@ class Calls(ShiftBase):
                 self._over.wait(wait_after(SETTLING, failures, random.random(), error))
                 continue
             failures = 0
+            took_s = clock() - began_s
             with self._lock:
-                desk.begun(number, results)
-            self._report_settled("begin", len(results), clock() - began_s)
+                desk.begun(number, results, took_s)
+            self._report_settled("begin", len(results), took_s)
 
     def _settle_all(self, number: int) -> None:
         """Make the settling calls of one shard when they are due."""

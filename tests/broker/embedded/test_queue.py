@@ -62,11 +62,11 @@ def test_columns_go_in_and_come_out(broker: Manual) -> None:
 
 
 def test_what_a_receive_gave_cannot_change_the_lease(broker: Manual) -> None:
-    """As the columns that came over a network: a program that writes into them is told so."""
+    """As the columns that came over a network, they are the program's own."""
     broker.send_columns("t", ["a", "b", "c"])
     batch = broker.receive_columns("t", max=9, lease_ms=1_000)
-    with pytest.raises(ValueError, match="read-only"):
-        batch.columns.refs[:] = 0
+    for row in range(3):
+        batch.columns.refs[row] = 0
     broker.clock.advance(ms=60_000)
     # A lease that ends is followed by a backoff, which each message has of its own.
     assert sorted(message.text for message in broker.receive("t", max=9)) == ["a", "b", "c"]

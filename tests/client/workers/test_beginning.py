@@ -40,7 +40,7 @@ def test_a_fetched_message_begins_when_a_handler_is_free() -> None:
     assert refs(desk) == [2]
     assert refs(desk) == [], "one call at a time"
     assert desk.begin(1.0) is None
-    desk.begun(0, [DONE])
+    desk.begun(0, [DONE], 0.0)
     assert begin(desk).message.ref == 2
     assert desk.waiting == 1
 
@@ -51,7 +51,7 @@ def test_fast_handlers_find_messages_that_have_begun() -> None:
     desk.done(begin(desk), 0.001, 0.001)
     desk.ask(0)
     assert refs(desk) == list(range(1, 21))
-    desk.begun(0, [DONE] * 20)
+    desk.begun(0, [DONE] * 20, 0.0)
     asked: list[int] = []
     desk.on_begin = asked.append
     for _ in range(9):
@@ -67,7 +67,7 @@ def test_a_lease_that_has_ended_does_not_begin() -> None:
     desk.take_in(0, received([1, 2]), 0.0, 0)
     desk.take_in(0, received([3, 4], lease=2), 1.0, 0)
     assert refs(desk, LEASE_S) == [3, 4]
-    desk.begun(0, [Settled.GONE, DONE])
+    desk.begun(0, [Settled.GONE, DONE], 0.0)
     assert begin(desk, LEASE_S).message.ref == 4
     assert desk.begin(LEASE_S) is None
     assert desk.waiting == 0
@@ -103,7 +103,7 @@ def test_a_stop_returns_what_has_not_begun() -> None:
     assert refs(desk) == [1]
     desk.give_back_waiting(0.0)
     assert settlements(desk) == [(Verb.GIVE_BACK, None, [2, 3, 1])]
-    desk.begun(0, [DONE])
+    desk.begun(0, [DONE], 0.0)
     assert desk.begin(0.0) is None
     assert (desk.waiting, refs(desk)) == (0, [])
 

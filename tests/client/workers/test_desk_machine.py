@@ -48,7 +48,7 @@ class AnyOrder(RuleBasedStateMachine):
         if result is None:
             self.desk.not_begun(0)
         else:
-            self.desk.begun(0, [result] * len(asked))
+            self.desk.begun(0, [result] * len(asked), 0.0)
 
     @rule(seconds=st.sampled_from([0.001, 1.0, 14.0, 31.0]))
     def wait(self, seconds: float) -> None:
@@ -133,10 +133,10 @@ class AnyOrder(RuleBasedStateMachine):
             for held in self.running:
                 self.desk.done(held, 0.1, self.now_s)
             self.running.clear()
+            held = self.desk.begin(self.now_s)
             asked = self.desk.to_begin(0, self.now_s)
             if asked:
-                self.desk.begun(0, [Settled.DONE] * len(asked))
-            held = self.desk.begin(self.now_s)
+                self.desk.begun(0, [Settled.DONE] * len(asked), 0.0)
             if held is not None:
                 self.running.append(held)
             elif not asked:

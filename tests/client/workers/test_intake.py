@@ -75,3 +75,16 @@ def test_attempts_begin_a_fiftieth_of_a_second_ahead() -> None:
     slow.handled(1_000, 1_000.0)
     slow.window()
     assert (slow.soon(running=5), slow.soon(running=8)) == (3, 0)
+
+
+def test_attempts_begin_further_ahead_where_calls_are_slow() -> None:
+    """Twice the time of a call, up to what is fetched ahead."""
+    far = intake()
+    far.handled(1_000, 1_000 * 0.1)
+    far.window()
+    for _ in range(40):
+        far.begun(0.05)
+    assert far.soon(running=8) in (7, 8)
+    for _ in range(40):
+        far.begun(60.0)
+    assert far.soon(running=8) == 8 * AHEAD_S / 0.1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
@@ -19,6 +21,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.storage.log.physical_log import PhysicalLog
 from tests.broker.host.running_node import RunningNode, running
 
 KEY = ("default", "t")
@@ -135,6 +138,31 @@ async def test_a_bound_of_leased_messages_lets_others_through_as_some_are_acked(
                 meant = Receipts(found.lease, found.origins)
                 await place.node.turn.settles.settle(KEY, Settling("ack"), [meant])
         assert len(seen) == 20
+
+
+async def test_a_begin_waits_for_no_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ack in the same turn does."""
+    async with a_place(tmp_path) as place:
+        place.send(2)
+        found = await place.receive(count=2)
+        assert found is not None
+        go_on, sync = threading.Event(), PhysicalLog.sync
+
+        def slow_sync(log: PhysicalLog, *given: Any) -> Any:
+            go_on.wait(20)
+            return sync(log, *given)
+
+        monkeypatch.setattr(PhysicalLog, "sync", slow_sync)
+        settle, (one, other) = place.node.turn.settles.settle, found.origins
+        first = [Receipts(found.lease, np.array([one]))]
+        second = [Receipts(found.lease, np.array([other]))]
+        acked = asyncio.create_task(settle(KEY, Settling("ack"), second))
+        try:
+            await asyncio.wait_for(settle(KEY, Settling("begin", lease_ms=5_000), first), 10)
+            assert not acked.done()
+        finally:
+            go_on.set()
+        await acked
 
 
 async def test_waiters_with_a_filter_are_not_woken_for_what_they_do_not_want(

@@ -138,7 +138,7 @@ def test_a_message_that_ends_its_worker_takes_no_other_along(
     begun = book.lines("begin")
     assert begun.count("m20") == 3
     assert all(begun.count(each) <= 2 for each in ids if each != "m20")
-    attempts = [live.client.get("t", each).attempts for each in ids]
+    attempts = [live.client.get("t", each)["attempts"] for each in ids]
     assert attempts[40:] == [1] * 20
 
 
