@@ -6,6 +6,7 @@ from delaylog.client._async.plain_client import AsyncPlainClient
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.plain_client import PlainClient
+from delaylog.client.codec import Codec
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
@@ -66,6 +67,7 @@ __all__ = [
     "Changed",
     "Client",
     "ClientError",
+    "Codec",
     "Conflict",
     "Counts",
     "DiskFull",

@@ -25,7 +25,23 @@ class MessageKeywords(SendFields, total=False):
 
 
 class SendKeywords(MessageKeywords, DueKeywords, total=False):
-    """The keywords of `send`: at most one due time, and the fields of a message."""
+    """At most one due time, and the fields of a message."""
+
+
+class ContentKeywords(TypedDict, total=False):
+    """What a message without a `body` has in it: one of the two. None is a value."""
+
+    json: Any
+    value: Any
+    """Encoded by the codec of the client."""
+
+
+class OneMessageKeywords(MessageKeywords, ContentKeywords, total=False):
+    """The fields of a message, and its content."""
+
+
+class OneSendKeywords(SendKeywords, ContentKeywords, total=False):
+    """The keywords of `send`: also the content."""
 
 
 class PeekKeywords(TypedDict, total=False):

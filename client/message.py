@@ -7,7 +7,6 @@ is read. A message keeps its whole batch in memory.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgpack
 
+from delaylog.client.codec import JSON, Codec
 from delaylog.client.wire.bulk import ref_to_id
 from delaylog.client.wire.bulk_answers import ReceivedBatch
 
@@ -40,6 +40,8 @@ class MessageBatch:
         """Rows whose messages were settled by their own methods."""
         self.settler: Any = None
         """What settles the messages: the link of their shard."""
+        self.codec: Codec = JSON
+        """Decodes the values of the messages."""
 
     @cached_property
     def refs(self) -> list[int]:
@@ -138,7 +140,11 @@ class LeasedMessage:
 
     def json(self) -> Any:
         """The body parsed as JSON. ValueError if it is not JSON."""
-        return json.loads(self.body)
+        return JSON.decode(self.body)
+
+    def value(self) -> Any:
+        """The body decoded by the codec of the client, which is JSON unless it has another one."""
+        return self.batch.codec.decode(self.body)
 
     @property
     def deliver_at_ms(self) -> int:

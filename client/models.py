@@ -7,6 +7,7 @@ newer broker may add.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from delaylog.client.keywords import SendKeywords, SettingsKeywords
+from delaylog.client.keywords import OneSendKeywords, SettingsKeywords
 
 T = TypeVar("T")
 TagsMode = Literal["any", "all"]
@@ -43,9 +44,12 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message for `send_many`. None uses the topic's default; without a time it is due now."""
+    """A message for `send_many`. None uses the topic's default; without a time it is due now.
 
-    body: bytes | str
+    Its content is one of `body`, `json` and `value`; `...` stands for none.
+    """
+
+    body: bytes | str | None = None
     deliver_at_ms: int | None = None
     delay_ms: int | None = None
     at: datetime | None = None
@@ -60,9 +64,14 @@ class NewMessage:
     max_retry: int | None = None
     merge: str | None = None
     backoff: Mapping[str, float] | None = None
+    json: Any = ...
+    value: Any = ...
+    """Encoded by the codec of the client."""
 
 
-assert {each.name for each in fields(NewMessage)} == SendKeywords.__annotations__.keys() | {"body"}
+assert {each.name for each in fields(NewMessage)} == OneSendKeywords.__annotations__.keys() | {
+    "body"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,20 @@ class MessageInfo:
     """The message's history, oldest event first, if it was requested."""
     life_complete: bool = True
     shard: str = ""
+
+    @property
+    def text(self) -> str:
+        """The body decoded as UTF-8. ValueError if it is not UTF-8, or was not asked for."""
+        return self._content().decode()
+
+    def json(self) -> Any:
+        """The body parsed as JSON. ValueError if it is not JSON, or was not asked for."""
+        return json.loads(self._content())
+
+    def _content(self) -> bytes:
+        if self.body is None:
+            raise ValueError("the body was not asked for: call with bodies=True")
+        return self.body
 
     @classmethod
     def of(cls, shape: Mapping[str, Any], shard: str = "") -> Self:

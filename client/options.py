@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypedDict
 
+from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
 from delaylog.client.sending.outbox import SendLimits
 from delaylog.client.shards.sharding import Sharding
@@ -45,6 +46,7 @@ class EnvironmentOptions(ClientOptions, total=False):
     sharding: Sharding | None
     producer: str | None
     hooks: Hooks | None
+    codec: Codec
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}

@@ -21,7 +21,7 @@ from delaylog.broker.embedded.waits.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import OneSendKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import Wanted
@@ -80,8 +80,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     async def send(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a delay, or now.
 
@@ -92,8 +92,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
     def send_soon(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> EmbeddedSending:
         """Begin to send one message: await the returned object, or `flush()`, later.
 

@@ -17,7 +17,7 @@ from delaylog.broker.embedded.waits.driving import run
 from delaylog.broker.embedded.waits.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import OneSendKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import Wanted
@@ -64,16 +64,19 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
     def send(
         self,
         topic: str,
-        body: bytes | str,
+        body: bytes | str | None = None,
         *,
         wait: bool = True,
-        **fields: Unpack[SendKeywords],
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a delay, or now."""
         return self._run(self._calls.send(topic, body, wait=wait, **fields))
 
     def send_soon(
-        self, topic: str, body: bytes | str, **fields: Unpack[SendKeywords]
+        self,
+        topic: str,
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> SoonSending:
         """Send one message as `send` does, without waiting for the disk.
 

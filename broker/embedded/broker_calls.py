@@ -60,11 +60,12 @@ class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[C
         self._node: EmbeddedNode = opened.node
         self.clock = opened.clock
         """The broker's clock; a `ManualClock` is moved by `clock.advance(days=30)`."""
-        self._calls = EmbeddedCalls(opened.node, opened.namespace)
+        self._calls = EmbeddedCalls(opened.node, opened.namespace, opened.codec)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._fetched = {}
-        self._links = [Link(_HERE, self._places, cast("Any", Direct(self)))]
+        here = Link(_HERE, self._places, cast("Any", Direct(self)), opened.codec)
+        self._links = [here]
 
     @abstractmethod
     def _run(self, steps: Steps[T]) -> T:

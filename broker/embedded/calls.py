@@ -17,9 +17,10 @@ from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.steps import Step
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.codec import Codec
 from delaylog.client.errors import IdInUse
 from delaylog.client.holding import HANDLED, noted
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import OneSendKeywords, SendKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
@@ -36,9 +37,10 @@ Steps: TypeAlias = Coroutine[Step, None, T]
 class EmbeddedCalls:
     """Calls on one node, in one namespace."""
 
-    def __init__(self, node: EmbeddedNode, namespace: str) -> None:
+    def __init__(self, node: EmbeddedNode, namespace: str, codec: Codec) -> None:
         self.node = node
         self.namespace = namespace
+        self.codec = codec
         self.places = Places(namespace)
         nothing: dict[str, Any] = {}
         self._last_receive = (nothing, parse_receive(nothing, node.engine.limits))
@@ -47,12 +49,16 @@ class EmbeddedCalls:
     # ------------------------------------------------------------------ send
 
     def send(
-        self, topic: str, body: bytes | str, *, wait: bool = True, **fields: Unpack[SendKeywords]
+        self,
+        topic: str,
+        body: bytes | str | None = None,
+        *,
+        wait: bool = True,
+        **fields: Unpack[OneSendKeywords],
     ) -> Steps[Sent]:
         """Send one message. The arguments are checked at once, before the coroutine runs."""
-        return self._send_one(
-            hot.checked_key(self.namespace, topic), make_row(body, **fields), wait
-        )
+        key = hot.checked_key(self.namespace, topic)
+        return self._send_one(key, make_row(body, codec=self.codec, **fields), wait)
 
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
         sent = (await hot.send_rows(self.node, key, [row], wait=wait))[0]
@@ -71,7 +77,7 @@ class EmbeddedCalls:
         """Send many messages: all of them, or none if one is refused."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
-        rows = [row_of(message, defaults) for message in messages]
+        rows = [row_of(message, defaults, self.codec) for message in messages]
         return self._send_rows(key, rows, wait)
 
     async def _send_rows(self, key: tuple[str, str], rows: list[Row], wait: bool) -> list[Sent]:

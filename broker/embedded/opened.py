@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from delaylog.broker.embedded.clocks import Clock, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.client.codec import Codec
 
 ClockT = TypeVar("ClockT", bound=Clock)
 
@@ -15,11 +16,14 @@ ClockT = TypeVar("ClockT", bound=Clock)
 class Opened(Generic[ClockT]):
     """An open data folder: created by `opening`, used by a broker."""
 
-    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str) -> None:
+    def __init__(
+        self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str, codec: Codec
+    ) -> None:
         """`node` runs already; `lock` = the descriptor that holds the folder's lock."""
         self.node = node
         self.clock = clock
         self.namespace = namespace
+        self.codec = codec
         self._lock: int | None = lock
         self._closing = threading.Lock()
 

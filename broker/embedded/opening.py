@@ -26,6 +26,7 @@ from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
@@ -42,12 +43,13 @@ class OpenKeywords(TypedDict, total=False):
     `fsync`: "always" (the default) = answers wait for the sync; "everysec" = synced within a
     second; "never" = synced by checkpoints and at the end (under a ManualClock not at all).
     `limits` change limits, named as in `[limits]` of `delaylog.toml`. `namespace`: by default
-    "default".
+    "default". `codec` is that of the clients.
     """
 
     fsync: str
     limits: Limits | Mapping[str, int] | None
     namespace: str
+    codec: Codec
 
 
 @overload
@@ -94,9 +96,11 @@ def _open(
     fsync: str = "always",
     limits: Limits | Mapping[str, int] | None = None,
     namespace: str = "default",
+    codec: Codec = JSON,
 ) -> Opened[Any]:
     if fsync not in DIALS:
         raise ValueError(f"fsync is one of {', '.join(DIALS)}, not {fsync!r}")
+    check_codec(codec)
     if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
         raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
     folder = os.fspath(path)
@@ -131,7 +135,7 @@ def _open(
     except BaseException:
         os.close(lock)
         raise
-    return Opened(node, clock, lock, namespace)
+    return Opened(node, clock, lock, namespace, codec)
 
 
 def _clock(clock: object) -> Clock:

@@ -27,6 +27,7 @@ from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.places import Places
+from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached
 from delaylog.client.hooks import Hooks, check_hooks
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
@@ -74,6 +75,7 @@ class AsyncClient(
         sharding: Sharding | None = None,
         producer: str | None = None,
         hooks: Hooks | None = None,
+        codec: Codec = JSON,
         **options: Unpack[ClientOptions],
     ) -> None:
         """Create a client. No connection is opened before the first call.
@@ -88,11 +90,13 @@ class AsyncClient(
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
         `call_timeout_s`: timeout of one exchange, in addition to the wait that the call requests.
         `hooks`: callbacks for metrics and tracing.
+        `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
         """
         # Imported here: an embedded broker uses this module and needs no HTTP library.
         from delaylog.client._async.transport import AsyncTransport
 
         check_hooks(hooks)
+        check_codec(codec)
         check_text("zone", zone)
         self._topology = Topology(endpoints or default_endpoints(), sharding or ByKey(), zone)
         self._places = Places(namespace)
@@ -104,11 +108,12 @@ class AsyncClient(
                 shard,
                 self._places,
                 AsyncTransport(LeaderRoute(shard.url, shard.members, credentials), **transport),
+                codec,
             )
             for shard in self._topology.shards
         )
         self._receiver = AsyncReceiver(self._links, self._topology)
-        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks))
+        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks), codec)
         self._fetched = {}
         self._random = Random()
         AsyncWorker.__init__(

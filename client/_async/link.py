@@ -13,6 +13,7 @@ from delaylog.client._async.message import AsyncMessage, messages_of
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.codec import Codec
 from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
@@ -34,11 +35,14 @@ log = logging.getLogger("delaylog.client")
 class AsyncLink:
     """The connections to a shard, and the basic calls that clients are built from."""
 
-    def __init__(self, shard: Shard, places: Places, transport: AsyncTransport) -> None:
+    def __init__(
+        self, shard: Shard, places: Places, transport: AsyncTransport, codec: Codec
+    ) -> None:
         self.shard = shard
         self.name = shard.name
         self.places = places
         self.transport = transport
+        self.codec = codec
         self.mismatched = 0
         """Messages that were returned to the broker because their tags did not match exactly."""
 

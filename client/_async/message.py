@@ -11,6 +11,7 @@ import logging
 from datetime import timedelta
 from typing import Protocol, Self, Unpack
 
+from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
 from delaylog.client.holding import enter, leave
 from delaylog.client.keywords import SettleTimes
@@ -25,6 +26,8 @@ log = logging.getLogger("delaylog.client")
 
 class AsyncSettler(Protocol):
     """The shard that a message came from."""
+
+    codec: Codec
 
     async def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
         """Settle messages of one lease, with a result each."""
@@ -139,5 +142,5 @@ class AsyncMessage(LeasedMessage):
 
 def messages_of(batch: MessageBatch, settler: AsyncSettler) -> list[AsyncMessage]:
     """One message per row, in the broker's order."""
-    batch.settler = settler
+    batch.settler, batch.codec = settler, settler.codec
     return [AsyncMessage(batch, row) for row in range(batch.columns.n)]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from delaylog.client._async.link import AsyncLink
+from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import OneSendKeywords, SendKeywords
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.choosing import Choosing
@@ -29,8 +30,9 @@ class AsyncSendCalls(Choosing[AsyncSender]):
 
     _outbox: Outbox
 
-    def _begin_sending(self, links: Sequence[AsyncLink], outbox: Outbox) -> None:
+    def _begin_sending(self, links: Sequence[AsyncLink], outbox: Outbox, codec: Codec) -> None:
         self._outbox = outbox
+        self._codec = codec
         spare = self._spare_sender if len(links) > 1 else None
         self._senders = tuple(
             AsyncSender(link.post, outbox, shard=link.name, spare=spare) for link in links
@@ -53,13 +55,14 @@ class AsyncSendCalls(Choosing[AsyncSender]):
     async def send(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message. When this returns, the message is on the broker's disk.
 
-        Messages that many tasks send at the same time share requests. While `pending_max` messages
-        wait, it waits too. An invalid message raises ValueError or TypeError. While the broker is
+        Its content is a `body`, a `json` value, or a `value` for the codec of the client. Messages
+        that many tasks send at the same time share requests. While `pending_max` messages wait, it
+        waits too. An invalid message raises ValueError or TypeError. While the broker is
         unreachable the send is retried for `retry_for_s`; the message is added exactly once. Then
         it fails with NotReached (not sent), AnswerLost (unknown), or the broker's refusal. A send
         that is cancelled may still be carried out.
@@ -71,8 +74,8 @@ class AsyncSendCalls(Choosing[AsyncSender]):
     def send_soon(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> AsyncSending:
         """Queue one message without waiting: await the returned object, or `flush()`, later.
 
@@ -97,7 +100,7 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         if self._outbox.hooks is not None:
             defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
         check_several(messages, "send_many")
-        for row in [row_of(message, defaults) for message in messages]:
+        for row in [row_of(message, defaults, self._codec) for message in messages]:
             await self.room()
             members = row[3]
             if members is None:
@@ -148,10 +151,12 @@ class AsyncSendCalls(Choosing[AsyncSender]):
                 await sender.abandon(error)
         return self._outbox.take_unseen()
 
-    def _queued(self, topic: str, body: bytes | str, fields: SendKeywords) -> AsyncSending:
+    def _queued(
+        self, topic: str, body: bytes | str | None, fields: OneSendKeywords
+    ) -> AsyncSending:
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, **fields)
+        row = make_row(body, codec=self._codec, **fields)
         sender = self._only_sender
         if sender is not None:
             return sender.put(topic, row)

@@ -14,6 +14,7 @@ from delaylog.client._async.message import AsyncMessage
 from delaylog.client.keywords import (
     DueKeywords,
     ListKeywords,
+    OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
     SendKeywords,
@@ -40,8 +41,8 @@ class AsyncQueueClient(Protocol):
     async def send(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message; without a time it is due now. Returns when it is on disk."""
 

@@ -15,6 +15,7 @@ from delaylog.client._sync.message import Message, messages_of
 from delaylog.client.calls import messages as message_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.codec import Codec
 from delaylog.client.errors import AnswerLost, ClientError, lost_after
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
@@ -36,11 +37,12 @@ log = logging.getLogger("delaylog.client")
 class Link:
     """The connections to a shard, and the basic calls that clients are built from."""
 
-    def __init__(self, shard: Shard, places: Places, transport: Transport) -> None:
+    def __init__(self, shard: Shard, places: Places, transport: Transport, codec: Codec) -> None:
         self.shard = shard
         self.name = shard.name
         self.places = places
         self.transport = transport
+        self.codec = codec
         self.mismatched = 0
         """Messages that were returned to the broker because their tags did not match exactly."""
 

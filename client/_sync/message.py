@@ -13,6 +13,7 @@ import logging
 from datetime import timedelta
 from typing import Protocol, Self, Unpack
 
+from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
 from delaylog.client.holding import enter, leave
 from delaylog.client.keywords import SettleTimes
@@ -27,6 +28,8 @@ log = logging.getLogger("delaylog.client")
 
 class Settler(Protocol):
     """The shard that a message came from."""
+
+    codec: Codec
 
     def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
         """Settle messages of one lease, with a result each."""
@@ -137,5 +140,5 @@ class Message(LeasedMessage):
 
 def messages_of(batch: MessageBatch, settler: Settler) -> list[Message]:
     """One message per row, in the broker's order."""
-    batch.settler = settler
+    batch.settler, batch.codec = settler, settler.codec
     return [Message(batch, row) for row in range(batch.columns.n)]

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from delaylog.client._sync.link import Link
+from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError, SendFailed
 from delaylog.client.holding import HANDLED, noted
-from delaylog.client.keywords import SendKeywords
+from delaylog.client.keywords import OneSendKeywords, SendKeywords
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.direct_sender import DirectSender, Place
@@ -32,8 +33,9 @@ class SendCalls(Choosing[ThreadSender]):
 
     _outbox: Outbox
 
-    def _begin_sending(self, links: Sequence[Link], outbox: Outbox) -> None:
+    def _begin_sending(self, links: Sequence[Link], outbox: Outbox, codec: Codec) -> None:
         self._outbox = outbox
+        self._codec = codec
         self._direct = DirectSender(outbox)
         self._posts: tuple[Place, ...] = tuple((link.name, link.post) for link in links)
         lock = threading.Lock()
@@ -51,12 +53,13 @@ class SendCalls(Choosing[ThreadSender]):
     def send(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message. When this returns, the message is on the broker's disk.
 
-        It is sent on this thread; if the client has a `linger_ms`, it is batched with messages of
+        Its content is a `body`, a `json` value, or a `value` for the codec of the client. It is
+        sent on this thread; if the client has a `linger_ms`, it is batched with messages of
         other threads. An invalid message raises ValueError or TypeError immediately. While the
         broker is unreachable the send is retried for `retry_for_s`; the message is added exactly
         once. Then it fails with NotReached (not sent), AnswerLost (unknown), or the broker's
@@ -65,7 +68,7 @@ class SendCalls(Choosing[ThreadSender]):
         check_topic(topic)
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, **fields)
+        row = make_row(body, codec=self._codec, **fields)
         if self._outbox.limits.linger_ms:
             return self._put(topic, row, fields.get("id"), fields.get("key")).result()
         places = self._places_for(fields.get("id"), fields.get("key"))
@@ -74,8 +77,8 @@ class SendCalls(Choosing[ThreadSender]):
     def send_soon(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> ThreadSending:
         """Queue one message for the background thread. This blocks only while the queue is full.
 
@@ -85,7 +88,7 @@ class SendCalls(Choosing[ThreadSender]):
         """
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, **fields)
+        row = make_row(body, codec=self._codec, **fields)
         return self._put(topic, row, fields.get("id"), fields.get("key"))
 
     def send_many(
@@ -103,7 +106,7 @@ class SendCalls(Choosing[ThreadSender]):
         check_several(messages, "send_many")
         if self._outbox.hooks is not None:
             defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
-        rows = [row_of(message, defaults) for message in messages]
+        rows = [row_of(message, defaults, self._codec) for message in messages]
         homes: dict[int | None, list[int]] = {}
         for number, (_, _, _, members) in enumerate(rows):
             own = key = None

@@ -16,6 +16,7 @@ from delaylog.client._sync.message import Message
 from delaylog.client.keywords import (
     DueKeywords,
     ListKeywords,
+    OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
     SendKeywords,
@@ -42,8 +43,8 @@ class QueueClient(Protocol):
     def send(
         self,
         topic: str,
-        body: bytes | str,
-        **fields: Unpack[SendKeywords],
+        body: bytes | str | None = None,
+        **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message; without a time it is due now. Returns when it is on disk."""
 

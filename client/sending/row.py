@@ -11,7 +11,8 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
-from delaylog.client.keywords import MessageKeywords, SendKeywords
+from delaylog.client.codec import JSON, Codec
+from delaylog.client.keywords import ContentKeywords, OneMessageKeywords, SendKeywords
 from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
 from delaylog.client.wire.due import due_of, in_ms
@@ -22,7 +23,10 @@ _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}
 _RELATIVE: Final = 1
 _EITHER: Final = (("deliver_at_ms", "delay_ms", "at", "delay"), ("ttl_ms", "ttl"))
 """Keywords of one meaning: the one that a message gives takes the place of the default."""
-_MEMBERS: Final = tuple(each.name for each in fields(NewMessage) if each.name != "body")
+_CONTENT: Final = tuple(ContentKeywords.__annotations__)
+_MEMBERS: Final = tuple(
+    each.name for each in fields(NewMessage) if each.name not in ("body", *_CONTENT)
+)
 Kind: TypeAlias = int
 """What all rows of a batch share. Bit 0: times are relative to the broker's now. The bits above:
 the index of the merge mode in `_MERGES`.
@@ -36,19 +40,24 @@ since one is made for each send.
 
 
 def make_row(
-    body: bytes | str,
+    body: bytes | str | None,
     deliver_at_ms: int | None = None,
     delay_ms: int | None = None,
     at: datetime | None = None,
     delay: timedelta | None = None,
-    **fields: Unpack[MessageKeywords],
+    codec: Codec = JSON,
+    **fields: Unpack[OneMessageKeywords],
 ) -> Row:
     """The message as a row. TypeError or ValueError says what is wrong with it."""
-    if type(body) is not bytes:
+    if body is None:
+        body = _content(fields, codec)
+    elif type(body) is not bytes:
         body = as_bytes(body)
     kind, time_ms = due_kind(deliver_at_ms, delay_ms, at, delay)
     if not fields:
         return body, kind, time_ms, None
+    if "json" in fields or "value" in fields:
+        raise ValueError(f"give one of body, {' and '.join(_CONTENT)}, not two")
     if fields.get("id") == "":
         raise ValueError("an id is not empty; leave it out to have one made")
     packed = pack_fields(in_ms(fields, "ttl") if "ttl" in fields else fields)
@@ -58,7 +67,7 @@ def make_row(
     return body, kind, time_ms, packed or None
 
 
-def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
+def row_of(message: NewMessage | bytes | str, defaults: SendKeywords, codec: Codec = JSON) -> Row:
     """One of many messages as a row; `defaults` gives the fields that it leaves out."""
     if not isinstance(message, NewMessage):
         return make_row(message, **defaults)
@@ -71,7 +80,11 @@ def row_of(message: NewMessage | bytes | str, defaults: SendKeywords) -> Row:
         value = getattr(message, name)
         if value is not None and value != ():
             members[name] = value
-    return make_row(message.body, **members)
+    for name in _CONTENT:
+        value = getattr(message, name)
+        if value is not ...:
+            members[name] = value
+    return make_row(message.body, codec=codec, **members)
 
 
 def check_several(messages: object, call: str) -> None:
@@ -115,13 +128,26 @@ def due_kind(
     return (_RELATIVE if relative else 0), time_ms
 
 
+def _content(fields: OneMessageKeywords, codec: Codec) -> bytes:
+    """The body of a message that has `json` or `value`, which are taken out of its fields."""
+    if "json" in fields:
+        return JSON.encode(fields.pop("json"))
+    if "value" not in fields:
+        raise TypeError("a message has a body, json= or value=")
+    body = codec.encode(fields.pop("value"))
+    if not isinstance(body, bytes):
+        raise TypeError(f"{codec!r} encodes to bytes, not {type(body).__name__}")
+    return body
+
+
 def as_bytes(body: object) -> bytes:
     """A body as bytes; a buffer is copied, since its owner may write into it."""
     if isinstance(body, str):
         return encoded("body", body)
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
-    raise TypeError(f"a body is bytes or str, not {type(body).__name__}")
+    kind = type(body).__name__
+    raise TypeError(f"a body is bytes or str, not {kind}: give other values as json= or value=")
 
 
 def encoded(name: str, text: str) -> bytes:

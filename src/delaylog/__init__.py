@@ -34,6 +34,7 @@ __all__ = [
     "Changed",
     "Client",
     "ClientError",
+    "Codec",
     "Conflict",
     "Counts",
     "DiskFull",

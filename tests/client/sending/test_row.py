@@ -159,6 +159,69 @@ def test_a_message_of_many_wins_over_what_holds_for_all() -> None:
     assert row_of("y", defaults) == make_row("y", **defaults)
 
 
+class Shouting:
+    """A codec of texts."""
+
+    def encode(self, value: Any, /) -> bytes:
+        return value.upper() if isinstance(value, bytes) else str(value).upper().encode()
+
+    def decode(self, body: bytes, /) -> Any:
+        return body.decode().lower()
+
+
+@pytest.mark.parametrize(
+    ("json", "body"),
+    [
+        ({"name": "Zoë", "n": [1, 2]}, '{"name":"Zoë","n":[1,2]}'),
+        (None, "null"),
+        ("text", '"text"'),
+        ([], "[]"),
+    ],
+)
+def test_json_is_compact_utf_8(json: Any, body: str) -> None:
+    assert make_row(None, json=json) == make_row(body)
+    assert make_row(None, json=json, id="a", codec=Shouting()) == make_row(body, id="a")
+    assert row_of(NewMessage(json=json, key="k"), {}) == make_row(body, key="k")
+    assert make_row(None, value=json) == make_row(body)
+
+
+def test_a_value_goes_through_the_codec() -> None:
+    assert make_row(None, value="hé", codec=Shouting()) == make_row("HÉ")
+    assert row_of(NewMessage(value=None, delay_ms=5), {}, Shouting()) == make_row(
+        "NONE", delay_ms=5
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        ({"body": b"x", "json": 1}, ValueError, "give one of body, json and value"),
+        ({"body": b"x", "value": None}, ValueError, "give one of body, json and value"),
+        ({"body": None, "json": 1, "value": 1}, ValueError, "give one of body, json and value"),
+        ({"body": None}, TypeError, "a message has a body, json= or value="),
+        ({"body": {"a": 1}}, TypeError, "not dict: give other values as json= or value="),
+        ({"body": None, "json": {1}}, TypeError, "set is not JSON serializable"),
+        ({"body": None, "json": float("nan")}, ValueError, "not JSON compliant"),
+        ({"body": None, "json": "\ud800"}, ValueError, "surrogates not allowed"),
+    ],
+)
+def test_a_message_has_one_content(given: dict[str, Any], kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        make_row(**given)
+    if "body" in given and not isinstance(given["body"], dict):
+        with pytest.raises(kind, match=says):
+            row_of(NewMessage(**given), {})
+
+
+def test_a_codec_encodes_to_bytes() -> None:
+    class Wrong(Shouting):
+        def encode(self, value: Any, /) -> Any:
+            return str(value)
+
+    with pytest.raises(TypeError, match="encodes to bytes, not str"):
+        make_row(None, value=5, codec=Wrong())
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "a" * 201, "ä", "a\n"])
 def test_a_topic_that_no_broker_takes_is_told_at_once(name: str) -> None:
     with pytest.raises(ValueError, match="a topic is named"):
