@@ -118,7 +118,7 @@ def in_batches(port: int, server_id: int, topic: str, messages: int) -> Timed:
 def in_threads(port: int, server_id: int, topic: str, messages: int, concurrency: int) -> Timed:
     """Handlers that count, in threads."""
     lock, handled, over = threading.Lock(), 0, threading.Event()
-    with Client(f"http://127.0.0.1:{port}", hooks=Acked(messages, over.set)) as client:
+    with Client(f"http://127.0.0.1:{port}", hooks=[Acked(messages, over.set)]) as client:
 
         @client.consumer(topic, concurrency=concurrency)
         def handle(message: Message) -> None:  # noqa: ARG001
@@ -139,7 +139,7 @@ async def _loop(
 ) -> Timed:
     over = asyncio.Event()
     url = f"http://127.0.0.1:{port}"
-    async with AsyncClient(url, hooks=Acked(messages, over.set)) as client:
+    async with AsyncClient(url, hooks=[Acked(messages, over.set)]) as client:
         client.consumer(topic, **members)(handle)
         watch = Stopwatch(server_id)
         await client.start()

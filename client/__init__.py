@@ -3,9 +3,13 @@
 from delaylog.client._async.client import AsyncClient
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.plain_client import AsyncPlainClient
+from delaylog.client._async.tasking import AsyncTask
+from delaylog.client._async.timing import AsyncTimer
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.plain_client import PlainClient
+from delaylog.client._sync.tasking import Task
+from delaylog.client._sync.timing import Timer
 from delaylog.client.codec import Codec
 from delaylog.client.errors import (
     AnswerLate,
@@ -31,6 +35,7 @@ from delaylog.client.errors import (
     Unauthorized,
     Unsupported,
 )
+from delaylog.client.holding import current_message
 from delaylog.client.hooks import Hooks
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
@@ -43,6 +48,7 @@ from delaylog.client.models import (
     Sent,
     Settled,
     Stats,
+    TimerState,
     TopicInfo,
     TopicSettings,
 )
@@ -60,6 +66,8 @@ __all__ = [
     "AsyncMessage",
     "AsyncPlainClient",
     "AsyncSending",
+    "AsyncTask",
+    "AsyncTimer",
     "Backoff",
     "BadRequest",
     "ByKey",
@@ -99,12 +107,16 @@ __all__ = [
     "Shard",
     "ShardsFailed",
     "Stats",
+    "Task",
     "ThreadSending",
     "TimeLimitExceeded",
+    "Timer",
+    "TimerState",
     "TooLarge",
     "TooLate",
     "TopicInfo",
     "TopicSettings",
     "Unauthorized",
     "Unsupported",
+    "current_message",
 ]

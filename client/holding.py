@@ -18,6 +18,17 @@ log = logging.getLogger("delaylog.client")
 HANDLED: Final[ContextVar[tuple[LeasedMessage, ...]]] = ContextVar("delaylog_handled", default=())
 
 
+def current_message() -> LeasedMessage:
+    """The message that the calling task, handler or `with` block handles; the innermost one.
+
+    Of a handler of batches the last one. LookupError outside of them.
+    """
+    handled = HANDLED.get()
+    if not handled:
+        raise LookupError("no message is being handled here")
+    return handled[-1]
+
+
 def enter(message: LeasedMessage) -> None:
     """Add the message of a `with` block."""
     HANDLED.set((*HANDLED.get(), message))

@@ -1,16 +1,17 @@
 """Hooks: callbacks of a client and its workers, for metrics and tracing.
 
-Subclass `Hooks`, override the methods you need, and pass an instance as `hooks=` to a client. A
-hook never changes what happens to a message: an exception that it raises is logged and ignored.
-Hooks run on the thread or in the event loop that does the work, so they must be fast. With a
-`Client` several threads may call them at the same time.
+Subclass `Hooks`, override the methods you need, and pass a list of such objects as `hooks=` to a
+client. A hook never changes what happens to a message: an exception that it raises is logged and
+ignored. Hooks run on the thread or in the event loop that does the work, so they must be fast. With
+a `Client` several threads may call them at the same time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,19 +81,51 @@ def overridden(hooks: Hooks, name: str) -> Callable[..., Any] | None:
     return guarded
 
 
+class Several(Hooks):
+    """A list of hooks as one object: each callback calls those that override it, in order."""
+
+    def __init__(self, members: Sequence[Hooks]) -> None:
+        self.members = members
+        for name in _CALLBACKS:
+            calls = [call for each in members if (call := overridden(each, name)) is not None]
+            if calls:
+                # An attribute of the object counts as overridden, also by `overridden`.
+                setattr(self, name, partial(_merged if name == "outgoing_headers" else _all, calls))
+
+
+_CALLBACKS: Final = tuple(name for name in vars(Hooks) if not name.startswith("_"))
+
+
+def _all(calls: Sequence[Callable[..., Any]], *arguments: Any) -> None:
+    for call in calls:
+        call(*arguments)
+
+
+def _merged(calls: Sequence[Callable[..., Any]], topic: str) -> Mapping[str, str] | None:
+    """The headers of all hooks; of two with the same name the later one."""
+    headers: dict[str, str] = {}
+    for call in calls:
+        headers |= call(topic) or {}
+    return headers or None
+
+
 class Around:
     """The context managers that `handling` returned for some messages. Their errors are logged."""
 
     def __init__(self, hooks: Hooks, messages: list[LeasedMessage]) -> None:
         self._entered: list[AbstractContextManager[Any]] = []
-        for message in messages:
-            try:
-                manager = hooks.handling(message)
-                manager.__enter__()
-            except Exception:
-                logger.exception("hook handling failed")
-            else:
-                self._entered.append(manager)
+        for each in hooks.members if isinstance(hooks, Several) else (hooks,):
+            for message in messages:
+                self._enter(each, message)
+
+    def _enter(self, hooks: Hooks, message: LeasedMessage) -> None:
+        try:
+            manager = hooks.handling(message)
+            manager.__enter__()
+        except Exception:
+            logger.exception("hook handling failed")
+        else:
+            self._entered.append(manager)
 
     def leave(self, error: BaseException | None) -> None:
         """Exit them in reverse order; `error` is the exception of the handler, or None."""
@@ -107,7 +140,12 @@ class Around:
                     logger.exception("hook handling failed")
 
 
-def check_hooks(hooks: object) -> None:
-    """TypeError unless `hooks` is an instance of a subclass of Hooks."""
-    if hooks is not None and not isinstance(hooks, Hooks):
-        raise TypeError(f"hooks are an object of a class below Hooks, not {hooks!r}")
+def as_one(hooks: Sequence[Hooks]) -> Hooks | None:
+    """The list as one object, None if it is empty. TypeError for anything but a list of hooks."""
+    if isinstance(hooks, Hooks):
+        raise TypeError(f"hooks is a list: write hooks=[{type(hooks).__name__}(…)]")
+    if not isinstance(hooks, Sequence) or not all(isinstance(each, Hooks) for each in hooks):
+        raise TypeError(f"hooks is a list of objects of classes below Hooks, not {hooks!r}")
+    if len(hooks) > 1:
+        return Several(tuple(hooks))
+    return hooks[0] if hooks else None

@@ -44,6 +44,12 @@ class OneSendKeywords(SendKeywords, ContentKeywords, total=False):
     """The keywords of `send`: also the content."""
 
 
+class TimerKeywords(DueKeywords, ContentKeywords, total=False):
+    """When a timer fires, and the content of its message."""
+
+    body: bytes | str | None
+
+
 class PeekKeywords(TypedDict, total=False):
     """The keywords of `peek`: how many ready messages at most (1), and which ones."""
 

@@ -31,6 +31,21 @@ class Settled(StrEnum):
     """An earlier answer was lost: either the call was carried out, or the lease had ended."""
 
 
+class TimerState(StrEnum):
+    """What has become of a timer."""
+
+    PENDING = "pending"
+    """No handler has begun with it, and it can be moved or cancelled."""
+    FIRED = "fired"
+    """A consumer has it, or had it: it is delivered until a handler returns."""
+    CANCELLED = "cancelled"
+    """No handler has begun with it, and none will."""
+    EXPIRED = "expired"
+    """Its `ttl_ms`, which a topic may have by default, ended before a consumer had it."""
+    UNSET = "unset"
+    """The broker knows no such timer, or has forgotten what became of it."""
+
+
 class Sent(NamedTuple):
     """An accepted send: the id, the due time that the broker stored, and the result of merging."""
 

@@ -5,7 +5,7 @@ Each option is declared here once, for the asyncio clients and the threaded ones
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict
 
@@ -45,7 +45,7 @@ class EnvironmentOptions(ClientOptions, total=False):
     zone: str | None
     sharding: Sharding | None
     producer: str | None
-    hooks: Hooks | None
+    hooks: Sequence[Hooks]
     codec: Codec
 
 

@@ -21,6 +21,8 @@ from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage, messages_of
 from delaylog.client._async.subscribing import AsyncSubscribing
+from delaylog.client._async.tasking import AsyncTasking
+from delaylog.client._async.timing import AsyncTiming
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.call import Call
@@ -50,7 +52,13 @@ log = logging.getLogger("delaylog.embedded")
 
 
 class AsyncBrokerCalls(
-    AsyncControlCalls, AsyncTopicCalls, AsyncSubscribing, AsyncWorker, Generic[ClockT]
+    AsyncControlCalls,
+    AsyncTopicCalls,
+    AsyncSubscribing,
+    AsyncTiming,
+    AsyncTasking,
+    AsyncWorker,
+    Generic[ClockT],
 ):
     """The calls. A subclass defines how they are run."""
 
@@ -64,6 +72,7 @@ class AsyncBrokerCalls(
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._fetched = {}
+        self._task_topics = {}
         here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.codec)
         self._links = [here]
 

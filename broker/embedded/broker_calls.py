@@ -23,6 +23,8 @@ from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message, messages_of
 from delaylog.client._sync.subscribing import Subscribing
+from delaylog.client._sync.tasking import Tasking
+from delaylog.client._sync.timing import Timing
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.call import Call
@@ -51,7 +53,15 @@ _ONE_SHARD: Final = Topology((_HERE,), ByKey(), None)
 log = logging.getLogger("delaylog.embedded")
 
 
-class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[ClockT]):
+class BrokerCalls(
+    ControlCalls,
+    TopicCalls,
+    Subscribing,
+    Timing,
+    Tasking,
+    ThreadWorker,
+    Generic[ClockT],
+):
     """The calls. A subclass defines how they are run."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
@@ -64,6 +74,7 @@ class BrokerCalls(ControlCalls, TopicCalls, Subscribing, ThreadWorker, Generic[C
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._fetched = {}
+        self._task_topics = {}
         here = Link(_HERE, self._places, cast("Any", Direct(self)), opened.codec)
         self._links = [here]
 

@@ -23,13 +23,15 @@ from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
 from delaylog.client._async.subscribing import AsyncSubscribing
+from delaylog.client._async.tasking import AsyncTasking
+from delaylog.client._async.timing import AsyncTiming
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached
-from delaylog.client.hooks import Hooks, check_hooks
+from delaylog.client.hooks import Hooks, as_one
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
@@ -57,7 +59,13 @@ log = logging.getLogger("delaylog.client")
 
 
 class AsyncClient(
-    AsyncSendCalls, AsyncControlCalls, AsyncTopicCalls, AsyncSubscribing, AsyncWorker
+    AsyncSendCalls,
+    AsyncControlCalls,
+    AsyncTopicCalls,
+    AsyncSubscribing,
+    AsyncTiming,
+    AsyncTasking,
+    AsyncWorker,
 ):
     """A client of one broker, one cluster, or several of these as shards.
 
@@ -74,7 +82,7 @@ class AsyncClient(
         zone: str | None = None,
         sharding: Sharding | None = None,
         producer: str | None = None,
-        hooks: Hooks | None = None,
+        hooks: Sequence[Hooks] = (),
         codec: Codec = JSON,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -89,13 +97,13 @@ class AsyncClient(
         `batch_max` messages and `batch_bytes_max` bytes.
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
         `call_timeout_s`: timeout of one exchange, in addition to the wait that the call requests.
-        `hooks`: callbacks for metrics and tracing.
+        `hooks`: a list of callbacks for metrics and tracing.
         `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
         """
         # Imported here: an embedded broker uses this module and needs no HTTP library.
         from delaylog.client._async.transport import AsyncTransport
 
-        check_hooks(hooks)
+        called = as_one(hooks)
         check_codec(codec)
         check_text("zone", zone)
         self._topology = Topology(endpoints or default_endpoints(), sharding or ByKey(), zone)
@@ -113,13 +121,14 @@ class AsyncClient(
             for shard in self._topology.shards
         )
         self._receiver = AsyncReceiver(self._links, self._topology)
-        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks), codec)
+        self._begin_sending(self._links, Outbox(limits, Producers(producer), called), codec)
         self._fetched = {}
+        self._task_topics = {}
         self._random = Random()
         AsyncWorker.__init__(
             self,
             lambda consumer: [AsyncLinkPort(link, consumer) for link in self._links],
-            hooks=hooks,
+            hooks=called,
         )
 
     @classmethod

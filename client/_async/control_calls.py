@@ -85,13 +85,19 @@ class AsyncControlCalls:
         return await self._where_it_is(id, shard, call, MessageInfo.of)
 
     async def cancel(
-        self, topic: str, id: str, *, force: bool = False, shard: str | None = None
+        self,
+        topic: str,
+        id: str,
+        *,
+        force: bool = False,
+        untried: bool = False,
+        shard: str | None = None,
     ) -> Changed:
         """Cancel an undelivered message; `force`: also a leased or dead one.
 
-        Raises NotFound or TooLate.
+        `untried`: only if no attempt at it has begun. Raises NotFound or TooLate.
         """
-        call = control.cancel(self._places, topic, id, force=force)
+        call = control.cancel(self._places, topic, id, force=force, untried=untried)
         return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
     async def reschedule(

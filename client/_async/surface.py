@@ -112,7 +112,9 @@ class AsyncQueueClient(Protocol):
     ) -> MessageInfo:
         """Return a message as one group sees it. Raises NotFound."""
 
-    async def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
+    async def cancel(
+        self, topic: str, id: str, *, force: bool = False, untried: bool = False
+    ) -> Changed:
         """Cancel an undelivered message. Raises NotFound or TooLate."""
 
     async def reschedule(

@@ -25,13 +25,15 @@ from delaylog.client._sync.message import Message
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
 from delaylog.client._sync.subscribing import Subscribing
+from delaylog.client._sync.tasking import Tasking
+from delaylog.client._sync.timing import Timing
 from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.ports import LinkPort
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached
-from delaylog.client.hooks import Hooks, check_hooks
+from delaylog.client.hooks import Hooks, as_one
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
@@ -58,7 +60,15 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
+class Client(
+    SendCalls,
+    ControlCalls,
+    TopicCalls,
+    Subscribing,
+    Timing,
+    Tasking,
+    ThreadWorker,
+):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
@@ -74,7 +84,7 @@ class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
         zone: str | None = None,
         sharding: Sharding | None = None,
         producer: str | None = None,
-        hooks: Hooks | None = None,
+        hooks: Sequence[Hooks] = (),
         codec: Codec = JSON,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -89,13 +99,13 @@ class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
         `batch_max` messages and `batch_bytes_max` bytes.
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
         `call_timeout_s`: timeout of one exchange, in addition to the wait that the call requests.
-        `hooks`: callbacks for metrics and tracing.
+        `hooks`: a list of callbacks for metrics and tracing.
         `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
         """
         # Imported here: an embedded broker uses this module and needs no HTTP library.
         from delaylog.client._sync.transport import Transport
 
-        check_hooks(hooks)
+        called = as_one(hooks)
         check_codec(codec)
         check_text("zone", zone)
         self._topology = Topology(endpoints or default_endpoints(), sharding or ByKey(), zone)
@@ -113,13 +123,14 @@ class Client(SendCalls, ControlCalls, TopicCalls, Subscribing, ThreadWorker):
             for shard in self._topology.shards
         )
         self._receiver = Receiver(self._links, self._topology)
-        self._begin_sending(self._links, Outbox(limits, Producers(producer), hooks), codec)
+        self._begin_sending(self._links, Outbox(limits, Producers(producer), called), codec)
         self._fetched = {}
+        self._task_topics = {}
         self._random = Random()
         ThreadWorker.__init__(
             self,
             lambda consumer: [LinkPort(link, consumer) for link in self._links],
-            hooks=hooks,
+            hooks=called,
         )
 
     @classmethod

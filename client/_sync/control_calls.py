@@ -87,13 +87,19 @@ class ControlCalls:
         return self._where_it_is(id, shard, call, MessageInfo.of)
 
     def cancel(
-        self, topic: str, id: str, *, force: bool = False, shard: str | None = None
+        self,
+        topic: str,
+        id: str,
+        *,
+        force: bool = False,
+        untried: bool = False,
+        shard: str | None = None,
     ) -> Changed:
         """Cancel an undelivered message; `force`: also a leased or dead one.
 
-        Raises NotFound or TooLate.
+        `untried`: only if no attempt at it has begun. Raises NotFound or TooLate.
         """
-        call = control.cancel(self._places, topic, id, force=force)
+        call = control.cancel(self._places, topic, id, force=force, untried=untried)
         return self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
     def reschedule(

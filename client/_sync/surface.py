@@ -112,7 +112,7 @@ class QueueClient(Protocol):
     ) -> MessageInfo:
         """Return a message as one group sees it. Raises NotFound."""
 
-    def cancel(self, topic: str, id: str, *, force: bool = False) -> Changed:
+    def cancel(self, topic: str, id: str, *, force: bool = False, untried: bool = False) -> Changed:
         """Cancel an undelivered message. Raises NotFound or TooLate."""
 
     def reschedule(

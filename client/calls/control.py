@@ -46,10 +46,10 @@ def dead_page(
 
 
 def cancel(
-    places: Places, /, topic: str, message_id: str, *, force: bool = False
+    places: Places, /, topic: str, message_id: str, *, force: bool = False, untried: bool = False
 ) -> Call[dict[str, Any]]:
     """Cancel an undelivered message. Raises TooLate (with `state`) or NotFound."""
-    return request("cancel", places, topic, message_id, force=force)
+    return request("cancel", places, topic, message_id, force=force, untried=untried)
 
 
 def reschedule(

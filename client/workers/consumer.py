@@ -40,13 +40,11 @@ class DurationOptions(TypedDict, total=False):
     time_limit: timedelta | None
 
 
-class ConsumerOptions(DurationOptions, total=False):
-    """The fields of Consumer except topic and handler, and durations as timedelta."""
+class TaskOptions(DurationOptions, total=False):
+    """The options of the consumer of tasks: those of handlers that take one message."""
 
     group: str | None
     concurrency: int
-    batch: bool | None
-    batch_max: int | None
     prefetch: int
     lease_ms: int
     wait_ms: int
@@ -58,6 +56,13 @@ class ConsumerOptions(DurationOptions, total=False):
     time_limit_s: float | None
     consumer_name: str | None
     on_error: OnError | None
+
+
+class ConsumerOptions(TaskOptions, total=False):
+    """The fields of Consumer except topic and handler, and durations as timedelta."""
+
+    batch: bool | None
+    batch_max: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +138,6 @@ class Consumer:
     def name(self) -> str:
         """The name in log messages."""
         return self.topic if self.group is None else f"{self.topic}/{self.group}"
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the handler is a coroutine function."""
-        return is_coroutine_function(self.handler)
 
     @property
     def wanted(self) -> Wanted:

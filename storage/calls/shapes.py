@@ -278,6 +278,7 @@ MEMBERS_CHANGE: Final = Shape(
     rules={"required": ["action", "nodes"]},
 )
 CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also a leased message or a dead letter.")
+CANCEL_UNTRIED: Final = QueryFlag("untried", "Only if no attempt at it has begun.")
 DROP_FORCE: Final = QueryFlag("force", "Also if it has living messages.")
 EPHEMERAL: Final = Flag(
     "ephemeral", "The group is dropped when no receive has used it for some time."

@@ -74,7 +74,7 @@ async def test_repeats_inside_of_a_cluster_are_told(make: Any, topic: str) -> No
     async with serving(handle) as url:
         hooks = Retries()
         cluster = f"{url},{url.replace('127.0.0.1', 'localhost')}"
-        async with make(cluster, hooks=hooks) as client:
+        async with make(cluster, hooks=[hooks]) as client:
             faults.extend(("leader", "lost"))
             assert (await client.send(topic, "x")).result == "created"
             assert hooks.heard == [(topic, 1, "NotReady"), (topic, 1, "AnswerLost")]

@@ -17,11 +17,11 @@ NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-@pytest.mark.parametrize("hooks", [Hooks, 5])
+@pytest.mark.parametrize("hooks", [Hooks(), [Hooks], 5])
 def test_hooks_that_hear_nothing_are_refused(
     kind: type[Client] | type[AsyncClient], hooks: object
 ) -> None:
-    with pytest.raises(TypeError, match="an object of a class below Hooks"):
+    with pytest.raises(TypeError, match="hooks is a list"):
         kind(NOBODY, hooks=hooks)  # type: ignore[arg-type]
 
 

@@ -100,7 +100,7 @@ class SdkLoad:
         self._lock = threading.Lock()
         self._stop_sending = threading.Event()
         self._stop_receiving = False
-        shared: dict[str, Any] = {"hooks": self.telling, "call_timeout_s": CALL_TIMEOUT_S}
+        shared: dict[str, Any] = {"hooks": [self.telling], "call_timeout_s": CALL_TIMEOUT_S}
         self._patient = AsyncClient(*ways.behind, linger_ms=2, **shared)
         # What reached nobody is told by the direct way, what may have come through by the other.
         self._hasty = [

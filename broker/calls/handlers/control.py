@@ -21,6 +21,7 @@ from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.broker.engine.views.message_trace import Traces
+from delaylog.storage.layout import MessageState
 from delaylog.storage.messages.records import split_record
 
 
@@ -73,11 +74,9 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
     if found is None:
         raise Problem("unknown", f"topic {topic.name!r} has no message {ctx.params['id']!r}")
     if result.codes[0] == changing.TOO_LATE:
-        raise Problem(
-            "too_late",
-            f"the message is {found.state.name.lower()}",
-            state=found.state.name.lower(),
-        )
+        state = found.state.name.lower()
+        tried = " and was tried before" if found.state <= MessageState.READY else ""
+        raise Problem("too_late", f"the message is {state}{tried}", state=state)
     late = grouped.late_for(0)
     # Report the present state in a group in which the change was made.
     find = _finder(ctx, topic)
@@ -95,10 +94,11 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
 
 async def cancel_message(ctx: Context) -> Answer:
     """DELETE …/messages/{id}."""
-    force = ctx.query_values()["force"]
+    values = ctx.query_values()
     await ctx.node.room_for_changes()
     topic = the_topic(ctx)
-    grouped = change(ctx.node, topic, _finder(ctx, topic), Change("cancel", force=force))
+    wanted = Change("cancel", force=values["force"], untried=values["untried"])
+    grouped = change(ctx.node, topic, _finder(ctx, topic), wanted)
     return await _one_result(ctx, topic, grouped)
 
 

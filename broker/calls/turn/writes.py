@@ -134,6 +134,8 @@ class Change:
     """The new priority, of a reschedule."""
     force: bool = False
     """Cancel leased messages and dead letters too."""
+    untried: bool = False
+    """Cancel only messages at which no attempt has begun."""
 
 
 def change(
@@ -144,8 +146,10 @@ def change(
 
     def act(found: FoundMessages) -> ControlResult:
         if wanted.action == "cancel":
-            force = wanted.force
-            return changes.cancel(state, topic, found, now_ms, force=force, dead=force)
+            force, untried = wanted.force, wanted.untried
+            return changes.cancel(
+                state, topic, found, now_ms, force=force, dead=force, untried=untried
+            )
         if wanted.action == "replay":
             return changes.replay(state, topic, found, now_ms, deliver_at_ms=due)
         return changes.reschedule(

@@ -77,14 +77,19 @@ def cancel(
     *,
     force: bool = False,
     dead: bool = False,
+    untried: bool = False,
 ) -> ControlResult:
     """Delete messages that wait or are ready, and leased ones with `force`.
 
-    With `dead`, dead letters are deleted too.
+    With `dead`, dead letters are deleted too. With `untried`, only messages at which no attempt has
+    begun are deleted.
     """
     living = found.states <= (_LEASED if force else _READY)
     letters = (found.states == _DEAD) & dead
-    codes, at, _ = _judge(found, found.known & (living | letters))
+    can = found.known & (living | letters)
+    if untried:
+        can &= found.entries["attempts"] == 0
+    codes, at, _ = _judge(found, can)
     ended, gone = at[living[at]], at[letters[at]]
     if len(ended):
         end_found(state, topic, found.take(ended), MessageState.DELETED, Cause.CANCEL, now_ms)

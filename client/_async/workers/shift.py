@@ -11,14 +11,14 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.client._async.workers.calls import CALL_S, FLUSH_S, AsyncCalls, clock
 from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING
-from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.consumer import Consumer, is_coroutine_function
 from delaylog.client.workers.contexts import begin, in_own_context, this_task, within
 from delaylog.client.workers.failing import Outages, is_denial, wait_after
 from delaylog.client.workers.held import Held
@@ -46,12 +46,12 @@ SharedGate = KeyGate
 """The gate that consumers of one topic and group share."""
 
 
-def check_handler(consumer: Consumer) -> None:
+def check_handler(what: str, handler: Callable[..., Any]) -> None:
     """TypeError for a handler that is not a coroutine function."""
-    if not consumer.is_async:
+    if not is_coroutine_function(handler):
         raise TypeError(
-            f"the handler of {consumer.name} is not a coroutine function: write `async def`, or "
-            "use Client, whose handlers run in threads"
+            f"{what} is not a coroutine function: write `async def`, or use Client, whose "
+            "handlers run in threads"
         )
 
 

@@ -19,7 +19,7 @@ from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
 from delaylog.client.outcomes import TimeLimitExceeded
 from delaylog.client.workers.backoff import FETCHING
-from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.consumer import Consumer, is_coroutine_function
 from delaylog.client.workers.failing import Outages, is_denial, wait_after
 from delaylog.client.workers.held import Held, HeldState
 from delaylog.client.workers.key_gate import KeyGate
@@ -47,12 +47,12 @@ class SharedGate(KeyGate):
         self.lock = threading.RLock()
 
 
-def check_handler(consumer: Consumer) -> None:
+def check_handler(what: str, handler: Callable[..., Any]) -> None:
     """TypeError for a handler that is a coroutine function."""
-    if consumer.is_async:
+    if is_coroutine_function(handler):
         raise TypeError(
-            f"the handler of {consumer.name} is a coroutine function: write `def`, or use "
-            "AsyncClient, whose handlers run in the event loop"
+            f"{what} is a coroutine function: write `def`, or use AsyncClient, whose handlers run "
+            "in the event loop"
         )
 
 

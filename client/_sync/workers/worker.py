@@ -36,7 +36,7 @@ class ThreadWorker(Declaring):
         self._end = Event()
 
     def _declare(self, consumer: Consumer) -> None:
-        check_handler(consumer)
+        check_handler(f"the handler of {consumer.name}", consumer.handler)
         if self._shifts:
             raise RuntimeError("declare consumers before the worker is started")
         self._consumers.append(consumer)

@@ -46,7 +46,7 @@ async def main():
         async def deliver(message):
             print("handled", message.text, flush=True)
 
-        client.send("mails", "welcome")
+        await client.send("mails", "welcome")
         await client.run()
     print("closed", flush=True)
 
@@ -203,7 +203,7 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
             broker.consumer("t", group="missing")(handler)
             await broker.start()
             monkeypatch.setattr(nodes[0].engine.housekeeping, "crowded", lambda: crowded[0])
-            broker.send("t", "under way")
+            broker.send_soon("t", "under way")
             await asyncio.to_thread(await_that, lambda: refused(broker))
             stop = broker.stop
 

@@ -73,7 +73,7 @@ def live_broker(folder: Path, name: str = "data") -> Iterator[Live]:
 class Works:
     """A worker of one kind; leaving the block stops it."""
 
-    def __init__(self, kind: Kind, *lives: Live, hooks: Hooks | None = None) -> None:
+    def __init__(self, kind: Kind, *lives: Live, hooks: Sequence[Hooks] = ()) -> None:
         self.kind = kind
         urls = [live.url for live in lives]
         namespace = lives[0].namespace

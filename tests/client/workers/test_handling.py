@@ -284,7 +284,7 @@ class Losses(Hooks):
 
 def test_the_lease_of_a_long_handler_is_extended(live: Live, kind: Kind) -> None:
     hooks = Losses()
-    works = Works(kind, live, hooks=hooks)
+    works = Works(kind, live, hooks=[hooks])
     begun: list[str] = []
 
     @works.consumer(lease_ms=400, concurrency=1)
@@ -303,7 +303,7 @@ def test_the_lease_of_a_long_handler_is_extended(live: Live, kind: Kind) -> None
 
 def test_a_lost_lease_is_told_and_its_key_stays_taken(live: Live, kind: Kind) -> None:
     hooks = Losses()
-    works = Works(kind, live, hooks=hooks)
+    works = Works(kind, live, hooks=[hooks])
     lock, running, most = threading.Lock(), 0, 0
     told: list[bool] = []
 
@@ -338,7 +338,7 @@ def test_a_handler_decides_by_the_methods_of_its_message(live: Live, works: Work
         def on_lease_lost(self, message: LeasedMessage) -> None:
             lost.append(message.ref)
 
-    works = Works(works.kind, live, hooks=Losses())
+    works = Works(works.kind, live, hooks=[Losses()])
 
     @works.consumer()
     async def handle(message: Any) -> None:

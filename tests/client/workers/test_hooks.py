@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from delaylog.client import LeasedMessage
-from delaylog.client.hooks import Around, Hooks, overridden
+from delaylog.client.hooks import Around, Hooks, as_one, overridden
 from delaylog.client.workers import Retry
 from tests.client.rows import received
 from tests.client.workers.live import Kind, Live, Works
@@ -80,7 +80,7 @@ class TraceHooks(Hooks):
 
 def test_metrics(live: Live, kind: Kind) -> None:
     registry = CollectorRegistry()
-    works = Works(kind, live, hooks=PrometheusHooks(registry))
+    works = Works(kind, live, hooks=[PrometheusHooks(registry)])
 
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
@@ -104,7 +104,7 @@ def test_metrics(live: Live, kind: Kind) -> None:
 
 def test_a_trace_goes_on_in_the_handler(live: Live, kind: Kind) -> None:
     hooks = TraceHooks()
-    works = Works(kind, live, hooks=hooks)
+    works = Works(kind, live, hooks=[hooks])
     inside: list[str | None] = []
 
     @works.consumer()
@@ -141,7 +141,7 @@ def test_a_hook_that_fails_changes_nothing(
             yield
             raise RuntimeError("handling")
 
-    works = Works(kind, live, hooks=Failing())
+    works = Works(kind, live, hooks=[Failing()])
 
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
@@ -158,7 +158,7 @@ def test_a_hook_that_fails_changes_nothing(
 
 def test_a_batch_is_inside_of_all_its_messages(live: Live, kind: Kind) -> None:
     hooks = TraceHooks()
-    works = Works(kind, live, hooks=hooks)
+    works = Works(kind, live, hooks=[hooks])
 
     @works.consumer(batch_max=10, concurrency=1)
     async def handle(messages: list[LeasedMessage]) -> None:
@@ -179,11 +179,11 @@ def test_nobody_is_called_where_nothing_is_overridden() -> None:
 def test_a_manager_that_cannot_be_entered_is_passed_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Deaf(Hooks):
+    class Closed(Hooks):
         def handling(self, message: LeasedMessage) -> None:  # type: ignore[override]
             return None
 
-    around = Around(Deaf(), received([1, 2]))
+    around = Around(Closed(), received([1, 2]))
     around.leave(None)
     assert caplog.text.count("hook handling failed") >= 2
 
@@ -197,7 +197,7 @@ def test_a_manager_cannot_swallow_what_a_handler_raised(live: Live, kind: Kind) 
             except RuntimeError:
                 return
 
-    works = Works(kind, live, hooks=Swallowing())
+    works = Works(kind, live, hooks=[Swallowing()])
 
     @works.consumer()
     async def handle(message: LeasedMessage) -> None:
@@ -206,3 +206,66 @@ def test_a_manager_cannot_swallow_what_a_handler_raised(live: Live, kind: Kind) 
     live.send(["x"], max_retry=0)
     with works:
         live.await_counts(dead=1)
+
+
+class Noting(Hooks):
+    """Notes what it hears, under its name."""
+
+    def __init__(self, name: str, heard: list[str]) -> None:
+        self.name, self.heard = name, heard
+
+    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
+        self.heard.append(f"{self.name} handled")
+
+    def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:
+        return {"last": self.name, self.name: topic}
+
+    @contextmanager
+    def handling(self, message: LeasedMessage) -> Iterator[None]:
+        self.heard.append(f"{self.name} enters")
+        yield
+        self.heard.append(f"{self.name} leaves")
+
+
+class Deaf(Hooks):
+    """Fails in each call."""
+
+    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
+        raise RuntimeError("handled")
+
+    def outgoing_headers(self, topic: str) -> Mapping[str, str] | None:
+        raise RuntimeError("headers")
+
+    @contextmanager
+    def handling(self, message: LeasedMessage) -> Iterator[None]:
+        yield
+        raise RuntimeError("handling")
+
+
+def test_several_hooks_are_called_in_order(live: Live, kind: Kind) -> None:
+    """Inside of each other, and one that fails does not disturb the others."""
+    heard: list[str] = []
+    works = Works(kind, live, hooks=[Noting("a", heard), Deaf(), Noting("b", heard)])
+    found: list[Mapping[str, str]] = []
+
+    @works.consumer()
+    async def handle(message: LeasedMessage) -> None:
+        found.append(message.headers)
+        heard.append("handler")
+
+    works.in_threads.send("t", "x", headers={"own": "1"})
+    with works:
+        live.await_counts(acked=1)
+        await_that(lambda: len(heard) == 7)
+    assert found == [{"own": "1", "last": "b", "a": "t", "b": "t"}]
+    inner = ["a enters", "b enters", "handler", "b leaves", "a leaves"]
+    assert heard == [*inner, "a handled", "b handled"]
+
+
+def test_no_hooks_and_one_are_called_without_a_detour() -> None:
+    one = Deaf()
+    assert as_one([]) is None
+    assert as_one([one]) is one
+    several = as_one([one, Hooks()])
+    assert several is not None
+    assert overridden(several, "on_received") is None

@@ -1,0 +1,159 @@
+"""Tasks: functions whose calls are messages of a topic, handled by workers.
+
+The arguments travel as JSON. Nobody stores what a task returns. Tasks of one topic share a
+consumer, so they share its concurrency and its other options.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from delaylog.client._async.workers.shift import check_handler
+from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
+from delaylog.client.models import Sent
+from delaylog.client.wire.checks import check_keywords, check_text, check_topic, check_whole
+from delaylog.client.workers.consumer import TaskOptions
+from delaylog.client.workers.declaring import Declaring
+from delaylog.client.workers.task_calls import TaskCall
+
+if TYPE_CHECKING:
+    from delaylog.client._async.message import AsyncMessage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncTask(Generic[P, R]):
+    """A function, which can be called at once, and of which calls can be sent to workers.
+
+    `send`, `send_in` and `send_at` raise the errors of the client's `send`, and TypeError for
+    arguments that the function does not take or JSON cannot express.
+    """
+
+    def __init__(
+        self,
+        tasks: AsyncTasking,
+        topic: str,
+        name: str,
+        function: Callable[P, Awaitable[R]],
+        fields: MessageKeywords,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self._tasks = tasks
+        self._function = function
+        self._fields = fields
+        functools.update_wrapper(self, function)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now, without a message."""
+        return await self._function(*args, **kwargs)
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have a worker call the function now."""
+        return await self._sent(self._body(*args, **kwargs))
+
+    async def send_in(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have a worker call the function after a delay, which counts from the arrival."""
+        return await self._sent(self._body(*args, **kwargs), delay=delay)
+
+    async def send_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have a worker call the function at a time, which has a time zone."""
+        return await self._sent(self._body(*args, **kwargs), at=when)
+
+    def having(self, **fields: Unpack[MessageKeywords]) -> AsyncTask[P, R]:
+        """The same task, whose calls are sent with these fields: `id`, `key`, `tags`, …"""
+        check_keywords("having", fields, MessageKeywords)
+        joined: MessageKeywords = {**self._fields, **fields}
+        return AsyncTask(self._tasks, self.topic, self.name, self._function, joined)
+
+    def _body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        call = TaskCall(self.name, args, kwargs)
+        call.check(self._function)
+        return call.body
+
+    async def _sent(self, body: bytes, **due: Unpack[DueKeywords]) -> Sent:
+        return await self._tasks.send(self.topic, body, **self._fields, **due)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name} of topic {self.topic}>"
+
+
+class AsyncTasking(Declaring):
+    """The `task` decorator, as a mixin; the inheriting class sends and runs consumers."""
+
+    _task_topics: dict[str, _TaskTopic]
+    """The functions of each topic that has tasks."""
+
+    @abstractmethod
+    async def send(
+        self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
+    ) -> Sent:
+        """Send one message."""
+
+    def task(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        retries: int | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncTask[P, R]]:
+        """Make a task of the decorated function: its calls are messages of the topic.
+
+        `name`: how messages name the task; None: the name of the function. `retries`: calls after
+        the first one that fails (None: as the topic says). `options` are those of `consumer` but
+        for batches. Tasks of one topic share a consumer: only the first one may give options.
+        """
+        check_topic(topic)
+        check_text("name", name)
+        if retries is not None:
+            check_whole("retries", retries, 0)
+
+        def declare(function: Callable[P, Awaitable[R]]) -> AsyncTask[P, R]:
+            called = name or getattr(function, "__name__", "")
+            if not called:
+                raise ValueError(f"{function!r} has no name: give the task one, name=…")
+            check_handler(f"task {called}", function)
+            self._add_task(topic, called, function, options)
+            fields: MessageKeywords = {} if retries is None else {"max_retry": retries}
+            return AsyncTask(self, topic, called, function, fields)
+
+        return declare
+
+    def _add_task(
+        self, topic: str, name: str, function: Callable[..., Awaitable[Any]], options: TaskOptions
+    ) -> None:
+        known = self._task_topics.get(topic)
+        if known is None:
+            known = _TaskTopic()
+            self.consumer(topic, **options)(known.handle)
+            self._task_topics[topic] = known
+        elif options:
+            raise ValueError(
+                f"the tasks of topic {topic!r} share a consumer: give its options "
+                f"({', '.join(options)}) to the first of them"
+            )
+        if name in known.functions:
+            raise ValueError(f"topic {topic!r} has a task {name!r} already: give this one a name=")
+        known.functions[name] = function
+
+
+class _TaskTopic:
+    """The tasks of one topic, and the handler of their messages."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
+
+    async def handle(self, message: AsyncMessage) -> None:
+        """Call the function that the message names."""
+        call = TaskCall.of(message)
+        function = self.functions.get(call.task)
+        if function is None:
+            # Perhaps an older program than the sender's: another worker may have the task.
+            raise LookupError(f"this program has no task {call.task!r} of topic {message.topic!r}")
+        await function(*call.args, **call.kwargs)

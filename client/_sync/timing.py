@@ -1,0 +1,135 @@
+"""Timers: one message per key, which a handler gets at its time unless it is cancelled before.
+
+A timer ends in one way. `cancelled` means that no handler has begun with it and none will; `fired`
+means that a consumer has the message, or had it. The broker decides between the two, whoever asks
+at the same moment.
+
+Made from client/_async/timing.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import timedelta
+from typing import Final, Unpack
+
+from delaylog.client.errors import NotFound, TooLate
+from delaylog.client.keywords import DueKeywords, OneSendKeywords, TimerKeywords
+from delaylog.client.models import Changed, MessageInfo, Sent, TimerState
+from delaylog.client.wire.checks import check_keywords, check_text, check_topic
+
+TIMERS: Final = "timers"
+"""The topic of timers, unless the caller names another one."""
+
+
+class Timer:
+    """The timer of a key, from `client.timer`. It keeps nothing: any process may use the same key.
+
+    Each method returns a `TimerState`, and raises the errors of the client's calls.
+    """
+
+    def __init__(self, timers: Timing, topic: str, key: str) -> None:
+        self.topic = topic
+        self.key = key
+        self._timers = timers
+
+    def set(self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]) -> TimerState:
+        """Start the timer, or start it again with this time and content.
+
+        Give a `delay`, or another of the times that `send` takes. The content for the handler is a
+        `body`, a `json` value, or a `value` for the codec of the client; without one the body is
+        empty. A timer that is handled at the moment fires once more.
+        """
+        check_keywords("set", fields, TimerKeywords)
+        _add_delay(fields, delay)
+        if not fields.keys() & ("body", "json", "value"):
+            fields["body"] = b""
+        self._timers.send(self.topic, id=self.key, merge="replace", **fields)
+        return TimerState.PENDING
+
+    def move(self, delay: timedelta | None = None, /, **due: Unpack[DueKeywords]) -> TimerState:
+        """Give a pending timer another time; any other timer stays as it is."""
+        _add_delay(due, delay)
+        try:
+            self._timers.reschedule(self.topic, self.key, **due)
+        except TooLate as late:
+            return _ended(late.state)
+        except NotFound:
+            return TimerState.UNSET
+        return TimerState.PENDING
+
+    def fire(self) -> TimerState:
+        """Make a pending timer due now. It is pending until a handler has it."""
+        return self.move(delay_ms=0)
+
+    def cancel(self) -> TimerState:
+        """Cancel the timer, if no handler has begun with it."""
+        try:
+            self._timers.cancel(self.topic, self.key, untried=True)
+        except TooLate as late:
+            return _ended(late.state)
+        except NotFound:
+            return TimerState.UNSET
+        return TimerState.CANCELLED
+
+    def state(self) -> TimerState:
+        """What the broker knows of the timer."""
+        try:
+            found = self._timers.get(self.topic, self.key)
+        except NotFound:
+            return TimerState.UNSET
+        if found.state in ("waiting", "ready") and not found.attempts:
+            return TimerState.PENDING
+        return _ended(found.state)
+
+    def __repr__(self) -> str:
+        return f"<timer {self.key} of topic {self.topic}>"
+
+
+class Timing:
+    """The `timer` method, as a mixin; the inheriting class makes the calls."""
+
+    @abstractmethod
+    def send(
+        self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
+    ) -> Sent:
+        """Send one message."""
+
+    @abstractmethod
+    def get(self, topic: str, id: str) -> MessageInfo:
+        """Look at a message."""
+
+    @abstractmethod
+    def cancel(self, topic: str, id: str, *, untried: bool = False) -> Changed:
+        """Cancel a message."""
+
+    @abstractmethod
+    def reschedule(self, topic: str, id: str, **due: Unpack[DueKeywords]) -> Changed:
+        """Give a message another due time."""
+
+    def timer(self, key: str, *, topic: str = TIMERS) -> Timer:
+        """The timer of a key: `set`, `move`, `fire` or `cancel` it.
+
+        When it fires, a consumer of the topic gets a message whose id is the key.
+        """
+        check_topic(topic)
+        if not key:
+            raise ValueError("a timer has a key")
+        check_text("key", key)
+        return Timer(self, topic, key)
+
+
+def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
+    """Add the delay that was given without its name."""
+    if delay is None:
+        return
+    if fields.get("delay") is not None:
+        raise TypeError("the delay is given twice")
+    fields["delay"] = delay
+
+
+def _ended(state: str | None) -> TimerState:
+    """The state of a timer whose message can no longer be changed."""
+    if state == "deleted":
+        return TimerState.CANCELLED
+    return TimerState.EXPIRED if state == "expired" else TimerState.FIRED

@@ -1,0 +1,55 @@
+"""The calls of tasks as bodies of messages: a JSON object `{"task", "args", "kwargs"}`.
+
+Tasks of several programs, and of other languages, may share a topic: the name says which function
+is meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from delaylog.client.codec import JSON
+from delaylog.client.outcomes import Reject
+
+if TYPE_CHECKING:
+    from delaylog.client.message import LeasedMessage
+
+
+class TaskCall(NamedTuple):
+    """The name of a task and its arguments."""
+
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def body(self) -> bytes:
+        """The body of its message. TypeError for an argument that JSON cannot express."""
+        try:
+            return JSON.encode(self._asdict())
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"the arguments of task {self.task} are stored as JSON, which cannot express one "
+                f"of them: {error}"
+            ) from None
+
+    def check(self, function: Callable[..., Any]) -> None:
+        """TypeError if the function does not take the arguments."""
+        try:
+            inspect.signature(function).bind(*self.args, **self.kwargs)
+        except TypeError as error:
+            raise TypeError(f"task {self.task}: {error}") from None
+
+    @classmethod
+    def of(cls, message: LeasedMessage) -> TaskCall:
+        """The call in a message. Reject for a body that is none: no retry can help."""
+        try:
+            members = message.json()
+            call = cls(members["task"], members.get("args", ()), members.get("kwargs", {}))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise Reject("the body is not the call of a task") from None
+        if not isinstance(call.args, Sequence) or not isinstance(call.kwargs, Mapping):
+            raise Reject("the body is not the call of a task")
+        return call
