@@ -87,6 +87,7 @@ _ALL: Final = (
     Verb("restore", "data folders", "folders", "make a data folder from a backup", calls=False),
     Verb("dump", "data folders", "dump.files", "print a file as JSON lines", calls=False),
     Verb("check", "data folders", "folders", "check recorded histories", calls=False),
+    Verb("worker", "programs", "worker", "run the consumers of a program", calls=False),
     Verb("spark", "programs", "spark", "run a job on Apache Spark", calls=False, parses=False),
     Verb("completion", "programs", "completion", "print a script for a shell", calls=False),
 )

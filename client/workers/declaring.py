@@ -15,6 +15,10 @@ from delaylog.client.workers.consumer import Consumer, ConsumerOptions, as_field
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class NothingToRun(RuntimeError):
+    """No handler was declared, so a worker would wait for nothing."""
+
+
 class Declaring(ABC):
     """Base class of the objects that have a `consumer` decorator."""
 

@@ -15,7 +15,7 @@ from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.desk import Desk
-from delaylog.client.workers.failing import Startup
+from delaylog.client.workers.failing import Outages, Startup
 from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
 
@@ -47,6 +47,8 @@ class ShiftBase:
         self.startup = Startup(ports)
         """Whether the brokers let the consumer start."""
         self._end = end
+        self._outages: list[Outages] = []
+        """One for each shard, once the shift has started."""
         self._consumer = consumer
         self._desk = Desk(consumer, ports=ports, gate=gate, hooks=hooks, chance=random.random)
         self._hooks = hooks
@@ -55,8 +57,14 @@ class ShiftBase:
         self._on_handler_error = overridden(hooks, "on_handler_error")
         self._on_settled = overridden(hooks, "on_settled")
 
+    @property
+    def connected(self) -> bool:
+        """Whether the last receive from some shard was answered."""
+        return any(each.connected for each in self._outages)
+
     def _report_started(self, shards: Sequence[str]) -> None:
         name, n = self._consumer.name, self._consumer.concurrency
+        self._outages = [Outages(name, shard) for shard in shards]
         logger.info("%s: started, %d handlers at a time, on %s", name, n, ", ".join(shards))
 
     def _report_stopped(self) -> None:

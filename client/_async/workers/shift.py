@@ -20,7 +20,7 @@ from delaylog.client.hooks import Around, Hooks
 from delaylog.client.workers.backoff import FETCHING
 from delaylog.client.workers.consumer import Consumer, is_coroutine_function
 from delaylog.client.workers.contexts import begin, in_own_context, this_task, within
-from delaylog.client.workers.failing import Outages, is_denial, wait_after
+from delaylog.client.workers.failing import is_denial, wait_after
 from delaylog.client.workers.held import Held
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.tasks import IdleTasks, cancel_all, is_cancellation
@@ -255,7 +255,7 @@ class AsyncShift(AsyncCalls):
 
     async def _fetch(self, number: int) -> None:
         """Fetch messages from one shard."""
-        outages = Outages(self._consumer.name, self._ports[number].name)
+        outages = self._outages[number]
         while not self._stopping:
             n = self._desk.ask(number)
             if n == 0:

@@ -14,7 +14,7 @@ from delaylog.client._async.concurrency import Event, from_any_thread, together
 from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.declaring import Declaring
+from delaylog.client.workers.declaring import Declaring, NothingToRun
 from delaylog.client.workers.signals import Signals
 
 if TYPE_CHECKING:
@@ -39,13 +39,17 @@ class AsyncWorker(Declaring):
             raise RuntimeError("declare consumers before the worker is started")
         self._consumers.append(consumer)
 
+    def connected(self) -> bool:
+        """Whether the worker runs, and a broker answered the last receive of each consumer."""
+        return bool(self._shifts) and all(shift.connected for _, shift in self._shifts)
+
     async def start(self) -> None:
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
         RuntimeError if no handler was declared, or if the worker is already running.
         """
         if not self._consumers:
-            raise RuntimeError("there is nothing to run: declare a handler with @….consumer(topic)")
+            raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._shifts:
             raise RuntimeError("the worker is running already")
         # A new event for each run: the client may outlive the event loop of the first one.

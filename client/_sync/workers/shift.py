@@ -20,7 +20,7 @@ from delaylog.client.hooks import Around, Hooks
 from delaylog.client.outcomes import TimeLimitExceeded
 from delaylog.client.workers.backoff import FETCHING
 from delaylog.client.workers.consumer import Consumer, is_coroutine_function
-from delaylog.client.workers.failing import Outages, is_denial, wait_after
+from delaylog.client.workers.failing import is_denial, wait_after
 from delaylog.client.workers.held import Held, HeldState
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
@@ -224,7 +224,7 @@ class ThreadShift(Calls):
     def _fetch(self, number: int) -> None:
         """Fetch messages from one shard."""
         desk = self._desk
-        outages = Outages(self._consumer.name, self._ports[number].name)
+        outages = self._outages[number]
         while True:
             with self._lock:
                 while not self._stopping.is_set() and (n := desk.ask(number)) == 0:

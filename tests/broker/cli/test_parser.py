@@ -47,8 +47,9 @@ def test_examples_end_the_help_and_can_be_parsed(words: tuple[str, ...]) -> None
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
 def test_json_everywhere(words: tuple[str, ...]) -> None:
     options = {flag for each in LEAVES[words]._actions for flag in each.option_strings}
-    # These two print a script, and run until they are stopped.
-    assert ("--json" in options) is (words not in {("serve",), ("completion",)})
+    # These print a script, or run until they are stopped.
+    without = {("serve",), ("worker",), ("completion",)}
+    assert ("--json" in options) is (words not in without)
     assert [each for each in options if each.endswith("-ms") and "limit" not in each] == []
 
 

@@ -1,0 +1,146 @@
+"""Pool: the parent of the processes that run an application.
+
+SIGTERM or SIGINT asks every process to end; each gives its handlers the grace of their consumers. A
+second signal kills them. A process that dies is started again, after a wait that grows while it
+dies soon. A process that says that another start would not help ends the pool; with `reload` the
+pool waits for a change of the sources instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from delaylog.client.pool.child import UNUSABLE
+from delaylog.client.pool.slot import Command, Slot
+from delaylog.client.pool.sources import Sources
+from delaylog.client.workers.signals import SAME_S, WATCHED
+
+logger = logging.getLogger("delaylog.worker")
+
+LOOK_S: Final = 0.1
+TOUCH_S: Final = 1.0
+PROCESSES_MAX: Final = 256
+
+clock = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How many processes run what. ValueError for an impossible number."""
+
+    command: Command
+    processes: int = 1
+    health_file: Path | None = None
+    """Its time of modification is renewed each second while all processes are connected."""
+    reload: bool = False
+    """Whether changes of the sources below the current folder restart the processes."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.processes <= PROCESSES_MAX:
+            raise ValueError(f"processes lies from 1 to {PROCESSES_MAX}: {self.processes}")
+
+
+class Pool:
+    """The processes. Call `run` once, in the main thread."""
+
+    def __init__(self, options: PoolOptions) -> None:
+        self._options = options
+        self._slots = [Slot(number) for number in range(1, options.processes + 1)]
+        self._signalled: list[float] = []
+        """When each signal arrived."""
+        self._unusable = False
+        self._touch_at_s = 0.0
+        self._look_at_s = 0.0
+        self._sources = Sources(Path.cwd()) if options.reload else None
+
+    def run(self) -> int:
+        """Run until a signal, 0, or until the application cannot run, 1."""
+        before = {number: signal.signal(number, self._came) for number in WATCHED}
+        try:
+            while not self._signalled:
+                self._step(clock())
+                if self._unusable and self._sources is None:
+                    self._stop()
+                    return 1
+                time.sleep(LOOK_S)
+            logger.info(
+                "stopping %d processes", sum(each.process is not None for each in self._slots)
+            )
+            self._stop()
+            return 0
+        finally:
+            for slot in self._slots:
+                slot.signal(signal.SIGKILL)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if self._options.health_file is not None:
+                self._options.health_file.unlink(missing_ok=True)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        now_s = clock()
+        # `timeout` signals a process and its group: that is one signal.
+        if not self._signalled or now_s - self._signalled[-1] > SAME_S:
+            self._signalled.append(now_s)
+
+    def _step(self, now_s: float) -> None:
+        """Look at everything once."""
+        for slot in self._slots:
+            slot.hear(now_s)
+            if (status := slot.ended(now_s)) is not None:
+                self._ended(slot, status, now_s)
+            elif slot.start_at_s is not None and now_s >= slot.start_at_s and not self._unusable:
+                slot.start(self._options.command, now_s)
+                assert slot.process is not None
+                logger.info("process %d (pid %d): started", slot.number, slot.process.pid)
+        if now_s >= self._touch_at_s:
+            self._touch_at_s = now_s + TOUCH_S
+            self._touch(now_s)
+        if self._sources is not None and now_s >= self._look_at_s:
+            self._look_at_s = now_s + TOUCH_S
+            if changed := self._sources.changed():
+                logger.info("%s changed: restarting", ", ".join(changed[:5]))
+                self._stop()
+                self._unusable = False
+                for slot in self._slots:
+                    slot.reset()
+
+    def _ended(self, slot: Slot, status: int, now_s: float) -> None:
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        if status == UNUSABLE:
+            self._unusable = True
+            then = "stopping the others" if self._sources is None else "waiting for a change"
+        else:
+            assert slot.start_at_s is not None
+            then = f"starting another one in {slot.start_at_s - now_s:.1f} s"
+        logger.warning("process %d ended by %s: %s", slot.number, how, then)
+
+    def _touch(self, now_s: float) -> None:
+        path = self._options.health_file
+        if path is None or not all(slot.connected(now_s) for slot in self._slots):
+            return
+        try:
+            path.touch()
+        except OSError as error:
+            logger.error("the health file cannot be written: %s", error)
+
+    def _stop(self) -> None:
+        """Ask the processes to end, and wait for them; a further signal kills them."""
+        signals = len(self._signalled)
+        for slot in self._slots:
+            slot.signal(signal.SIGTERM)
+        killed = False
+        while any(slot.process is not None for slot in self._slots):
+            # A restart lasts as long as a stop, so its first signal asks for nothing new.
+            if len(self._signalled) > max(signals, 1) and not killed:
+                killed = True
+                for slot in self._slots:
+                    slot.signal(signal.SIGKILL)
+            time.sleep(LOOK_S / 2)
+            for slot in self._slots:
+                slot.ended(clock())

@@ -1,0 +1,108 @@
+"""One place of a pool: its process, what that says of itself, and when to start the next one."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from delaylog.client.pool.child import CONNECTED
+from delaylog.client.workers.backoff import Backoff
+
+AGAIN: Final = Backoff(first_ms=500, max_ms=30_000)
+"""The wait before a process is started again."""
+STEADY_S: Final = 10.0
+"""A process that has lived this long is started again after the shortest wait."""
+TOLD_S: Final = 5.0
+"""What a process said of itself counts for this long; it speaks each second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What each process runs."""
+
+    application: str
+    log_level: str
+
+    def words(self, fd: int) -> list[str]:
+        """The command line; `fd` joins the process to its parent."""
+        # -P: the current folder must not hide modules that Python or delaylog import.
+        module = "delaylog.client.pool.child"
+        return [sys.executable, "-P", "-m", module, self.application, str(fd), self.log_level]
+
+
+class Slot:
+    """Times are seconds of one monotonic clock."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_at_s: float | None = 0.0
+        """When to start a process; None while there is one."""
+        self._socket: socket.socket | None = None
+        self._started_at_s = 0.0
+        self._failures = 0
+        self._connected_at_s: float | None = None
+
+    def start(self, command: Command, now_s: float) -> None:
+        """Start a process, in a session of its own: signals of the terminal go to the parent."""
+        ours, theirs = socket.socketpair()
+        try:
+            self.process = subprocess.Popen(
+                command.words(theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket = ours
+        self._started_at_s = now_s
+        self.start_at_s = self._connected_at_s = None
+
+    def hear(self, now_s: float) -> None:
+        """Read what the process says."""
+        if self._socket is None:
+            return
+        try:
+            said = self._socket.recv(4_096)
+        except (BlockingIOError, ConnectionError):
+            return
+        if said:
+            self._connected_at_s = now_s if said.endswith(CONNECTED) else None
+
+    def connected(self, now_s: float) -> bool:
+        """Whether the process lives, and said lately that its consumers are connected."""
+        told_at_s = self._connected_at_s
+        return told_at_s is not None and now_s - told_at_s < TOLD_S
+
+    def ended(self, now_s: float) -> int | None:
+        """The exit status of the process if it has ended; the next one is scheduled then."""
+        if self.process is None or (status := self.process.poll()) is None:
+            return None
+        self._leave()
+        self._failures = 1 if now_s - self._started_at_s >= STEADY_S else self._failures + 1
+        self.start_at_s = now_s + AGAIN.delay_ms(self._failures, 0.0) / 1000
+        return status
+
+    def reset(self) -> None:
+        """Start the next process at once: the application has changed."""
+        self._failures = 0
+        self.start_at_s = 0.0
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if it lives."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def _leave(self) -> None:
+        self.process = self._connected_at_s = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

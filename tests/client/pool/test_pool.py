@@ -1,0 +1,259 @@
+"""The command `delaylog worker`, with real processes and a real broker.
+
+The application writes a line for each message: the process, its version, and the body.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delaylog.client.pool.child import UNUSABLE
+from delaylog.client.pool.pool import PoolOptions
+from delaylog.client.pool.slot import AGAIN, STEADY_S, Command, Slot
+from tests.client.workers.live import Live
+from tests.waiting import await_that
+
+PROGRAM: Final = str(Path(sys.executable).with_name("delaylog"))
+
+THREADS: Final = """
+import os, time
+from delaylog import Client
+client = Client(os.environ["APP_URL"], namespace=os.environ["APP_NAMESPACE"])
+
+def note(*words):
+    with open("book", "a") as book:
+        print(os.getpid(), "v1", *words, file=book, flush=True)
+
+@client.consumer("t", concurrency=2, wait_ms=300, lease_ms=2_000)
+def handle(message):
+    if message.text == "exit" and message.attempts == 1:
+        os._exit(9)
+    note("begin", message.text)
+    time.sleep(0.8 if message.text == "slow" else 0.01)
+    note("end", message.text)
+"""
+
+TASKS: Final = """
+import os
+from delaylog import AsyncClient
+client = AsyncClient(os.environ["APP_URL"], namespace=os.environ["APP_NAMESPACE"])
+
+@client.task("t")
+async def add(number):
+    with open("book", "a") as book:
+        print(os.getpid(), "v1 end", number, file=book, flush=True)
+"""
+
+
+class Place:
+    """A folder with an application, and what its handlers wrote."""
+
+    def __init__(self, folder: Path, live: Live) -> None:
+        self.folder = folder
+        self.live = live
+        self.health = folder / "healthy"
+
+    def write(self, text: str) -> None:
+        (self.folder / "shop_app.py").write_text(text)
+
+    def lines(self) -> list[list[str]]:
+        """The complete lines."""
+        book = self.folder / "book"
+        rows = book.read_text().split("\n")[:-1] if book.exists() else []
+        return [row.split() for row in rows]
+
+    def ended(self) -> list[str]:
+        return sorted(row[3] for row in self.lines() if row[2] == "end")
+
+    @contextmanager
+    def pool(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        env = {**os.environ, "APP_URL": self.live.url, "APP_NAMESPACE": self.live.namespace}
+        process = subprocess.Popen(
+            [PROGRAM, "worker", "shop_app:client", *options],
+            cwd=self.folder,
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def place(tmp_path: Path, live: Live) -> Place:
+    return Place(tmp_path, live)
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    """End it, gracefully; returns its log."""
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 0, log
+    return log
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_processes_share_the_messages_and_stop_gracefully(place: Place) -> None:
+    place.write(THREADS)
+    place.live.send([f"{n:02}" for n in range(40)])
+    with place.pool("--processes", "2", "--health-file", str(place.health)) as process:
+        await_that(lambda: len(place.ended()) == 40)
+        await_that(place.health.exists)
+        place.live.send(["slow"] * 2)
+        await_that(lambda: [row for row in place.lines() if row[2:] == ["begin", "slow"]])
+        log = stop(process)
+    assert place.ended().count("slow") == place.live.counts()["acked"] - 40 >= 1
+    assert not place.health.exists()
+    assert log.count(": started\n") == 2
+    assert log.count("t: stopped") == 2
+    assert all(is_gone(int(row[0])) for row in place.lines())
+
+
+def test_a_process_that_dies_is_replaced(place: Place) -> None:
+    place.write(THREADS)
+    place.live.client.put_topic("t", {"backoff": {"first_ms": 0}})
+    with place.pool() as process:
+        place.live.send(["exit"])
+        await_that(lambda: place.ended() == ["exit"])
+        log = stop(process)
+    assert "process 1 ended by status 9: starting another one in 0.5 s" in log
+
+
+def test_tasks_run_and_the_health_file_grows_old_without_a_broker(
+    tmp_path: Path, killable: Live
+) -> None:
+    place = Place(tmp_path, killable)
+    place.write(TASKS)
+    place.live.client.send("t", '{"task":"add","args":[5]}')
+    with place.pool("--health-file", "healthy") as process:
+        await_that(lambda: place.ended() == ["5"])
+        first = await_that(lambda: place.health.exists() and place.health.stat().st_mtime_ns)
+        await_that(lambda: place.health.stat().st_mtime_ns > first)
+        killable.kill()
+        await_that(lambda: time.time() - place.health.stat().st_mtime > 3)
+        killable.restart()
+        await_that(lambda: time.time() - place.health.stat().st_mtime < 2)
+        stop(process)
+
+
+def test_changed_sources_restart_the_processes(place: Place) -> None:
+    """Also after a change that cannot be imported."""
+    place.write(THREADS)
+    with place.pool("--reload") as process:
+        place.live.send(["one"])
+        await_that(lambda: place.ended() == ["one"])
+        place.write("import shop_absent")
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        assert any("cannot be imported" in line for line in lines)
+        assert any("waiting for a change" in line for line in lines)
+        place.write(THREADS.replace("v1", "v2"))
+        place.live.send(["two"])
+        await_that(lambda: place.ended() == ["one", "two"])
+        assert place.lines()[-1][1] == "v2"
+        stop(process)
+
+
+def refused(place: Place, text: str, *options: str) -> str:
+    """The log of a pool that does not run."""
+    place.write(text)
+    with place.pool(*options) as process:
+        _, log = process.communicate(timeout=30)
+        assert process.returncode == 1
+    return log
+
+
+def test_what_no_start_can_help_ends_the_pool(place: Place) -> None:
+    assert "is a int, not a client" in refused(place, "client = 5")
+    two = ("--processes", "2")
+    assert "there is nothing to run" in refused(place, THREADS.partition("@client")[0], *two)
+    group = THREADS.replace('"t",', '"t", group="nobody",')
+    place.live.client.put_topic("t", {})
+    assert "the consumer of t/nobody was refused" in refused(place, group)
+
+
+def test_a_second_signal_kills(place: Place) -> None:
+    place.write(THREADS.replace("0.8", "60"))
+    place.live.send(["slow"])
+    with place.pool() as process:
+        await_that(lambda: [row for row in place.lines() if row[2:] == ["begin", "slow"]])
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+    assert is_gone(int(place.lines()[0][0]))
+
+
+def test_processes_end_with_their_parent(place: Place) -> None:
+    place.write(THREADS)
+    place.live.send(["one"])
+    with place.pool() as process:
+        await_that(lambda: place.ended() == ["one"])
+        process.kill()
+        process.wait()
+        await_that(lambda: is_gone(int(place.lines()[0][0])))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["shop_app"], "such as shop_app:client"),
+        (["shop_app:client", "--processes", "0"], "processes lies from 1 to 256"),
+        (["shop_app:client", "--health-file", "absent/x"], "of the health file does not exist"),
+    ],
+)
+def test_wrong_words(tmp_path: Path, words: list[str], said: str) -> None:
+    done = subprocess.run(
+        [PROGRAM, "worker", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_the_wait_grows_while_processes_die_soon() -> None:
+    class Dead:
+        """A process that has ended."""
+
+        def poll(self) -> int:
+            return UNUSABLE
+
+    slot = Slot(1)
+
+    def died(after_s: float, now_s: float) -> float:
+        slot.process = Dead()  # type: ignore[assignment]
+        slot._started_at_s = now_s - after_s
+        assert slot.ended(now_s) == UNUSABLE
+        assert slot.start_at_s is not None
+        return slot.start_at_s - now_s
+
+    waits = [died(0.1, 100.0) for _ in range(8)]
+    assert waits == sorted(waits)
+    assert waits[-1] == AGAIN.max_ms / 1000
+    assert died(STEADY_S, 100.0) == AGAIN.first_ms / 1000
+    assert slot.ended(100.0) is None
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="processes"):
+        PoolOptions(Command("a:b", "info"), processes=1_000)
