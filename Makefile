@@ -29,8 +29,8 @@ BY_REDIS_PY := --ignore-glob='*/test_redis_*.py' tests/redis/clients
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
 CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# What needs an environment of its own, besides the core's.
-APART := --ignore=tests/redis --ignore=tests/spark --ignore=tests/client/spark --ignore=tests/client/job_systems
+# What needs an environment of its own. tests/client/conftest.py leaves out folders of tests/client.
+APART := --ignore=tests/redis --ignore=tests/spark
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint audit format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean

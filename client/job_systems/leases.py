@@ -3,18 +3,19 @@
 A thread extends their leases, so a task may run for hours while the lease is short; when the
 process dies, its messages are delivered to other workers after `lease_ms`. A message leaves the
 keeper before it is settled: if the broker does not answer, its lease ends and it is delivered
-again.
+again. Job systems know no quotas, so the keeper waits when one is used up.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import ClientError, SettleFailed
+from delaylog.client.errors import ClientError, QuotaExceeded, SettleFailed
 from delaylog.client.models import Settled
 from delaylog.client.surface import QueueClient
 
@@ -22,6 +23,8 @@ log = logging.getLogger("delaylog.job_systems")
 LEASE_MS: Final = 30_000
 EXTENSIONS_PER_LEASE: Final = 3
 """So that one lost answer does not cost a lease."""
+QUOTA_PAUSE_S: Final = 1.0
+"""Between tries of a settlement that exceeds a quota, if the broker names no time."""
 
 
 class LeaseKeeper:
@@ -99,8 +102,25 @@ class LeaseKeeper:
             thread.join()
 
     def _end(self, message: Message, settle: Callable[[Message], list[Settled]]) -> None:
-        self._drop([message])
-        (result,) = settle(message)
+        """Settle a message. While a quota is used up it is tried again, for a lease's time."""
+        until_s = time.monotonic() + self.lease_ms / 1000
+        while True:
+            self._drop([message])
+            try:
+                (result,) = settle(message)
+                break
+            except QuotaExceeded as error:
+                pause_s = error.retry_after_s or QUOTA_PAUSE_S
+                if time.monotonic() + pause_s > until_s:
+                    log.error(
+                        "message %s of topic %s was not settled, so it is delivered again: %s",
+                        message.id,
+                        message.topic,
+                        error,
+                    )
+                    return
+            self.hold([message])
+            time.sleep(pause_s)
         if result is Settled.GONE:
             log.warning(
                 "the lease of message %s of topic %s had ended before it was settled: it is"

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -20,6 +21,22 @@ from tests.client.either import CLIENTS
 
 LIMIT_S: Final = 120
 """After this time a test that is a coroutine function has failed."""
+APART: Final = {
+    "job_systems": ("kombu", "make test-redis"),
+    "spark": ("pyspark", "make test-spark"),
+}
+"""Folders whose tests need packages of another environment, and the command that has it."""
+
+collect_ignore = [folder for folder, (package, _) in APART.items() if find_spec(package) is None]
+
+
+def pytest_report_header() -> list[str]:
+    """Say which tests this environment has not."""
+    return [
+        f"tests/client/{folder}: not collected, since this environment has no {APART[folder][0]};"
+        f" `{APART[folder][1]}` runs them"
+        for folder in collect_ignore
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)

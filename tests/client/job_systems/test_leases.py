@@ -9,6 +9,7 @@ import pytest
 
 from delaylog.client import Client, NotReached, Settled
 from delaylog.client._sync.message import Message
+from delaylog.client.errors import ClientError, api_error
 from delaylog.client.job_systems.leases import LeaseKeeper
 from tests.waiting import await_that
 
@@ -27,11 +28,15 @@ class FakeMessage:
 
 @dataclass
 class FakeClient:
-    """Records calls; `gone` are receipts whose lease has ended, `failing` the broker is away."""
+    """Records calls; `gone` are receipts whose lease has ended, `failing` the broker is away.
+
+    `refusals` answer the next calls.
+    """
 
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     failing: bool = False
+    refusals: list[ClientError] = field(default_factory=list)
 
     def ack(self, message: FakeMessage) -> list[Settled]:
         return self._settled("ack", [message])
@@ -47,6 +52,8 @@ class FakeClient:
 
     def _settled(self, verb: str, messages: list[FakeMessage]) -> list[Settled]:
         self.calls.append((verb, [each.receipt for each in messages]))
+        if self.refusals:
+            raise self.refusals.pop()
         if self.failing:
             raise NotReached("nobody listens")
         return [Settled.GONE if each.receipt in self.gone else Settled.DONE for each in messages]
@@ -124,6 +131,32 @@ def test_messages_that_cannot_be_returned_are_held_no_more(
     for settle, receipt in [(keeper.ack, "b"), (keeper.reject, "c")]:
         with pytest.raises(NotReached):
             settle(message(receipt))
+    assert len(keeper) == 0
+
+
+def used_up(retry_after_s: float) -> ClientError:
+    return api_error(429, {"code": "quota", "detail": "used up"}, retry_after_s)
+
+
+def test_a_quota_is_waited_for_and_the_lease_is_kept(client: FakeClient) -> None:
+    """A worker of a job system would end by the error, which it does not know."""
+    client.refusals = [used_up(0.2), used_up(0.2)]
+    keeper = LeaseKeeper(cast(Client, client), 1_000)
+    keeper.hold([message("a")])
+    keeper.ack(message("a"))
+    assert client.count("ack") == 3
+    assert client.count("extend") >= 1
+    assert len(keeper) == 0
+    keeper.close()
+
+
+def test_a_quota_that_lasts_longer_than_a_lease_costs_a_delivery(
+    client: FakeClient, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.refusals = [used_up(1)]
+    keeper.hold([message("a")])
+    keeper.ack(message("a"))
+    assert "message a of topic t was not settled, so it is delivered again" in caplog.text
     assert len(keeper) == 0
 
 

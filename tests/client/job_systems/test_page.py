@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -19,12 +21,16 @@ SECTIONS = {
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_the_examples_do_what_they_say(
-    title: str, broker: Broker, capsys: pytest.CaptureFixture[str]
+    title: str,
+    broker: Broker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     section = SECTIONS[title]
-    names: dict[str, object] = {"__name__": "shop"}
+    shop = ModuleType("shop")
+    monkeypatch.setitem(sys.modules, shop.__name__, shop)
     for example in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
         placed = example.replace("127.0.0.1:8711", f"127.0.0.1:{broker.port}")
-        exec(compile(placed, "JOB_SYSTEMS.md", "exec"), names)
+        exec(compile(placed, "JOB_SYSTEMS.md", "exec"), vars(shop))
     printed = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert capsys.readouterr().out == "".join(printed)
