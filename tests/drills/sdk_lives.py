@@ -3,12 +3,14 @@
 Pure. The rules: a lease begins only where the one before was over, by the broker's clock; a
 handler begins only under a lease; an ack comes after the end of the handler that had that lease,
 and what was given back was given back by its handler, or had none: its worker was killed before
-the answer reached it, and the broker takes the attempt back.
+the answer reached it, and the broker takes the attempt back. An attempt counts if and only if it
+had begun, and a message whose handler always fails is dead after the promised number of attempts.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,12 +70,14 @@ class Journals:
         )
 
 
-def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]) -> list[str]:
-    """What is wrong with one message."""
+def judge_life(
+    life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled], retries: int | None = None
+) -> list[str]:
+    """What is wrong with one message. `retries`: of one whose handler always fails."""
     wrong: list[str] = []
     leased: dict[int, tuple[int, int]] = {}
     attempt: int | None = None
-    until_ms = 0
+    until_ms = counted = 0
     for step in life:
         at_ms = step["at_ms"]
         match step["event"]:
@@ -81,8 +85,10 @@ def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]
                 if attempt is not None or at_ms < until_ms:
                     wrong.append(f"leased at {at_ms} while a lease was open until {until_ms}")
                 attempt, until_ms = step["attempts"], step["lease_until_ms"]
+                if attempt != counted + 1:
+                    wrong.append(f"attempt {attempt} follows {counted} counted ones")
                 leased[attempt] = (at_ms, until_ms)
-            case "lease_extended":
+            case "lease_extended" | "begun":
                 if attempt is None or at_ms > until_ms:
                     wrong.append(f"extended at {at_ms}, after its lease was over")
                     continue
@@ -91,6 +97,11 @@ def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]
             case "lease_expired":
                 if at_ms < until_ms:
                     wrong.append(f"its lease until {until_ms} expired at {at_ms} already")
+                one = handled.get(attempt or 0)
+                counted = step.get("attempts", attempt)
+                if attempt is not None and counted < attempt:
+                    if one is not None and one.begun_ms < at_ms:
+                        wrong.append(f"not counted at {at_ms}, though its handler had begun")
                 attempt = None
             case "nacked":
                 one = handled.get(attempt or 0)
@@ -99,14 +110,20 @@ def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]
                         wrong.append(f"given back untried at {at_ms}, though its handler had begun")
                 elif one is None or one.raised_ms is None or one.raised_ms > at_ms:
                     wrong.append(f"given back at {at_ms}, and not by its handler")
+                counted = step["attempts"]
                 attempt, until_ms = None, 0
             case "acked":
                 one = handled.get(attempt or 0)
                 if one is None or one.ended_ms is None or one.ended_ms > at_ms:
                     wrong.append(f"acked at {at_ms} before its handler had ended")
                 attempt = None
-    if not life or life[-1]["event"] != "acked":
+    last = life[-1] if life else {"event": "lost"}
+    if retries is None and last["event"] != "acked":
         wrong.append("it was never acked")
+    if retries is not None and (last["event"], last.get("attempts")) != ("dead", retries + 1):
+        wrong.append(
+            f"it always failed, and ended {last['event']}, not after {retries + 1} attempts"
+        )
     for number, one in handled.items():
         began_ms, over_ms = leased.get(number, (0, 0))
         if not began_ms <= one.begun_ms <= over_ms:
@@ -114,3 +131,20 @@ def judge_life(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]
                 f"attempt {number} began at {one.begun_ms}, leased {began_ms} to {over_ms}"
             )
     return wrong
+
+
+def tally(life: Sequence[Mapping[str, Any]], handled: Mapping[int, Handled]) -> Counter[str]:
+    """How many of its leases ended without a handler: `uncounted`, and `counted` all the same.
+
+    The latter had begun ahead of their handlers when their worker was killed.
+    """
+    found: Counter[str] = Counter()
+    attempt = 0
+    for step in life:
+        if step["event"] == "leased":
+            attempt = step["attempts"]
+        elif step["event"] in ("lease_expired", "dead"):
+            one = handled.get(attempt)
+            if one is None or one.begun_ms >= step["at_ms"]:
+                found["counted" if step["attempts"] == attempt else "uncounted"] += 1
+    return found

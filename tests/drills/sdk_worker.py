@@ -1,10 +1,11 @@
 """A worker that is there to be killed: it writes down what its handlers do, as they do it.
 
-    python tests/drills/sdk_worker.py {tasks,threads} URL JOURNAL LEASE_MS SEED {none,early-ack}
+    python tests/drills/sdk_worker.py {tasks,threads} URL JOURNAL LEASE_MS SEED PLANT
 
 The journal is a history: a delivery when a handler begins, an ack or a nack, of which nobody knows
 whether it came to be, when it has done its work. Each line is on its way to the file before the
-handler goes on, so that what stands there was done. `early-ack` is a wrong worker: it acks first.
+handler goes on, so that what stands there was done. PLANT is `none`, or a wrong worker: `early-ack`
+acks first, `count-all` begins attempts as it receives messages.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sdk_history import SdkHistory, now_ms
 
 from delaylog.client import AsyncClient, Client, Message
 from delaylog.client.workers import Retry
+from delaylog.client.workers.beginning import BeginningDesk
 
 TOPIC: Final = "killed"
 QUICK_S: Final = (0.0, 0.03)
@@ -28,6 +30,9 @@ SLOW_LEASES: Final = 1.3
 """What takes longer than its lease has to have it extended."""
 RETRY_SHARE: Final = 0.05
 EARLY_ACK: Final = "early-ack"
+COUNT_ALL: Final = "count-all"
+POISON: Final = b"-poison"
+"""The end of bodies whose handler always fails."""
 
 
 class Work:
@@ -47,6 +52,9 @@ class Work:
 
     def end(self, message: Message) -> None:
         """It has done its work, or raises."""
+        if message.body.endswith(POISON):
+            self.journal.settled("nack", [message], now_ms())
+            raise RuntimeError("this one never works")
         if self._random.random() < RETRY_SHARE:
             self.journal.settled("nack", [message], now_ms())
             raise Retry(delay_ms=self._random.choice((0, 100)))
@@ -86,6 +94,8 @@ async def run_tasks(url: str, work: Work, plant: str, consumer: dict[str, Any]) 
 def main(kind: str, url: str, journal: str, lease_ms: str, seed: str, plant: str) -> None:
     """Work until a signal comes."""
     consumer = {"concurrency": 6, "lease_ms": int(lease_ms), "wait_ms": 500}
+    if plant == COUNT_ALL:
+        BeginningDesk.begin_at_once = lambda _, n: n  # type: ignore[method-assign]
     with SdkHistory(Path(journal), at_once=True) as history:
         work = Work(history, int(lease_ms), seed)
         if kind == "threads":

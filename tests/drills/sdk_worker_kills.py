@@ -4,10 +4,12 @@
 
 One broker and three worker processes, of tasks and of threads, each killed with SIGKILL a moment
 after its handlers began, and replaced. Handlers write a journal that outlives them. At the end
-every message was handled to its end and acked; the journals are a history, which the checker
-judges, and the broker tells each message's life, by its own clock, which has to fit the journals.
-`--plant early-ack` has workers ack before they work, `--plant meddler` has somebody else end their
-leases: both have to be found.
+every message was handled to its end and acked, and those whose handlers always fail are dead after
+the promised attempts; the journals are a history, which the checker judges, and the broker tells
+each message's life, by its own clock, which has to fit the journals. What waited in a killed worker
+was not counted, but for the few attempts that begin just ahead of their handlers.
+`--plant early-ack` has workers ack before they work, `--plant count-all` has them begin attempts
+as they receive, `--plant meddler` has somebody else end their leases: all have to be found.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from typing import Final
 
 from judged_run import run_judged
 from sdk_history import SdkHistory, now_ms
-from sdk_lives import Journals, judge_life
-from sdk_worker import EARLY_ACK, TOPIC
+from sdk_lives import Journals, judge_life, tally
+from sdk_worker import COUNT_ALL, EARLY_ACK, POISON, TOPIC
 
 from delaylog.broker.history import CheckSettings, check_files, report_text
 from delaylog.client import AsyncClient, ClientError
@@ -42,6 +44,11 @@ KEYS: Final = 50
 AHEAD: Final = 150
 """Messages that wait or run: enough that each worker has some when it is killed."""
 BURST: Final = 10
+POISONED: Final = 4
+"""Which message of a burst always fails."""
+RETRIES: Final = 2
+COUNTED_SHARE_MAX: Final = 0.25
+"""Of leases that ended without a handler, those whose attempts counted."""
 MOMENT_S: Final = (0.0, 0.4)
 SPARED_EVERY: Final = 10
 """One worker in so many lives on until leases of slow messages are extended."""
@@ -76,6 +83,8 @@ class SdkWorkerKills:
         self._random = Random(seed)
         self._numbers = count(1)
         self._ids: list[str] = []
+        self._poisoned: set[str] = set()
+        self.unhandled: Counter[str] = Counter()
         self._wrong: list[str] = []
         self._stopping = False
 
@@ -108,12 +117,16 @@ class SdkWorkerKills:
         while not self._stopping:
             if await self._open(client) < AHEAD:
                 for number in range(BURST):
-                    body = b"%d-%d" % (self._seed, len(self._ids))
+                    poisoned = number == POISONED
+                    body = b"%d-%d%b" % (self._seed, len(self._ids), POISON if poisoned else b"")
                     key = f"key-{self._random.randrange(KEYS)}" if number % 2 else None
                     begun = self.history.begin(TOPIC, body, None, own_id=None, key=key)
-                    sent = await client.send(TOPIC, body, key=key)
+                    retries = RETRIES if poisoned else None
+                    sent = await client.send(TOPIC, body, key=key, max_retry=retries)
                     self.history.sent(begun, sent)
                     self._ids.append(sent.id)
+                    if poisoned:
+                        self._poisoned.add(sent.id)
             await asyncio.sleep(0.02)
 
     async def _meddle(self, client: AsyncClient) -> None:
@@ -133,7 +146,7 @@ class SdkWorkerKills:
         number = next(self._numbers)
         journal = self.folder / f"journal-{number}.jsonl"
         journal.touch()
-        plant = EARLY_ACK if self._plant == EARLY_ACK else SOUND
+        plant = self._plant if self._plant in (EARLY_ACK, COUNT_ALL) else SOUND
         seed = f"{self._seed} {number}"
         command = [str(PROGRAM), kind, url, str(journal), str(LEASE_MS), seed, plant]
         with (self.folder / "workers.log").open("ab") as log:
@@ -200,7 +213,9 @@ class SdkWorkerKills:
             handled = journals.by_id.get(f"{client.shards[0].name} {own}", {})
             self.complete += info.life_complete
             self.kinds.update(str(step["event"]) for step in info.life)
-            self._wrong += [f"{own}: {text}" for text in judge_life(info.life, handled)]
+            retries = RETRIES if own in self._poisoned else None
+            self._wrong += [f"{own}: {text}" for text in judge_life(info.life, handled, retries)]
+            self.unhandled += tally(info.life, handled)
 
     def report(self) -> tuple[bool, str]:
         """Whether all held, and the page that says so."""
@@ -211,9 +226,13 @@ class SdkWorkerKills:
             wrong.append(f"only {self.complete} of {len(self._ids)} lives are complete")
         if not self.cut_off or not self.kinds["lease_expired"] or not self.kinds["lease_extended"]:
             wrong.append("no worker was killed with a message in hand, or none extended a lease")
+        counted, uncounted = self.unhandled["counted"], self.unhandled["uncounted"]
+        if not uncounted or counted > COUNTED_SHARE_MAX * (counted + uncounted):
+            wrong.append("attempts at messages that waited in a killed worker were counted")
         lines = [
             f"{self.kills} workers killed, {self.cut_off} handlers cut off; the lives of "
             f"{len(self._ids):,} messages: {dict(sorted(self.kinds.items()))}",
+            f"{counted + uncounted} leases ended without a handler, {counted} of them were counted",
             report_text(checked),
             *wrong[:SHOWN_MAX],
             *([f"… and {len(wrong) - SHOWN_MAX} more"] if len(wrong) > SHOWN_MAX else []),
@@ -242,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--plant", choices=[SOUND, EARLY_ACK, MEDDLER], default=SOUND)
+    parser.add_argument("--plant", choices=[SOUND, EARLY_ACK, COUNT_ALL, MEDDLER], default=SOUND)
     parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
     options = parser.parse_args()
     holds = run_judged(
