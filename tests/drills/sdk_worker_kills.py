@@ -47,7 +47,7 @@ BURST: Final = 10
 POISONED: Final = 4
 """Which message of a burst always fails."""
 RETRIES: Final = 2
-COUNTED_SHARE_MAX: Final = 0.25
+COUNTED_SHARE_MAX: Final = 0.5
 """Of leases that ended without a handler, those whose attempts counted."""
 MOMENT_S: Final = (0.0, 0.4)
 SPARED_EVERY: Final = 10
