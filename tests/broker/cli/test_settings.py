@@ -29,7 +29,7 @@ def test_every_setting_and_its_source(
     file.write_text('http = "127.0.0.1:1"\nresp = "127.0.0.1:2"\n[limits]\nwait_ms_max = 5\n')
     monkeypatch.setenv("DELAYLOG_RESP", "127.0.0.1:3")
     monkeypatch.setenv("DELAYLOG_TOKEN", "s3cret")
-    monkeypatch.setenv("DELAYLOG_URL", "http://user:s3cret@broker")
+    monkeypatch.setenv("DELAYLOG_URL", "http://user:s3cret@broker")  # pragma: allowlist secret
     found = rows(capsys, "--config", str(file), "--log-level", "debug")
     names = {option.name for option in OPTIONS} | {f"limits.{each.name}" for each in fields(Limits)}
     assert names <= found.keys()

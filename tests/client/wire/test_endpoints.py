@@ -37,7 +37,7 @@ def test_forms_of_addresses(given: str, url: str) -> None:
         ("http://a/v1/", "ends before /v1"),
         ("http://a?x", "no query"),
         ("http://a b", "no spaces"),
-        ("http://u:secret@a", "no user or password"),
+        ("http://u:secret@a", "no user or password"),  # pragma: allowlist secret
     ],
 )
 def test_what_is_wrong_with_an_address_is_named(given: str, words: str) -> None:
