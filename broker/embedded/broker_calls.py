@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
@@ -76,7 +76,7 @@ class BrokerCalls(
         self._fetched = {}
         self._task_topics = {}
         here = Link(_HERE, self._places, cast("Any", Direct(self)), opened.codec)
-        self._links = [here]
+        self._links: Sequence[Link] = [here]
 
     @abstractmethod
     def _run(self, steps: Steps[T]) -> T:
@@ -117,12 +117,10 @@ class BrokerCalls(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        *,
-        wait: bool = True,
         **defaults: Unpack[SendKeywords],
     ) -> list[Sent]:
         """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
-        return self._run(self._calls.send_many(topic, messages, wait=wait, **defaults))
+        return self._run(self._calls.send_many(topic, messages, **defaults))
 
     def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any

@@ -70,18 +70,16 @@ class EmbeddedCalls:
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        *,
-        wait: bool = True,
         **defaults: Unpack[SendKeywords],
     ) -> Steps[list[Sent]]:
         """Send many messages: all of them, or none if one is refused."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
         rows = [row_of(message, defaults, self.codec) for message in messages]
-        return self._send_rows(key, rows, wait)
+        return self._send_rows(key, rows)
 
-    async def _send_rows(self, key: tuple[str, str], rows: list[Row], wait: bool) -> list[Sent]:
-        sent = await hot.send_rows(self.node, key, rows, wait=wait)
+    async def _send_rows(self, key: tuple[str, str], rows: list[Row]) -> list[Sent]:
+        sent = await hot.send_rows(self.node, key, rows)
         return [noted(key[1], each) for each in sent] if HANDLED.get() else sent
 
     def send_columns(

@@ -111,7 +111,7 @@ class AsyncClient(
         limits, connection = split_options(options)
         credentials, transport = split_connection(connection)
         self._retry_for_s = limits.retry_for_s
-        self._links = tuple(
+        self._links: Sequence[AsyncLink] = tuple(
             AsyncLink(
                 shard,
                 self._places,
@@ -223,18 +223,20 @@ class AsyncClient(
     async def _post_columns(self, topic: str, wire: bytes, order: Sequence[int]) -> SendAnswer:
         patience = Patience(self._retry_for_s, time.monotonic, self._random)
         settled: AsyncLink | None = None
+        failure: ClientError | None = None
         while True:
             for link in [self._links[at] for at in order] if settled is None else [settled]:
                 try:
                     answer = await link.post(topic, wire)
                 except NotReached as error:
-                    failure: ClientError = error
+                    failure = error
                 except ClientError as error:
                     # This shard may have accepted the rows, so only this shard may be retried.
                     settled, failure = link, error
                     break
                 else:
                     return replace(answer, shard=link.name)
+            assert failure is not None, "there is a shard to ask"
             await sleep(patience.pause_s(failure))
 
     # Receiving and settling

@@ -6,14 +6,12 @@ are those of the clients.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Protocol, Unpack
 
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.keywords import (
-    DueKeywords,
-    ListKeywords,
     OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
@@ -123,12 +121,22 @@ class AsyncQueueClient(Protocol):
         id: str,
         *,
         priority: int | None = None,
-        **due: Unpack[DueKeywords],
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
     ) -> Changed:
         """Change the due time or priority of a waiting or ready message."""
 
     async def replay(
-        self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
     ) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
@@ -137,17 +145,32 @@ class AsyncQueueClient(Protocol):
         topic: str,
         *,
         state: str | Sequence[str] | None = None,
-        **filter: Unpack[ListKeywords],
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
     ) -> AsyncIterator[MessageInfo]:
         """The topic's messages in due order."""
 
-    def dead(self, topic: str, **filter: Unpack[ListKeywords]) -> AsyncIterator[MessageInfo]:
+    def dead(
+        self,
+        topic: str,
+        *,
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+    ) -> AsyncIterator[MessageInfo]:
         """Dead letters in due order."""
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of the namespace."""
 
-    async def get_topic(self, topic: str) -> TopicInfo:
+    def get_topic(self, topic: str) -> Coroutine[Any, Any, TopicInfo]:
         """Return a topic and its settings. Raises NotFound."""
 
     async def put_topic(
@@ -155,17 +178,23 @@ class AsyncQueueClient(Protocol):
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
-    async def update_topic(self, topic: str, **settings: Unpack[SettingsKeywords]) -> TopicInfo:
+    def update_topic(
+        self, topic: str, **settings: Unpack[SettingsKeywords]
+    ) -> Coroutine[Any, Any, TopicInfo]:
         """Change the settings that are named, and no others. Raises NotFound."""
 
-    async def drop_topic(self, topic: str, *, force: bool = False) -> None:
+    def drop_topic(self, topic: str, *, force: bool = False) -> Coroutine[Any, Any, None]:
         """Delete an empty topic; with `force` any topic."""
 
-    async def stats(self, topic: str, *, group: str | None = None) -> Stats:
+    def stats(self, topic: str, *, group: str | None = None) -> Coroutine[Any, Any, Stats]:
         """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
-    async def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+    def purge(
+        self, topic: str, *, group: str | None = None, force: bool = False
+    ) -> Coroutine[Any, Any, int]:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
-    async def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
+    def put_group(
+        self, topic: str, group: str, *, ephemeral: bool = False
+    ) -> Coroutine[Any, Any, GroupInfo]:
         """Create a group. It sees the messages that are sent from now on."""

@@ -8,7 +8,7 @@ at the same moment.
 from __future__ import annotations
 
 from abc import abstractmethod
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Unpack
 
 from delaylog.client.errors import NotFound, TooLate
@@ -106,7 +106,16 @@ class AsyncTiming:
         """Cancel a message."""
 
     @abstractmethod
-    async def reschedule(self, topic: str, id: str, **due: Unpack[DueKeywords]) -> Changed:
+    async def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> Changed:
         """Give a message another due time."""
 
     def timer(self, key: str, *, topic: str = TIMERS) -> AsyncTimer:

@@ -9,13 +9,11 @@ Made from client/_async/surface.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, Unpack
 
 from delaylog.client._sync.message import Message
 from delaylog.client.keywords import (
-    DueKeywords,
-    ListKeywords,
     OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
@@ -121,11 +119,23 @@ class QueueClient(Protocol):
         id: str,
         *,
         priority: int | None = None,
-        **due: Unpack[DueKeywords],
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
     ) -> Changed:
         """Change the due time or priority of a waiting or ready message."""
 
-    def replay(self, topic: str, ids: Sequence[str], **due: Unpack[DueKeywords]) -> list[Changed]:
+    def replay(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
     def browse(
@@ -133,11 +143,26 @@ class QueueClient(Protocol):
         topic: str,
         *,
         state: str | Sequence[str] | None = None,
-        **filter: Unpack[ListKeywords],
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
     ) -> Iterator[MessageInfo]:
         """The topic's messages in due order."""
 
-    def dead(self, topic: str, **filter: Unpack[ListKeywords]) -> Iterator[MessageInfo]:
+    def dead(
+        self,
+        topic: str,
+        *,
+        due_from: int | None = None,
+        due_to: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        bodies: bool = False,
+    ) -> Iterator[MessageInfo]:
         """Dead letters in due order."""
 
     def topics(self) -> list[TopicInfo]:

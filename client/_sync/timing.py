@@ -10,7 +10,7 @@ Made from client/_async/timing.py by `make twins`: change that one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Unpack
 
 from delaylog.client.errors import NotFound, TooLate
@@ -104,7 +104,16 @@ class Timing:
         """Cancel a message."""
 
     @abstractmethod
-    def reschedule(self, topic: str, id: str, **due: Unpack[DueKeywords]) -> Changed:
+    def reschedule(
+        self,
+        topic: str,
+        id: str,
+        *,
+        deliver_at_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+    ) -> Changed:
         """Give a message another due time."""
 
     def timer(self, key: str, *, topic: str = TIMERS) -> Timer:

@@ -145,7 +145,7 @@ def test_what_was_closed_is_there_whatever_the_dial(
     open_embedded: Any, tmp_path: Path, fsync: str
 ) -> None:
     with open_embedded(tmp_path / "f", fsync=fsync) as broker:
-        broker.send("t", "a", delay_ms=60_000, wait=False)
+        broker.send_soon("t", "a", delay_ms=60_000)
         broker.send_columns("t", [b"b"], wait=False)
         broker.ack(broker.receive("t"), wait=False)
         broker.flush()
