@@ -106,17 +106,19 @@ class AsyncControlCalls:
         id: str,
         *,
         priority: int | None = None,
+        untried: bool = False,
         shard: str | None = None,
         **due: Unpack[DueKeywords],
     ) -> Changed:
         """Change the due time (0 = now) or the priority of a waiting or ready message.
 
-        Raises NotFound or TooLate.
+        `untried`: only if no attempt at it has begun. Raises NotFound or TooLate.
         """
         check_keywords("reschedule", due, DueKeywords)
-        members = due_members(**due)
+        members: dict[str, int] = due_members(**due)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
+        members["untried"] = untried
         call = control.reschedule(self._places, topic, id, priority=priority, **members)
         return await self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
@@ -157,7 +159,7 @@ class AsyncControlCalls:
         With several shards ReplayFailed is raised if a shard that failed may have some of the ids.
         """
         check_keywords("replay", due, DueKeywords)
-        members = due_members(**due)
+        members: dict[str, int] = due_members(**due)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         return await self._look_for(
             ids,

@@ -53,7 +53,7 @@ class AsyncTimer:
         """Give a pending timer another time; any other timer stays as it is."""
         _add_delay(due, delay)
         try:
-            await self._timers.reschedule(self.topic, self.key, **due)
+            await self._timers.reschedule(self.topic, self.key, untried=True, **due)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
@@ -111,6 +111,7 @@ class AsyncTiming:
         topic: str,
         id: str,
         *,
+        untried: bool = False,
         deliver_at_ms: int | None = None,
         delay_ms: int | None = None,
         at: datetime | None = None,

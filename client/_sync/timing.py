@@ -51,7 +51,7 @@ class Timer:
         """Give a pending timer another time; any other timer stays as it is."""
         _add_delay(due, delay)
         try:
-            self._timers.reschedule(self.topic, self.key, **due)
+            self._timers.reschedule(self.topic, self.key, untried=True, **due)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
@@ -109,6 +109,7 @@ class Timing:
         topic: str,
         id: str,
         *,
+        untried: bool = False,
         deliver_at_ms: int | None = None,
         delay_ms: int | None = None,
         at: datetime | None = None,

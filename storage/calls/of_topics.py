@@ -192,7 +192,7 @@ IN_NAMESPACES: Final = (
         "change",
         "Cancel a message.",
         "Controlled",
-        query=(shapes.CANCEL_FORCE_QUERY, shapes.CANCEL_UNTRIED),
+        query=(shapes.CANCEL_FORCE_QUERY, shapes.UNTRIED_QUERY),
         problems=(409,),
     ),
     ApiCall(

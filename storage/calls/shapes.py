@@ -171,11 +171,13 @@ REPLAY_MANY: Final = Shape(
     NEW_DELAY_MS,
     rules=_WHICH,
 )
+UNTRIED: Final = Flag("untried", "Only if no attempt at the message has begun.")
 RESCHEDULE: Final = Shape(
     "Reschedule one",
     DELIVER_AT_MS,
     NEW_DELAY_MS,
     PRIORITY,
+    UNTRIED,
     rules={"anyOf": [*_ONE_TIME, {"required": ["priority"]}]},
 )
 
@@ -278,7 +280,7 @@ MEMBERS_CHANGE: Final = Shape(
     rules={"required": ["action", "nodes"]},
 )
 CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also a leased message or a dead letter.")
-CANCEL_UNTRIED: Final = QueryFlag("untried", "Only if no attempt at it has begun.")
+UNTRIED_QUERY: Final = QueryFlag("untried", UNTRIED.doc)
 DROP_FORCE: Final = QueryFlag("force", "Also if it has living messages.")
 EPHEMERAL: Final = Flag(
     "ephemeral", "The group is dropped when no receive has used it for some time."

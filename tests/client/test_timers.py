@@ -60,9 +60,12 @@ async def test_a_timer_whose_handler_has_begun_has_fired(queue: Queue) -> None:
     (message,) = await queue.call("receive", wait_ms=5_000)
     assert await got(timer.cancel()) == "fired"
     await got(message.nack(delay_ms=3_600_000))
-    assert (await queue.call("get", "a")).state == "waiting"
+    retry = await queue.call("get", "a")
+    assert retry.state == "waiting"
     assert await got(timer.state()) == "fired"
     assert await got(timer.cancel()) == "fired"
+    assert await got(timer.fire()) == "fired"
+    assert (await queue.call("get", "a")).deliver_at_ms == retry.deliver_at_ms
 
 
 @on_a_queue

@@ -112,7 +112,7 @@ async def reschedule_message(ctx: Context) -> Answer:
         )
     await ctx.node.room_for_changes()
     topic = the_topic(ctx)
-    wanted = Change("reschedule", due, priority)
+    wanted = Change("reschedule", due, priority, untried=values["untried"])
     grouped = change(ctx.node, topic, _finder(ctx, topic), wanted)
     return await _one_result(ctx, topic, grouped)
 

@@ -135,7 +135,7 @@ class Change:
     force: bool = False
     """Cancel leased messages and dead letters too."""
     untried: bool = False
-    """Cancel only messages at which no attempt has begun."""
+    """Cancel or reschedule only messages at which no attempt has begun."""
 
 
 def change(
@@ -146,14 +146,20 @@ def change(
 
     def act(found: FoundMessages) -> ControlResult:
         if wanted.action == "cancel":
-            force, untried = wanted.force, wanted.untried
+            force = wanted.force
             return changes.cancel(
-                state, topic, found, now_ms, force=force, dead=force, untried=untried
+                state, topic, found, now_ms, force=force, dead=force, untried=wanted.untried
             )
         if wanted.action == "replay":
             return changes.replay(state, topic, found, now_ms, deliver_at_ms=due)
         return changes.reschedule(
-            state, topic, found, now_ms, deliver_at_ms=due, priority=wanted.priority
+            state,
+            topic,
+            found,
+            now_ms,
+            deliver_at_ms=due,
+            priority=wanted.priority,
+            untried=wanted.untried,
         )
 
     return in_groups(topic, find, act)

@@ -179,11 +179,17 @@ def reschedule(
     *,
     deliver_at_ms: Int64Array | int | None,
     priority: int | None = None,
+    untried: bool = False,
 ) -> ControlResult:
-    """Give waiting or ready messages a new due time (a past one means now) or priority."""
+    """Give waiting or ready messages a new due time (a past one means now) or priority.
+
+    With `untried`, only messages at which no attempt has begun are changed.
+    """
     if deliver_at_ms is not None:
         check_due_times(deliver_at_ms, now_ms, state.limits.horizon_ms)
     can = found.known & (found.states <= _READY)
+    if untried:
+        can &= found.entries["attempts"] == 0
     change = _Move(Cause.RESCHEDULE, deliver_at_ms, priority)
     return _move(state, topic, found, can, now_ms, change)
 
