@@ -109,6 +109,18 @@ def _merged(calls: Sequence[Callable[..., Any]], topic: str) -> Mapping[str, str
     return headers or None
 
 
+def headers_with(
+    hooks: Hooks, topic: str, headers: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """The headers of a message plus those of the hooks. The message's own headers win."""
+    try:
+        more = hooks.outgoing_headers(topic)
+    except Exception:
+        logger.exception("hook outgoing_headers failed; the message goes without its headers")
+        return headers
+    return {**more, **(headers or {})} if more else headers
+
+
 class Around:
     """The context managers that `handling` returned for some messages. Their errors are logged."""
 

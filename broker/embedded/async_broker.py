@@ -39,7 +39,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
 
     def __init__(self, opened: Opened[ClockT]) -> None:
         super().__init__(opened)
-        AsyncWorker.__init__(self, async_queue_ports(self))
+        AsyncWorker.__init__(self, async_queue_ports(self), hooks=opened.face.hooks)
         self._loop = asyncio.get_running_loop()
         self._driver = LoopDriver(opened.node, self._loop)
         self._sends: set[EmbeddedSending] = set()

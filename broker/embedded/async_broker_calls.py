@@ -68,12 +68,12 @@ class AsyncBrokerCalls(
         self._node: EmbeddedNode = opened.node
         self.clock = opened.clock
         """The broker's clock; a `ManualClock` is moved by `clock.advance(days=30)`."""
-        self._calls = EmbeddedCalls(opened.node, opened.namespace, opened.codec)
+        self._calls = EmbeddedCalls(opened.node, opened.face)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._fetched = {}
         self._task_topics = {}
-        here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.codec)
+        here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.face.codec)
         self._links: Sequence[AsyncLink] = [here]
 
     @abstractmethod

@@ -37,7 +37,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
 
     def __init__(self, opened: Opened[ClockT]) -> None:
         super().__init__(opened)
-        ThreadWorker.__init__(self, queue_ports(self))
+        ThreadWorker.__init__(self, queue_ports(self), hooks=opened.face.hooks)
         self._soon = SoonSendings(opened.node)
 
     def close(self) -> None:

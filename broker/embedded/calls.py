@@ -6,6 +6,7 @@ of the API (`carrying`), so each call has one implementation.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar, Unpack
 
@@ -14,12 +15,13 @@ from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.embedded import hot
 from delaylog.broker.embedded.carrying import carry
 from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.opened import Face
 from delaylog.broker.embedded.waits.steps import Step
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
-from delaylog.client.codec import Codec
 from delaylog.client.errors import IdInUse
 from delaylog.client.holding import HANDLED, noted
+from delaylog.client.hooks import headers_with, overridden
 from delaylog.client.keywords import OneSendKeywords, SendKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
@@ -37,11 +39,14 @@ Steps: TypeAlias = Coroutine[Step, None, T]
 class EmbeddedCalls:
     """Calls on one node, in one namespace."""
 
-    def __init__(self, node: EmbeddedNode, namespace: str, codec: Codec) -> None:
+    def __init__(self, node: EmbeddedNode, face: Face) -> None:
         self.node = node
-        self.namespace = namespace
-        self.codec = codec
-        self.places = Places(namespace)
+        self.namespace = face.namespace
+        self.codec = face.codec
+        self.places = Places(face.namespace)
+        self._hooks = face.hooks
+        self._on_sent = face.hooks and overridden(face.hooks, "on_sent")
+        self._on_send_failed = face.hooks and overridden(face.hooks, "on_send_failed")
         nothing: dict[str, Any] = {}
         self._last_receive = (nothing, parse_receive(nothing, node.engine.limits))
         """The members of the last receive, and the call parsed from them."""
@@ -58,10 +63,12 @@ class EmbeddedCalls:
     ) -> Steps[Sent]:
         """Send one message. The arguments are checked at once, before the coroutine runs."""
         key = hot.checked_key(self.namespace, topic)
+        if self._hooks is not None:
+            fields["headers"] = headers_with(self._hooks, topic, fields.get("headers"))
         return self._send_one(key, make_row(body, codec=self.codec, **fields), wait)
 
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
-        sent = (await hot.send_rows(self.node, key, [row], wait=wait))[0]
+        sent = (await self._rows_sent(key, [row], wait=wait))[0]
         if sent.result == "rejected":
             raise IdInUse(sent)
         return noted(key[1], sent)
@@ -75,12 +82,32 @@ class EmbeddedCalls:
         """Send many messages: all of them, or none if one is refused."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
+        if self._hooks is not None:
+            defaults["headers"] = headers_with(self._hooks, topic, defaults.get("headers"))
         rows = [row_of(message, defaults, self.codec) for message in messages]
         return self._send_rows(key, rows)
 
     async def _send_rows(self, key: tuple[str, str], rows: list[Row]) -> list[Sent]:
-        sent = await hot.send_rows(self.node, key, rows)
+        sent = await self._rows_sent(key, rows)
         return [noted(key[1], each) for each in sent] if HANDLED.get() else sent
+
+    async def _rows_sent(
+        self, key: tuple[str, str], rows: list[Row], *, wait: bool = True
+    ) -> list[Sent]:
+        """Send messages, and tell the hooks."""
+        if self._hooks is None:
+            return await hot.send_rows(self.node, key, rows, wait=wait)
+        began_s = time.monotonic()
+        try:
+            sent = await hot.send_rows(self.node, key, rows, wait=wait)
+        except Exception as error:
+            if self._on_send_failed:
+                self._on_send_failed(key[1], len(rows), error)
+            raise
+        if self._on_sent:
+            accepted = sum(each.result != "rejected" for each in sent)
+            self._on_sent(key[1], accepted, time.monotonic() - began_s)
+        return sent
 
     def send_columns(
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any

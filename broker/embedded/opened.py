@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from delaylog.broker.embedded.clocks import Clock, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client.codec import Codec
+from delaylog.client.hooks import Hooks
 
 ClockT = TypeVar("ClockT", bound=Clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How the callers of an open folder see it."""
+
+    namespace: str
+    codec: Codec
+    hooks: Hooks | None
 
 
 class Opened(Generic[ClockT]):
     """An open data folder: created by `opening`, used by a broker."""
 
-    def __init__(
-        self, node: EmbeddedNode, clock: ClockT, lock: int, namespace: str, codec: Codec
-    ) -> None:
+    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, face: Face) -> None:
         """`node` runs already; `lock` = the descriptor that holds the folder's lock."""
         self.node = node
         self.clock = clock
-        self.namespace = namespace
-        self.codec = codec
+        self.face = face
         self._lock: int | None = lock
         self._closing = threading.Lock()
 

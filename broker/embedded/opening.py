@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.in_process import is_open_here
 from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.opened import ClockT, Opened
+from delaylog.broker.embedded.opened import ClockT, Face, Opened
 from delaylog.broker.embedded.waits.commits import DIALS
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
@@ -27,6 +27,7 @@ from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.client.codec import JSON, Codec, check_codec
+from delaylog.client.hooks import Hooks, as_one
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
@@ -43,13 +44,14 @@ class OpenKeywords(TypedDict, total=False):
     `fsync`: "always" (the default) = answers wait for the sync; "everysec" = synced within a
     second; "never" = synced by checkpoints and at the end (under a ManualClock not at all).
     `limits` change limits, named as in `[limits]` of `delaylog.toml`. `namespace`: by default
-    "default". `codec` is that of the clients.
+    "default". `codec` and `hooks` are those of the clients.
     """
 
     fsync: str
     limits: Limits | Mapping[str, int] | None
     namespace: str
     codec: Codec
+    hooks: Sequence[Hooks]
 
 
 @overload
@@ -95,14 +97,11 @@ def _open(
     *,
     fsync: str = "always",
     limits: Limits | Mapping[str, int] | None = None,
-    namespace: str = "default",
-    codec: Codec = JSON,
+    **seen: Any,
 ) -> Opened[Any]:
     if fsync not in DIALS:
         raise ValueError(f"fsync is one of {', '.join(DIALS)}, not {fsync!r}")
-    check_codec(codec)
-    if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
-        raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
+    face = _face(**seen)
     folder = os.fspath(path)
     if not isinstance(folder, str) or not folder:
         raise ValueError(f"the path of a folder is a non-empty string, not {folder!r}")
@@ -135,7 +134,14 @@ def _open(
     except BaseException:
         os.close(lock)
         raise
-    return Opened(node, clock, lock, namespace, codec)
+    return Opened(node, clock, lock, face)
+
+
+def _face(*, namespace: str = "default", codec: Codec = JSON, hooks: Sequence[Hooks] = ()) -> Face:
+    check_codec(codec)
+    if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
+        raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
+    return Face(namespace, codec, as_one(hooks))
 
 
 def _clock(clock: object) -> Clock:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.hooks import Hooks
+from delaylog.client.hooks import Hooks, headers_with
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.producers import Producers
@@ -171,15 +171,8 @@ class Outbox:
         self.room_waiters = {}
 
     def headers(self, topic: str, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """The headers of a message plus those of the hook. The message's own headers win."""
-        if self.hooks is None:
-            return headers
-        try:
-            more = self.hooks.outgoing_headers(topic)
-        except Exception:
-            _log.exception("a hook failed; the message goes without its headers")
-            return headers
-        return {**more, **(headers or {})} if more else headers
+        """The headers of a message plus those of the hooks. The message's own headers win."""
+        return headers if self.hooks is None else headers_with(self.hooks, topic, headers)
 
     def _forget_seen(self) -> None:
         self._unseen = [batch for batch in self._unseen if batch.unseen]
