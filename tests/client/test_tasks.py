@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from asyncio import sleep
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ import pytest
 from delaylog.client import AsyncClient, Backoff, Client, Reject, current_message
 from delaylog.client.workers.task_calls import TaskCall
 from tests.client.any_queue import Queue, got, on_a_queue
-from tests.programs import run_program
 from tests.waiting import until
 
 NOBODY = "http://127.0.0.1:9"
@@ -199,43 +196,3 @@ class _Body:
 def test_no_message_is_handled_here() -> None:
     with pytest.raises(LookupError, match="no message is being handled"):
         current_message()
-
-
-TYPED = """
-from datetime import datetime, timedelta
-from typing import assert_type
-from delaylog import AsyncClient, Backoff, Client, Sent
-
-client, fast = Client("http://a"), AsyncClient("http://a")
-
-@client.task("mails", retries=5)
-def mail(user: int, template: str = "x") -> bool:
-    return True
-
-@fast.task("mails")
-async def mail_fast(user: int) -> bool:
-    return True
-
-async def main() -> None:
-    assert_type(mail.send(1, template="y"), Sent)
-    assert_type(mail(1), bool)
-    assert_type(mail.having(key="k").send_in(timedelta(1), 2), Sent)
-    assert_type(await mail_fast.send_at(datetime.now(), 1), Sent)
-    assert_type(await mail_fast(1), bool)
-    mail.send("one")  # type: ignore[arg-type]
-    mail.send(1, 2)  # type: ignore[arg-type]
-    mail.send_in(5, 1)  # type: ignore[arg-type]
-    mail.send()  # type: ignore[call-arg]
-    mail.having(delay=timedelta(1))  # type: ignore[call-arg]
-    await mail_fast.send(1, template="y")  # type: ignore[call-arg]
-"""
-
-
-def test_a_type_checker_knows_the_arguments(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text(TYPED)
-    root = Path(__file__).parents[2]
-    options = ["--strict", "--cache-dir", str(root / ".mypy_cache" / "examples")]
-    checked = run_program(
-        sys.executable, "-P", "-m", "mypy", *options, "tasks.py", cwd=tmp_path, timeout=300
-    )
-    assert checked.returncode == 0, checked.stdout
